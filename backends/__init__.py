@@ -1,0 +1,1 @@
+"""Adapters: one interface over the ways to step many environments."""

@@ -1,0 +1,158 @@
+"""The one interface: what an adapter is given, what it says of itself, and five methods.
+
+Asynchronous use is primitive: a step is :meth:`VectorBackend.send` followed by :meth:`VectorBackend.recv`. After
+:meth:`VectorBackend.reset` the first ``recv`` returns the rows of the reset; from then on each ``send`` answers the
+rows that the last ``recv`` returned.
+
+This module, like every adapter's, is also loaded by interpreters that do not have vebench installed: it needs numpy
+and Python 3.10, nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Suite = Literal["atari", "mujoco", "classic", "gymnasium"]
+OptionValue = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One environment to be stepped, by facts that hold for every backend.
+
+    ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that, for
+    environments that register themselves on import. ``frame_skip`` is the number of emulator frames or physics
+    sub-steps in one agent step. ``pool_id`` is EnvPool's name for the same task, None where it has none.
+    """
+
+    id: str
+    suite: Suite
+    frame_skip: int
+    pool_id: str | None = None
+    module: str | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a cell gives to its adapter's constructor, along with the adapter's own options as keyword arguments.
+
+    ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned, to which the process is restricted already when
+    the adapter is built. The adapter steps ``workers x envs_per_worker`` environments at a time (its batch size);
+    environment ``i`` is seeded with ``seed + i``.
+    """
+
+    task: Task
+    workers: int
+    envs_per_worker: int = 1
+    cpus: tuple[int, ...] = (0,)
+    seed: int = 0
+
+    @property
+    def batch_size(self) -> int:
+        """Environments stepped at a time."""
+        return self.workers * self.envs_per_worker
+
+
+@dataclass(frozen=True)
+class ActionSpace:
+    """A box of numbers, ``low`` and ``high`` included: every array-valued action space of Gymnasium is one.
+
+    Both bounds have the shape of one action; a ``Discrete(n)`` is the scalar range 0 to n - 1 of integers. Bounds of a
+    real-valued space may be infinite.
+    """
+
+    low: NDArray[np.generic]
+    high: NDArray[np.generic]
+
+    @classmethod
+    def discrete(cls, n: int, start: int = 0) -> ActionSpace:
+        """Return the space of the ``n`` integers from ``start`` on."""
+        return cls(np.asarray(start, np.int64), np.asarray(start + n - 1, np.int64))
+
+    @property
+    def integer(self) -> bool:
+        """Whether actions are whole numbers."""
+        return bool(np.issubdtype(self.low.dtype, np.integer))
+
+    def sample(self, rng: np.random.Generator, *count: int) -> NDArray[np.int64] | NDArray[np.float64]:
+        """Draw actions of shape ``(*count, *action_shape)``: int64, or float64 whatever the bounds' precision.
+
+        Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the
+        other bound.
+        """
+        shape = (*count, *self.low.shape)
+        if self.integer:
+            return rng.integers(self.low.astype(np.int64), self.high.astype(np.int64), shape, endpoint=True)
+        low, high = self.low.astype(np.float64), self.high.astype(np.float64)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        uniform = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), shape)
+        normal = np.clip(rng.standard_normal(shape), low, high)
+        return np.where(bounded, uniform, normal)
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What an adapter says of itself once it is built. The harness takes counts from here, never from what was asked.
+
+    ``num_envs``: environments alive. ``batch_size``: rows that one ``recv`` returns. ``processes``: processes that step
+    environments, the caller's included where it does. ``threads``: threads that step environments, in each of those.
+    ``autoreset``: ``next_step`` if the row after an end only reports the reset (it is no transition), ``same_step`` if
+    the row of the end itself carries the next episode's first observation. ``frame_skip``: frames in one step.
+    ``reuses_buffers``: the arrays of a batch are overwritten by the next ``recv``. ``differences``: in words, what
+    differs from the reference ``for-loop``.
+    """
+
+    num_envs: int
+    batch_size: int
+    action_space: ActionSpace
+    frame_skip: int
+    processes: int = 1
+    threads: int = 1
+    autoreset: Literal["next_step", "same_step"] = "next_step"
+    reuses_buffers: bool = False
+    differences: tuple[str, ...] = field(default=())
+
+
+class Batch(NamedTuple):
+    """The rows that one ``recv`` returns, one for each environment that answered.
+
+    ``observations``: ``(rows, *observation_shape)``; ``rewards``: ``(rows,)``, float; ``terminated`` and ``truncated``:
+    ``(rows,)``, bool; ``env_ids``: ``(rows,)``, int, from 0 to ``num_envs - 1``, none of them twice.
+    """
+
+    observations: NDArray[np.generic]
+    rewards: NDArray[np.floating]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    env_ids: NDArray[np.integer]
+
+
+class VectorBackend(Protocol):
+    """What vebench measures. An adapter holds no timing, no printing, no counting, and adds no work of its own."""
+
+    info: BackendInfo
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Give actions, ``(rows, *action_shape)``, to the environments of the last batch, in its order."""
+
+    def recv(self) -> Batch:
+        """Wait for a batch and return it. Without a ``reset`` or ``send`` before it: ``RuntimeError``."""
+
+    def close(self) -> None:
+        """End every process and thread, free every buffer. A second call does nothing."""
+
+
+class Factory(Protocol):
+    """How an adapter is built. A class with this constructor, in an importable module, is all that a third party writes."""
+
+    def __call__(self, setup: Setup, **options: OptionValue) -> VectorBackend:
+        """Build the environments. Raises what the library raises; the cell's reason then quotes it."""

@@ -1,0 +1,175 @@
+"""The table of backends: a name, where its adapter stands, and what can be said of it without loading it.
+
+Nothing here imports a simulator or a vectoriser; that happens when a cell builds its adapter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vebench.backends.interface import OptionValue, Suite, Task
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change. ``parse`` raises ValueError on a bad value."""
+
+    parse: Callable[[str], OptionValue]
+    default: OptionValue | None
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a backend lays out a cell: counts that the plan shows before anything is built."""
+
+    num_envs: int
+    batch_size: int
+    processes: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One backend. ``shape`` maps (workers, environments per worker, CPUs owned, options) to its layout."""
+
+    name: str
+    target: str
+    summary: str
+    packages: tuple[str, ...]
+    shape: Callable[[int, int, int, Mapping[str, OptionValue]], Shape]
+    suites: frozenset[Suite] | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
+    steps_gymnasium: bool = True
+    reference: bool = False
+
+    def why_not(self, task: Task) -> str | None:
+        """Return why this backend cannot step ``task`` on this machine, or None if it can."""
+        if self.suites is not None and task.suite not in self.suites:
+            return f"{self.name} has no {task.id}: it steps {', '.join(sorted(self.suites))} tasks only"
+        if self.name.startswith("envpool") and task.pool_id is None:
+            return f"EnvPool has no {task.id}"
+        needed = (*self.packages, *(SUITE_PACKAGES[task.suite] if self.steps_gymnasium else ()))
+        missing = [PIP_NAMES.get(name, name) for name in dict.fromkeys(needed) if find_spec(name) is None]
+        return f"not installed: {', '.join(missing)} (pip install {' '.join(missing)})" if missing else None
+
+
+# What building an environment of each suite through Gymnasium needs besides Gymnasium itself.
+SUITE_PACKAGES: Mapping[Suite, tuple[str, ...]] = {
+    "atari": ("gymnasium", "ale_py", "cv2"),
+    "mujoco": ("gymnasium", "mujoco"),
+    "classic": ("gymnasium",),
+    "gymnasium": ("gymnasium",),
+}
+PIP_NAMES = {"ale_py": "ale-py", "cv2": "opencv-python-headless"}
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("a whole number from 1 on")
+    return value
+
+
+def _start_method(text: str) -> str:
+    if text not in ("fork", "forkserver", "spawn"):
+        raise ValueError("fork, forkserver or spawn")
+    return text
+
+
+def _in_caller(workers: int, envs: int, _cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+    return Shape(workers * envs, workers * envs, processes=1, threads=1)
+
+
+def _process_each(workers: int, envs: int, _cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+    return Shape(workers * envs, workers * envs, processes=workers * envs, threads=1)
+
+
+def _process_per_cpu(workers: int, envs: int, cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+    return Shape(workers * envs, workers * envs, processes=min(workers, cpus), threads=1)
+
+
+def _thread_per_cpu(workers: int, envs: int, cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+    return Shape(workers * envs, workers * envs, processes=1, threads=min(workers, cpus))
+
+
+def _pool_ahead(workers: int, envs: int, cpus: int, options: Mapping[str, OptionValue]) -> Shape:
+    batch = workers * envs
+    return Shape(batch * int(options["ratio"]), batch, processes=1, threads=min(workers, cpus))
+
+
+_POOL_SUITES: frozenset[Suite] = frozenset({"atari", "mujoco", "classic"})
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        "for-loop", "vebench.backends.for_loop:ForLoop", "a Python loop in one process: the reference", (), _in_caller
+    ),
+    Entry("gym-sync", "vebench.backends.gym_sync:GymSync", "gymnasium.vector.SyncVectorEnv", (), _in_caller),
+    Entry(
+        "gym-async",
+        "vebench.backends.gym_async:GymAsync",
+        "gymnasium.vector.AsyncVectorEnv, shared memory on",
+        (),
+        _process_each,
+        options={
+            "max_concurrency": Option(_whole, None, "environments stepping at any one time (default: all)"),
+            "context": Option(_start_method, None, "fork, forkserver or spawn (default: Python's)"),
+        },
+    ),
+    Entry(
+        "shm-sync",
+        "vebench.backends.shared_memory:ShmSync",
+        "our own: one process per CPU owned, shared memory",
+        (),
+        _process_per_cpu,
+    ),
+    Entry(
+        "envpool-sync",
+        "vebench.backends.pool:EnvPoolSync",
+        "EnvPool, every environment in each batch",
+        ("envpool",),
+        _thread_per_cpu,
+        suites=_POOL_SUITES,
+        steps_gymnasium=False,
+    ),
+    Entry(
+        "envpool-async",
+        "vebench.backends.pool:EnvPoolAsync",
+        "EnvPool, more environments than a batch takes",
+        ("envpool",),
+        _pool_ahead,
+        suites=_POOL_SUITES,
+        options={"ratio": Option(_whole, 3, "environments alive for each row of a batch")},
+        steps_gymnasium=False,
+    ),
+    Entry(
+        "ceiling",
+        "vebench.backends.ceiling:Ceiling",
+        "the bare simulator on every CPU owned: what no backend can beat",
+        (),
+        _process_per_cpu,
+        suites=frozenset({"atari", "mujoco"}),
+        reference=True,
+    ),
+    Entry(
+        "null",
+        "vebench.backends.null:Null",
+        "returns at once: what the measuring loop itself costs",
+        (),
+        _in_caller,
+        steps_gymnasium=False,
+        reference=True,
+    ),
+)
+
+BY_NAME: Mapping[str, Entry] = {entry.name: entry for entry in ENTRIES}
+
+
+def third_party(target: str) -> Entry:
+    """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
+    return Entry(target, target, "a third party's adapter", (), _in_caller, steps_gymnasium=False)

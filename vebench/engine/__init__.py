@@ -1,0 +1,1 @@
+"""Measuring: one cell at a time, each in a fresh, pinned interpreter."""

@@ -1,0 +1,96 @@
+"""What the runner tells whoever listens (the screen, the run file) while it measures. Plain immutable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from vebench.plan.cells import Cell, Plan
+
+
+@dataclass(frozen=True)
+class Window:
+    """One timed stretch of a cell, in raw counts.
+
+    ``ns``: its wall time. ``rows``: rows received, of which ``resets`` only reported an autoreset, so that transitions
+    are ``rows - resets``. ``cpu_ns``: CPU time of the cell's whole process tree, None where it cannot be read.
+    ``throttled_ns``: time the cell's cgroup was held back by its quota. ``steal_ns``: time that the hypervisor took
+    from the CPUs owned. The last two are None where the system does not tell.
+    """
+
+    ns: int
+    rows: int
+    resets: int
+    cpu_ns: int | None = None
+    throttled_ns: int | None = None
+    steal_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a cell's adapter really built, as it said itself, and the CPUs that its process may use, as read back."""
+
+    num_envs: int
+    batch_size: int
+    processes: int
+    threads: int
+    frame_skip: int
+    autoreset: str = "next_step"
+    differences: tuple[str, ...] = ()
+    affinity: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended. A failed cell keeps the windows that it had measured. ``log`` is the end of what it printed."""
+
+    status: Literal["ok", "failed", "skipped"]
+    reason: str | None = None
+    layout: Layout | None = None
+    startup_ns: int | None = None
+    peak_rss_bytes: int | None = None
+    windows: tuple[Window, ...] = ()
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The first event. ``done`` cells of the plan were measured before, by the run that this one resumes."""
+
+    plan: Plan
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class CellStarted:
+    """A cell's interpreter is being started."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class CellReady:
+    """A cell's environments are built and reset; warm-up begins. ``startup_ns`` is how long that took."""
+
+    cell: Cell
+    startup_ns: int
+
+
+@dataclass(frozen=True)
+class WindowDone:
+    """A window of the current cell has been measured."""
+
+    cell: Cell
+    window: Window
+
+
+@dataclass(frozen=True)
+class CellFinished:
+    """A cell has ended, one way or another. Every cell of the plan gets exactly one of these, unless interrupted."""
+
+    cell: Cell
+    outcome: Outcome
+
+
+Event = RunStarted | CellStarted | CellReady | WindowDone | CellFinished

@@ -1,0 +1,42 @@
+"""The closed set of errors that a user can meet. Each is one line, and knows the exit status that it ends with."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class VebenchError(Exception):
+    """An error whose text is one line that says what is wrong and what would be right."""
+
+    exit_status = 2
+
+
+class UsageError(VebenchError):
+    """Something that was asked for is not possible: an unknown name, a bad range, a file in the way."""
+
+
+class RunFileError(VebenchError):
+    """A run file cannot be read: it is damaged, foreign, or from a later version."""
+
+
+class StorageError(VebenchError):
+    """A run file cannot be written. What it held before stays whole."""
+
+
+class NotComparableError(VebenchError):
+    """Two things that were to be put beside each other were not measured under the same conditions."""
+
+    exit_status = 3
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean A or B?)`` for the names nearest to ``name``, or an empty string if none is near."""
+    by_folded_name = {candidate.casefold(): candidate for candidate in known}
+    near = get_close_matches(name.casefold(), by_folded_name, n=3, cutoff=0.6)
+    if not near:
+        return ""
+    return f" (did you mean {' or '.join(by_folded_name[match] for match in near)}?)"

@@ -26,8 +26,8 @@ OptionValue = bool | int | float | str
 class Task:
     """One environment to be stepped, by facts that hold for every backend.
 
-    ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that, for
-    environments that register themselves on import. ``frame_skip`` is the number of emulator frames or physics
+    ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that,
+    for environments that register themselves on import. ``frame_skip`` is the number of emulator frames or physics
     sub-steps in one agent step. ``pool_id`` is EnvPool's name for the same task, None where it has none.
     """
 
@@ -152,7 +152,7 @@ class VectorBackend(Protocol):
 
 
 class Factory(Protocol):
-    """How an adapter is built. A class with this constructor, in an importable module, is all that a third party writes."""
+    """How an adapter is built: a third party writes a class with this constructor, in an importable module."""
 
     def __call__(self, setup: Setup, **options: OptionValue) -> VectorBackend:
         """Build the environments. Raises what the library raises; the cell's reason then quotes it."""

@@ -23,7 +23,7 @@ class Placement:
     pinned: bool = True
 
     def owned(self, workers: int) -> tuple[int, ...]:
-        """Return the CPUs of a cell with ``workers`` workers: ``min(workers, usable)`` of them, or all if not pinned."""
+        """Return the CPUs that a cell owns: the first ``min(workers, usable)``, or all of them if not pinned."""
         return self.order[: min(workers, self.usable)] if self.pinned else self.order
 
 
@@ -39,7 +39,7 @@ def place(pin: str, allowed: frozenset[int], quota: float | None = None) -> Plac
         order = parse_cpu_list(pin)
         if outside := sorted(set(order) - allowed):
             raise UsageError(
-                f"--pin {pin}: CPU {format_cpu_list(outside)} is not allowed here; allowed are {format_cpu_list(allowed)}"
+                f"--pin {pin}: CPU {format_cpu_list(outside)} is not allowed here (allowed: {format_cpu_list(allowed)})"
             )
     limit = len(order) if quota is None else max(1, int(quota))
     return Placement(order, min(len(order), limit), pinned=pin != "none")

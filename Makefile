@@ -1,0 +1,42 @@
+# Needs Python 3.11 to 3.13 and make. Everything goes into .venv; a second call installs nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a markdown report
+	$(BIN)/vebench run --env Pong --workers 1..4
+	$(BIN)/vebench report --output .vebench/report.md
+
+test: $(VENV)/tested
+	$(BIN)/python -m pytest
+
+# mypy finds packages by folder, and two of ours stand beside the third: it is shown them as they install.
+lint: $(VENV)/linted
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	mkdir -p $(VENV)/typed/vebench
+	ln -sfn $(addprefix ../../../,$(wildcard vebench/*) backends reports) $(VENV)/typed/vebench/
+	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml --cache-dir ../mypy-cache -p vebench
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+
+$(VENV)/made:
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "vebench needs Python 3.11 to 3.13: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/installed: $(VENV)/made pyproject.toml
+	$(PIP) install --quiet --editable .
+	touch $@
+
+$(VENV)/tested: $(VENV)/installed tests/constraints.txt
+	$(PIP) install --quiet --constraint tests/constraints.txt --editable . pytest hypothesis
+	touch $@
+
+$(VENV)/linted: $(VENV)/installed tests/constraints.txt
+	$(PIP) install --quiet --constraint tests/constraints.txt ruff mypy
+	touch $@

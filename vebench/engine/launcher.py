@@ -1,0 +1,252 @@
+"""Starts a cell in a fresh interpreter, listens to it, and ends it with everything that it started.
+
+This is the seam to the operating system: the runner knows only ``Launch``, and its tests give it another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol, Self
+
+import vebench
+import vebench.backends
+from vebench.engine import child, guardian
+from vebench.engine.messages import Done, decode
+from vebench.machine import pinning
+from vebench.machine.host import MEBIBYTE, memory_available
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from vebench.engine.events import Window
+    from vebench.engine.interrupts import Interrupts
+    from vebench.engine.messages import Failure, Ready
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
+
+# How often the wait for a message looks at the cell's process and at the memory left. It costs microseconds.
+LOOK_S = 0.5
+# A cell that leaves the machine less than this is ended before the kernel ends something else.
+LEAST_MEMORY = 256 * MEBIBYTE
+# After its last window a backend may take this long to close before it is ended.
+CLOSE_S = 10.0
+# A library that prints without end must not fill the disk; what it printed last is what is worth reading.
+MOST_LOG = 64 * MEBIBYTE
+LOG_TAIL = 16 * 1024
+
+
+class CellError(Exception):
+    """The cell cannot go on; the text is the reason for its record."""
+
+
+class InterruptedCellError(CellError):
+    """The user ended the run while the cell was measuring."""
+
+
+class Conversation(Protocol):
+    """What a running cell tells."""
+
+    def messages(self) -> Iterator[Ready | Window | Done | Failure]:
+        """Yield the cell's messages as they come, to ``Done`` or ``Failure``. Raises CellError if none will come."""
+
+    def log(self) -> str:
+        """Return the end of what the cell's processes printed."""
+
+
+class Launch(Protocol):
+    """How the runner starts a cell."""
+
+    def __call__(self, cell: Cell) -> AbstractContextManager[Conversation]:
+        """Return the running cell. On leaving the context nothing of it is left."""
+
+
+class Launcher:
+    """Launches the cells of one run, with a scratch folder and a guardian that outlives the runner.
+
+    ``python`` is the interpreter that cells run in: it needs numpy and the simulators, not vebench.
+    """
+
+    def __init__(self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable) -> None:
+        self._spec = spec
+        self._interrupts = interrupts
+        self._python = python
+        self._token = secrets.token_hex(8)
+
+    def __enter__(self) -> Self:
+        self._scratch = Path(tempfile.mkdtemp(prefix="vebench-"))
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", "-S", guardian.__file__, self._token, str(self._scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+            cwd="/",
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._guardian.communicate()
+
+    @contextlib.contextmanager
+    def __call__(self, cell: Cell) -> Iterator[RunningCell]:
+        """Start ``cell`` and return its conversation."""
+        folder = Path(tempfile.mkdtemp(dir=self._scratch))
+        request = folder / "request.json"
+        request.write_text(json.dumps(self._request(cell)))
+        results, answers = os.pipe()
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(os.close, results)
+            if cell.cpus and self._pinned:
+                stack.enter_context(_keep_off(cell.cpus))
+            log = stack.enter_context((folder / "log").open("a+b"))
+            try:
+                process = subprocess.Popen(
+                    [self._python, "-X", "faulthandler", child.__file__, str(request), str(answers)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=folder,
+                    env=self._environment(folder),
+                    pass_fds=[answers],
+                    start_new_session=True,
+                )
+            finally:
+                os.close(answers)
+            stack.callback(self._end, process)
+            self._announce(process.pid)
+            deadline = time.monotonic() + self._spec.timeout
+            yield RunningCell(process, results, log, self._interrupts, deadline, self._spec.timeout)
+
+    @property
+    def _pinned(self) -> bool:
+        return self._spec.pin != "none"
+
+    def _request(self, cell: Cell) -> dict[str, object]:
+        return {
+            "packages": {"vebench": vebench.__path__[0], "vebench.backends": vebench.backends.__path__[0]},
+            "folder": str(Path.cwd()),
+            "pin": self._pinned,
+            "cpus": cell.cpus,
+            "task": asdict(cell.task),
+            "target": cell.target,
+            "options": cell.backend.options,
+            "workers": cell.workers,
+            "envs_per_worker": cell.envs_per_worker,
+            "seed": self._spec.seed,
+            "warmup_ns": int(self._spec.warmup * 1e9),
+            "duration_ns": int(self._spec.duration * 1e9),
+            "rounds": self._spec.rounds,
+        }
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        # What libraries put into the temporary folder goes with the cell's.
+        ours = {guardian.TOKEN_VARIABLE: self._token, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH}
+        return {**os.environ, **ours}
+
+    def _announce(self, group: int) -> None:
+        with contextlib.suppress(OSError):  # a killed guardian is missed only if the runner is killed too
+            stdin = self._guardian.stdin
+            if stdin is not None:
+                stdin.write(b"%d\n" % group)
+                stdin.flush()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        guardian.end(self._token, process.pid)
+        process.wait()
+        self._announce(0)
+
+
+@dataclass(frozen=True)
+class RunningCell:
+    """A cell's process, and the pipe on which it tells its results. ``deadline`` is by the monotonic clock."""
+
+    process: subprocess.Popen[bytes]
+    results: int
+    output: IO[bytes]
+    interrupts: Interrupts
+    deadline: float
+    timeout: float
+
+    def messages(self) -> Iterator[Ready | Window | Done | Failure]:
+        """Yield the cell's messages; see ``Conversation``."""
+        buffer = b""
+        while True:
+            chunk = self._read()
+            if not chunk:
+                raise CellError(self._death())
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            for line in lines:
+                try:
+                    message = decode(line)
+                except ValueError as error:
+                    raise CellError(f"its answer cannot be read: {error}") from None
+                yield message
+                if isinstance(message, Done):
+                    self._let_close()
+                    return
+
+    def log(self) -> str:
+        """Return the end of what the cell's processes printed."""
+        size = self.output.seek(0, os.SEEK_END)
+        self.output.seek(max(0, size - LOG_TAIL))
+        return self.output.read().decode(errors="replace")
+
+    def _read(self) -> bytes:
+        """Wait for bytes from the cell; empty if there will be none."""
+        while True:
+            ended = self.process.poll() is not None
+            readable, _, _ = select.select([self.results, self.interrupts.fileno()], [], [], 0 if ended else LOOK_S)
+            if self.interrupts.requested:
+                raise InterruptedCellError("interrupted")
+            if self.results in readable:
+                return os.read(self.results, 1 << 16)
+            if ended:
+                return b""
+            if time.monotonic() > self.deadline:
+                raise CellError(f"no end after {self.timeout:g} s (--timeout)")
+            if os.fstat(self.output.fileno()).st_size > MOST_LOG:
+                os.ftruncate(self.output.fileno(), 0)
+            left = memory_available()
+            if left is not None and left < LEAST_MEMORY:
+                raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")
+
+    def _let_close(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(CLOSE_S)
+
+    def _death(self) -> str:
+        status = self.process.wait()
+        if status >= 0:
+            last = self.log().strip().rpartition("\n")[2][:300]
+            return f"its process ended with status {status}" + (f": {last}" if last else "")
+        name = signal.Signals(-status).name
+        cause = " (out of memory, or killed from outside)" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{cause}"
+
+
+@contextlib.contextmanager
+def _keep_off(cpus: tuple[int, ...]) -> Iterator[None]:
+    """Keep this process off the CPUs that a cell owns, if that leaves it any."""
+    before = pinning.allowed()
+    elsewhere = set(before or ()) - set(cpus)
+    if elsewhere:
+        pinning.restrict(tuple(elsewhere))
+    try:
+        yield
+    finally:
+        if before is not None:
+            pinning.restrict(before)

@@ -1,0 +1,53 @@
+"""What a measuring child tells its parent: JSON lines, each an object with exactly one key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from vebench.engine.events import Layout, Window  # noqa: TC001 - msgspec reads the annotations
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The environments are built and reset, which took ``startup_ns`` from the interpreter's first line."""
+
+    startup_ns: int
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Done:
+    """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree."""
+
+    peak_rss_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The backend raised; ``reason`` is the exception in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One line. Exactly one field is set."""
+
+    ready: Ready | None = None
+    window: Window | None = None
+    done: Done | None = None
+    error: Failure | None = None
+
+
+_DECODER = msgspec.json.Decoder(Message)
+
+
+def decode(line: bytes) -> Ready | Window | Done | Failure:
+    """Return what a line tells. Raises ValueError if it is no message."""
+    message = _DECODER.decode(line)
+    for content in (message.ready, message.window, message.done, message.error):
+        if content is not None:
+            return content
+    raise ValueError("a message without content")

@@ -1,0 +1,141 @@
+"""Third-party adapters, each with one fault, for the tests of what the engine makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import shared_memory
+from typing import TYPE_CHECKING
+
+import numpy as np
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, OptionValue, Setup
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Sound:
+    """No fault: answers at once. Each environment ends every ``length`` steps, and reports its reset after that."""
+
+    def __init__(self, setup: Setup, length: OptionValue = 10) -> None:
+        self._rows = setup.batch_size
+        self._length = int(length)
+        self._step = 0
+        self.info = BackendInfo(
+            num_envs=self._rows, batch_size=self._rows, action_space=ActionSpace.discrete(2), frame_skip=1
+        )
+
+    def reset(self, seed: int) -> None:
+        self._step = seed * 0
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._step = (self._step + 1) % (self._length + 1)
+        assert len(actions) == self._rows
+
+    def recv(self) -> Batch:
+        ended = np.full(self._rows, self._step == self._length)
+        rows = np.zeros(self._rows)
+        return Batch(rows, rows, ended, np.zeros(self._rows, np.bool_), np.arange(self._rows))
+
+    def close(self) -> None:
+        pass
+
+
+class Bystander(Sound):
+    """Starts a process that leaves the process group, and one more in it."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        idle = [sys.executable, "-c", "import time; time.sleep(600)"]
+        self._processes = [subprocess.Popen(idle, start_new_session=far) for far in (False, True)]
+
+
+class Hangs(Bystander):
+    """The tenth answer never comes."""
+
+    _answers = 0
+
+    def recv(self) -> Batch:
+        self._answers += 1
+        if self._answers > 9:
+            time.sleep(600)
+        return super().recv()
+
+
+class HangsOnClose(Bystander):
+    def close(self) -> None:
+        time.sleep(600)
+
+
+class Raises(Bystander):
+    _answers = 0
+
+    def recv(self) -> Batch:
+        self._answers += 1
+        if self._answers > 9:
+            raise ValueError("the simulator\nexploded")
+        return super().recv()
+
+
+class RaisesOnBuild(Sound):
+    def __init__(self, setup: Setup) -> None:
+        raise OSError("no such game")
+
+
+class Killed(Bystander):
+    """Is killed from outside after its first window, like a process that has taken too much memory."""
+
+    def recv(self) -> Batch:
+        if time.monotonic() > self._end:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().recv()
+
+    def reset(self, seed: int) -> None:
+        self._end = time.monotonic() + 0.35
+
+
+class Exits(Sound):
+    def recv(self) -> Batch:
+        print("goodbye")
+        os._exit(7)
+
+
+class Chatty(Sound):
+    """Prints megabytes, on both streams and past Python's."""
+
+    def recv(self) -> Batch:
+        print("chatter " * 10_000)
+        os.write(2, b"noise " * 10_000)
+        return super().recv()
+
+
+class LeavesSharedMemory(Hangs):
+    """Takes a named segment of shared memory, and hangs before it could free it."""
+
+    def reset(self, seed: int) -> None:
+        self._segment = shared_memory.SharedMemory(create=True, size=4096)
+        print("segment", self._segment.name)
+
+
+class LeavesFiles(Sound):
+    """Writes into the working folder and into the temporary folder, as simulators do."""
+
+    def reset(self, seed: int) -> None:
+        import tempfile  # noqa: PLC0415 - as libraries do
+
+        for path in ("MUJOCO_LOG.TXT", tempfile.mkstemp()[1]):
+            with open(path, "w") as file:  # noqa: PTH123 - a relative path, as libraries write
+                file.write("hello")
+
+
+class Greedy(Sound):
+    """Tells of its own process what the tests want to see: CPUs, thread limits, the temporary folder."""
+
+    def recv(self) -> Batch:
+        raise RuntimeError(
+            f"cpus={sorted(os.sched_getaffinity(0))} omp={os.environ['OMP_NUM_THREADS']}"
+            f" cwd_is_tmp={os.environ['TMPDIR'] == os.getcwd()}"  # noqa: PTH109 - compared as text
+        )

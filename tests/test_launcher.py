@@ -1,0 +1,216 @@
+"""Cells in real interpreters: what becomes of them when backends misbehave, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from vebench.backends.interface import Task
+from vebench.backends.registry import Shape
+
+from vebench.engine import guardian
+from vebench.engine.events import CellFinished, Outcome, WindowDone
+from vebench.engine.interrupts import Interrupts
+from vebench.engine.launcher import Launcher
+from vebench.engine.runner import run
+from vebench.machine import pinning
+from vebench.plan.cells import Cell, Plan
+from vebench.plan.spec import BackendChoice, RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEGMENTS = Path("/dev/shm")  # noqa: S108 - it is only looked at
+linux = pytest.mark.skipif(not pinning.SUPPORTED, reason="pinning and /proc are Linux's")
+
+
+@pytest.fixture(autouse=True)
+def in_the_adapters_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Run as a user whose own adapters lie in the current folder, and see that nothing is left afterwards."""
+    monkeypatch.chdir(Path(__file__).parent / "adapters")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = set(SEGMENTS.glob("*"))
+    yield
+    assert list(tmp_path.iterdir()) == [], "a scratch folder is left"
+    assert set(SEGMENTS.glob("*")) <= before, "shared memory is left"
+
+
+def cell(adapter: str, cpus: tuple[int, ...] = (), **options: int) -> Cell:
+    target = adapter if ":" in adapter else f"faulty:{adapter}"
+    return Cell(
+        task=Task("CartPole-v1", "classic", 1),
+        backend=BackendChoice(target, dict(options)),
+        target=target,
+        workers=2,
+        envs_per_worker=3,
+        shape=Shape(6, 6, 1, 1),
+        cpus=cpus,
+    )
+
+
+def outcomes(*cells: Cell, timeout: float = 30.0, rounds: int = 2) -> list[Outcome]:
+    """Measure the cells in windows of 0.2 s, and return how each ended."""
+    spec = RunSpec(("CartPole",), (2,), duration=0.2, warmup=0.05, rounds=rounds, timeout=timeout)
+    with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
+        events = list(run(Plan(spec, cells), launch))
+        token = launch._token  # noqa: SLF001 - to see that none of its bearers is left
+    assert guardian.bearers(token) == []
+    return [event.outcome for event in events if isinstance(event, CellFinished)]
+
+
+def test_a_sound_backend_is_measured() -> None:
+    (outcome,) = outcomes(cell("Sound"))
+    assert (outcome.status, outcome.reason) == ("ok", None)
+    assert len(outcome.windows) == 2
+    for window in outcome.windows:
+        assert window.ns >= 200_000_000
+        assert window.rows % 6 == 0
+        # Each environment ends after 10 steps, and its 11th row is the reset.
+        assert window.resets == pytest.approx(window.rows / 11, abs=6)
+    assert outcome.layout is not None
+    assert outcome.layout.num_envs == 6
+    assert outcome.startup_ns is not None
+
+
+@linux
+def test_a_window_knows_its_cpu_time_and_a_cell_its_memory() -> None:
+    (outcome,) = outcomes(cell("Sound"))
+    assert all(window.cpu_ns is not None and window.cpu_ns > 0 for window in outcome.windows)
+    assert outcome.peak_rss_bytes is not None
+    assert outcome.peak_rss_bytes > 1 << 20
+
+
+def test_a_backend_that_raises_gives_its_exception_in_one_line() -> None:
+    first, second = outcomes(cell("Raises"), cell("Sound"))
+    assert (first.status, first.reason) == ("failed", "ValueError: the simulator exploded")
+    assert "Traceback" in first.log
+    assert second.status == "ok"
+
+
+def test_a_backend_that_cannot_be_built_is_a_failure_of_its_cell() -> None:
+    first, second, third = outcomes(cell("RaisesOnBuild"), cell("Missing"), cell("nowhere:Missing"))
+    assert first.reason == "OSError: no such game"
+    assert "Missing" in str(second.reason)
+    assert "No module named 'nowhere'" in str(third.reason)
+
+
+def test_a_backend_that_hangs_is_ended_at_its_timeout() -> None:
+    first, second = outcomes(cell("Hangs"), cell("Sound"), timeout=2.0)
+    assert (first.status, first.reason) == ("failed", "no end after 2 s (--timeout)")
+    assert second.status == "ok"
+
+
+def test_a_backend_that_hangs_while_closing_has_been_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vebench.engine.launcher.CLOSE_S", 0.2)
+    (outcome,) = outcomes(cell("HangsOnClose"))
+    assert (outcome.status, len(outcome.windows)) == ("ok", 2)
+
+
+def test_a_killed_cell_keeps_the_windows_it_had() -> None:
+    (outcome,) = outcomes(cell("Killed"), rounds=50)
+    assert outcome.status == "failed"
+    assert outcome.reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
+    assert len(outcome.windows) == 1
+
+
+def test_a_cell_that_exits_gives_its_status_and_its_last_words() -> None:
+    (outcome,) = outcomes(cell("Exits"))
+    assert str(outcome.reason).startswith("its process ended with status 7")
+
+
+def test_a_backend_that_prints_megabytes_is_measured_and_its_output_goes_with_the_cell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vebench.engine.launcher.MOST_LOG", 1 << 20)
+    (outcome,) = outcomes(cell("Chatty"))
+    assert outcome.status == "ok"
+
+
+def test_a_killed_backends_shared_memory_is_freed() -> None:
+    (outcome,) = outcomes(cell("LeavesSharedMemory"), timeout=2.0)
+    assert "segment" in outcome.log
+
+
+def test_files_that_a_simulator_writes_go_with_the_cell() -> None:
+    (outcome,) = outcomes(cell("LeavesFiles"))
+    assert outcome.status == "ok"
+    assert not (Path(__file__).parent / "adapters" / "MUJOCO_LOG.TXT").exists()
+
+
+@linux
+def test_a_cell_runs_on_its_cpus_with_one_thread_for_each_library() -> None:
+    last = max(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    (outcome,) = outcomes(cell("Greedy", cpus=(last,)))
+    assert outcome.reason == f"RuntimeError: cpus=[{last}] omp=1 cwd_is_tmp=True"
+    assert os.sched_getaffinity(0) == before
+
+
+@linux
+def test_the_cpus_of_a_cell_are_read_back() -> None:
+    first = min(os.sched_getaffinity(0))
+    (outcome,) = outcomes(cell("Sound", cpus=(first,)))
+    assert outcome.layout is not None
+    assert outcome.layout.affinity == (first,)
+
+
+def test_an_interrupt_ends_the_run_with_the_windows_that_it_has() -> None:
+    spec = RunSpec(("CartPole",), (2,), duration=0.2, warmup=0.05, rounds=500, timeout=200)
+    told = []
+
+    def interrupt_after_a_window() -> None:
+        with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
+            for event in run(Plan(spec, (cell("Sound"), cell("Sound"))), launch):
+                told.append(event)
+                if isinstance(event, WindowDone) and not interrupts.requested:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_after_a_window()
+    (last,) = [event for event in told if isinstance(event, CellFinished)]
+    assert last.outcome.reason == "interrupted"
+    assert len(last.outcome.windows) >= 1
+
+
+@linux
+def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, tempfile\n"
+        "from vebench.backends.interface import Task\n"
+        "from vebench.backends.registry import Shape\n"
+        "from vebench.engine.events import WindowDone\n"
+        "from vebench.engine.interrupts import Interrupts\n"
+        "from vebench.engine.launcher import Launcher\n"
+        "from vebench.engine.runner import run\n"
+        "from vebench.plan.cells import Cell, Plan\n"
+        "from vebench.plan.spec import BackendChoice, RunSpec\n"
+        "cell = Cell(Task('CartPole-v1', 'classic', 1), BackendChoice('faulty:HangsOnClose'), 'faulty:HangsOnClose',"
+        " 2, 1, Shape(2, 2, 1, 1), ())\n"
+        "spec = RunSpec(('CartPole',), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)\n"
+        "with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:\n"
+        "    for event in run(Plan(spec, (cell,)), launch):\n"
+        "        if isinstance(event, WindowDone):\n"
+        "            print(launch._token, flush=True)\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    runner = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert runner.returncode == -signal.SIGKILL
+    token = runner.stdout.split()[0]
+    deadline = time.monotonic() + 20
+    while (guardian.bearers(token) or list(tmp_path.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert guardian.bearers(token) == []
+    assert list(tmp_path.iterdir()) == []

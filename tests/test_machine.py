@@ -1,0 +1,128 @@
+"""Counters and facts of the machine: small trees of our own for what depends on it, this machine where it must work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vebench.machine import counters, host, pinning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
+    """Return a function that lays files, by path and text, under a root of their own."""
+
+    def lay(files: dict[str, str]) -> Path:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return lay
+
+
+def test_the_quota_is_the_least_of_the_own_cgroup_and_its_ancestors(tree: Callable[[dict[str, str]], Path]) -> None:
+    root = tree(
+        {
+            "proc/self/cgroup": "0::/user/job\n",
+            "sys/fs/cgroup/user/cpu.max": "150000 100000\n",
+            "sys/fs/cgroup/user/job/cpu.max": "max 100000\n",
+        }
+    )
+    assert host.quota_cpus(root) == 1.5
+
+
+def test_in_a_container_the_mount_is_the_own_cgroup(tree: Callable[[dict[str, str]], Path]) -> None:
+    root = tree({"proc/self/cgroup": "0::/docker/abc\n", "sys/fs/cgroup/cpu.max": "50000 100000"})
+    assert host.quota_cpus(root) == 0.5
+
+
+@pytest.mark.parametrize("text", ["max 100000", "", "nonsense", "-1 5"])
+def test_without_a_limit_there_is_no_quota(tree: Callable[[dict[str, str]], Path], text: str) -> None:
+    root = tree({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": text})
+    assert host.quota_cpus(root) is None
+
+
+def test_the_memory_left_is_the_systems_or_the_containers_if_that_is_less(
+    tree: Callable[[dict[str, str]], Path],
+) -> None:
+    files = {"proc/meminfo": "MemTotal: 4096 kB\nMemAvailable:    2048 kB\n", "proc/self/cgroup": "0::/\n"}
+    assert host.memory_available(tree(files)) == 2048 << 10
+    limits = {"sys/fs/cgroup/memory.max": "1000000\n", "sys/fs/cgroup/memory.current": "400000\n"}
+    assert host.memory_available(tree(limits)) == 600_000
+
+
+def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path]) -> None:
+    stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
+    root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})
+    assert counters.throttled_ns(root) == 1_234_000
+
+
+def test_without_cgroups_nothing_is_said_of_throttling(tmp_path: Path) -> None:
+    assert counters.throttled_ns(tmp_path) is None
+    assert host.quota_cpus(tmp_path) is None
+    assert host.memory_available(tmp_path) is None
+
+
+@linux
+def test_a_process_tree_holds_children_and_their_children() -> None:
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as child:
+        while len(tree := counters.process_tree(child.pid)) < 2:
+            pass
+        assert tree[0] == child.pid
+        assert child.pid in counters.process_tree(os.getpid())
+        child.communicate(b"\n")
+
+
+@linux
+def test_cpu_time_is_that_of_all_threads_and_grows() -> None:
+    before = counters.cpu_time_ns([os.getpid()])
+    sum(range(100_000))
+    after = counters.cpu_time_ns([os.getpid()])
+    assert before is not None
+    assert after is not None
+    assert after > before
+
+
+@linux
+def test_cpu_time_of_a_process_that_has_ended_is_unknown() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    assert counters.cpu_time_ns([child.pid]) is None
+
+
+@linux
+def test_steal_is_counted_for_the_cpus_asked_for() -> None:
+    steal = counters.steal_ns(list(os.sched_getaffinity(0)))
+    assert steal is not None
+    assert steal >= 0
+
+
+@linux
+def test_this_process_reads_back_the_cpus_that_it_was_restricted_to() -> None:
+    before = pinning.allowed()
+    assert before is not None
+    try:
+        assert pinning.restrict((before[-1],)) == (before[-1],)
+    finally:
+        pinning.restrict(before)
+    assert pinning.allowed() == before
+
+
+def test_the_host_knows_its_cpus_and_memory() -> None:
+    facts = host.read_host()
+    assert facts.cpus_online >= 1
+    assert facts.cpus_allowed
+    assert facts.cpu_model

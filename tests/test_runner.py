@@ -1,0 +1,152 @@
+"""The runner's logic, with a fake launch: nothing is started and nothing is timed."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from vebench.backends.interface import Task
+from vebench.backends.registry import Shape
+
+from vebench.engine.events import CellFinished, CellReady, CellStarted, Layout, RunStarted, Window, WindowDone
+from vebench.engine.launcher import CellError, InterruptedCellError
+from vebench.engine.messages import Done, Failure, Ready, decode
+from vebench.engine.runner import run
+from vebench.plan.cells import Cell, Plan
+from vebench.plan.spec import BackendChoice, RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READY = Ready(5, Layout(num_envs=2, batch_size=2, processes=1, threads=1, frame_skip=4))
+WINDOW = Window(ns=100, rows=20, resets=1)
+WHOLE = (READY, WINDOW, WINDOW, Done(1 << 20))
+
+
+def cell(workers: int, skip: str | None = None) -> Cell:
+    return Cell(
+        task=Task("CartPole-v1", "classic", 1),
+        backend=BackendChoice("for-loop"),
+        target="vebench.backends.for_loop:ForLoop",
+        workers=workers,
+        envs_per_worker=1,
+        shape=Shape(workers, workers, 1, 1),
+        cpus=(0,),
+        skip=skip,
+    )
+
+
+class FakeLaunch:
+    """Tells for each cell, by its number of workers, what its script holds; an exception in it is raised."""
+
+    def __init__(self, scripts: dict[int, tuple[object, ...]]) -> None:
+        self._scripts = scripts
+        self.running = 0
+
+    @contextmanager
+    def __call__(self, cell: Cell) -> Iterator[FakeLaunch]:
+        self._script = self._scripts[cell.workers]
+        self.running += 1
+        try:
+            yield self
+        finally:
+            self.running -= 1
+
+    def messages(self) -> Iterator[object]:
+        for message in self._script:
+            if isinstance(message, Exception):
+                raise message
+            yield message
+
+    def log(self) -> str:
+        return "what it printed"
+
+
+def measure(*cells: Cell, **scripts: tuple[object, ...]) -> list[object]:
+    launch = FakeLaunch({int(name[1:]): script for name, script in scripts.items()})
+    plan = Plan(RunSpec(("CartPole",), (1,)), cells)
+    events: list[object] = []
+    try:
+        for event in run(plan, launch):
+            if isinstance(event, CellFinished):
+                assert not launch.running, "a cell is told to be finished only when nothing of it runs any more"
+            events.append(event)
+    finally:
+        assert not launch.running
+    return events
+
+
+def finished(events: list[object]) -> list[CellFinished]:
+    return [event for event in events if isinstance(event, CellFinished)]
+
+
+def test_a_cell_that_goes_well_is_told_step_by_step() -> None:
+    events = measure(cell(1), w1=WHOLE)
+    kinds = [type(event) for event in events]
+    assert kinds == [RunStarted, CellStarted, CellReady, WindowDone, WindowDone, CellFinished]
+    outcome = finished(events)[0].outcome
+    assert (outcome.status, outcome.reason, outcome.windows) == ("ok", None, (WINDOW, WINDOW))
+    assert (outcome.startup_ns, outcome.peak_rss_bytes, outcome.layout) == (5, 1 << 20, READY.layout)
+
+
+def test_a_cell_that_cannot_run_is_skipped_without_being_started() -> None:
+    events = measure(cell(1, skip="EnvPool has no such task"))
+    assert [type(event) for event in events] == [RunStarted, CellFinished]
+    assert finished(events)[0].outcome.reason == "EnvPool has no such task"
+
+
+@pytest.mark.parametrize("fault", [CellError("no end after 5 s"), Failure("no end after 5 s")])
+def test_a_failed_cell_keeps_its_windows_and_its_reason_and_the_run_goes_on(fault: object) -> None:
+    first, second = finished(measure(cell(1), cell(2), w1=(READY, WINDOW, fault), w2=WHOLE))
+    assert (first.outcome.status, first.outcome.reason) == ("failed", "no end after 5 s")
+    assert first.outcome.windows == (WINDOW,)
+    assert first.outcome.log == "what it printed"
+    assert second.outcome.status == "ok"
+
+
+def test_a_cell_that_cannot_be_started_is_a_failure_of_that_cell() -> None:
+    first, second = finished(measure(cell(1), cell(2), w1=(OSError("too many processes"),), w2=WHOLE))
+    assert first.outcome.status == "failed"
+    assert "too many processes" in str(first.outcome.reason)
+    assert second.outcome.status == "ok"
+
+
+def test_an_interrupted_cell_is_told_with_what_it_has_and_the_run_ends() -> None:
+    launch = FakeLaunch({1: (READY, WINDOW, InterruptedCellError("interrupted"))})
+    told = []
+    with pytest.raises(KeyboardInterrupt):
+        told.extend(iter_into(told, run(Plan(RunSpec(("CartPole",), (1,)), (cell(1), cell(2))), launch)))
+    assert [event.outcome.reason for event in finished(told)] == ["interrupted"]
+    assert finished(told)[0].outcome.windows == (WINDOW,)
+
+
+def test_a_cell_interrupted_before_its_first_window_is_left_to_be_resumed() -> None:
+    launch = FakeLaunch({1: (READY, InterruptedCellError("interrupted"))})
+    told: list[object] = []
+    with pytest.raises(KeyboardInterrupt):
+        iter_into(told, run(Plan(RunSpec(("CartPole",), (1,)), (cell(1),)), launch))
+    assert finished(told) == []
+
+
+def iter_into(told: list[object], events: Iterator[object]) -> list[object]:
+    for event in events:
+        told.append(event)  # noqa: PERF402 - what came before the exception is wanted
+    return []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"nonsense",
+        b"{}",
+        b"[1]",
+        b'{"window": {"ns": "1"}}',
+        b'{"ready": {"startup_ns": 1}}',
+        b'{"done": 3}',
+    ],
+)
+def test_a_line_that_is_no_message_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(line)

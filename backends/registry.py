@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change. ``parse`` raises ValueError on a bad value."""
+    """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change.
+
+    ``parse`` raises ValueError on a bad value; the error's text says what a good one is, after the words "must be".
+    """
 
     parse: Callable[[str], OptionValue]
     default: OptionValue | None
@@ -36,7 +39,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Entry:
-    """One backend. ``shape`` maps (workers, environments per worker, CPUs owned, options) to its layout."""
+    """One backend. ``shape`` maps (workers, environments per worker, CPUs owned, options) to its layout.
+
+    ``suites`` are the tasks it can step, None for all. ``steps_gymnasium``: it steps environments that Gymnasium makes.
+    ``reference``: it is no contestant, but a row to hold the others against. ``builds_environments``: there are
+    environments behind its rows, which take memory.
+    """
 
     name: str
     target: str
@@ -47,6 +55,7 @@ class Entry:
     options: Mapping[str, Option] = field(default_factory=dict)
     steps_gymnasium: bool = True
     reference: bool = False
+    builds_environments: bool = True
 
     def why_not(self, task: Task) -> str | None:
         """Return why this backend cannot step ``task`` on this machine, or None if it can."""
@@ -62,18 +71,22 @@ class Entry:
 # What building an environment of each suite through Gymnasium needs besides Gymnasium itself.
 SUITE_PACKAGES: Mapping[Suite, tuple[str, ...]] = {
     "atari": ("gymnasium", "ale_py", "cv2"),
-    "mujoco": ("gymnasium", "mujoco"),
+    # Gymnasium imports its renderer, and with it imageio, with any MuJoCo task.
+    "mujoco": ("gymnasium", "mujoco", "imageio", "packaging"),
     "classic": ("gymnasium",),
     "gymnasium": ("gymnasium",),
 }
 PIP_NAMES = {"ale_py": "ale-py", "cv2": "opencv-python-headless"}
 
 
+MAX_COUNT = 1 << 16  # beyond any machine: a typing error
+
+
 def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("a whole number from 1 on")
-    return value
+    # int() would also take other scripts' digits, underscores, and thousands of digits only to fail later.
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT:
+        return int(text)
+    raise ValueError(f"a whole number from 1 to {MAX_COUNT}")
 
 
 def _start_method(text: str) -> str:
@@ -109,11 +122,11 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "for-loop", "vebench.backends.for_loop:ForLoop", "a Python loop in one process: the reference", (), _in_caller
     ),
-    Entry("gym-sync", "vebench.backends.gym_sync:GymSync", "gymnasium.vector.SyncVectorEnv", (), _in_caller),
+    Entry("gym-sync", "vebench.backends.gym_sync:GymSync", "Gymnasium's SyncVectorEnv", (), _in_caller),
     Entry(
         "gym-async",
         "vebench.backends.gym_async:GymAsync",
-        "gymnasium.vector.AsyncVectorEnv, shared memory on",
+        "Gymnasium's AsyncVectorEnv, shared memory on",
         (),
         _process_each,
         options={
@@ -164,6 +177,7 @@ ENTRIES: tuple[Entry, ...] = (
         _in_caller,
         steps_gymnasium=False,
         reference=True,
+        builds_environments=False,
     ),
 )
 
@@ -173,3 +187,8 @@ BY_NAME: Mapping[str, Entry] = {entry.name: entry for entry in ENTRIES}
 def third_party(target: str) -> Entry:
     """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
     return Entry(target, target, "a third party's adapter", (), _in_caller, steps_gymnasium=False)
+
+
+def find(name: str) -> Entry:
+    """Return the entry of a backend by its name in the table, or by ``module:Class``. Raises KeyError for others."""
+    return third_party(name) if ":" in name else BY_NAME[name]

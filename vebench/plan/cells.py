@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.backends import registry
+from vebench.errors import UsageError
+from vebench.plan import memory
+from vebench.plan.spec import BackendChoice, check
+
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Sequence
+
     from vebench.backends.interface import Task
-    from vebench.backends.registry import Shape
-    from vebench.plan.spec import BackendChoice, RunSpec
+    from vebench.backends.registry import Entry, Shape
+    from vebench.machine.placement import Placement
+    from vebench.plan.spec import RunSpec
+
+MAX_CELLS = 100_000  # a day at one cell a second: a typing error
 
 
 class CellKey(NamedTuple):
@@ -50,3 +61,67 @@ class Plan:
 
     spec: RunSpec
     cells: tuple[Cell, ...]
+
+
+def expand(spec: RunSpec, tasks: Sequence[Task], placement: Placement, memory_available: int | None) -> Plan:
+    """Return every cell that ``spec`` asks for: each pass over tasks, backends and workers in a shuffled order.
+
+    Orders follow from the seed alone. If no backend is named, all of them are planned, those that cannot step a task
+    as cells with a reason; only reference rows that mean nothing for a task are left out. ``memory_available`` is in
+    bytes, None if unknown. Raises UsageError if ``spec`` makes no sense or names no end of cells.
+    """
+    check(spec)
+    pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
+    count = len(pairs) * len(spec.workers) * spec.repeats
+    if count > MAX_CELLS:
+        raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: fewer --workers, --backend or --repeats")
+    once = [cell for pair in pairs for cell in _cells(spec, *pair, placement, memory_available)]
+    passes = [_shuffled(once, spec.seed, repeat) for repeat in range(spec.repeats)]
+    return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass))
+
+
+def without(plan: Plan, done: Container[CellKey]) -> Plan:
+    """Return what is left of ``plan`` when the cells with these keys are done, in the same order."""
+    return replace(plan, cells=tuple(cell for cell in plan.cells if cell.key not in done))
+
+
+def seconds(plan: Plan) -> float:
+    """Return how long the plan's cells warm up and measure, in seconds; starting and ending them comes on top."""
+    return plan.spec.cell_seconds * sum(cell.skip is None for cell in plan.cells)
+
+
+def _everything(task: Task) -> list[BackendChoice]:
+    """Return all backends of the table, without reference rows that have no meaning for the task."""
+    return [
+        BackendChoice(entry.name)
+        for entry in registry.ENTRIES
+        if not (entry.reference and entry.suites is not None and task.suite not in entry.suites)
+    ]
+
+
+def _cells(
+    spec: RunSpec, task: Task, choice: BackendChoice, placement: Placement, memory_available: int | None
+) -> Iterator[Cell]:
+    """Yield the first pass's cells of one task on one backend, one for each number of workers."""
+    entry = registry.find(choice.name)
+    why_not = entry.why_not(task)
+    least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, placement), choice.options)
+    for workers in spec.workers:
+        cpus = placement.owned(workers)
+        shape = _shape(entry, choice, workers, spec.envs_per_worker, placement)
+        needed = memory.estimate(task.suite, entry, shape, choice.options)
+        skip = why_not or memory.too_much(needed, least, memory_available)
+        yield Cell(task, choice, entry.target, workers, spec.envs_per_worker, shape, cpus, skip=skip)
+
+
+def _shape(entry: Entry, choice: BackendChoice, workers: int, envs_per_worker: int, placement: Placement) -> Shape:
+    """Return the layout of a cell, the backend's own defaults standing in for options that were not given."""
+    defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
+    return entry.shape(workers, envs_per_worker, len(placement.owned(workers)), {**defaults, **choice.options})
+
+
+def _shuffled(once: Sequence[Cell], seed: int, repeat: int) -> list[Cell]:
+    cells = [replace(cell, repeat=repeat) for cell in once]
+    # A string seeds alike in every version of Python, and no two pairs of numbers are one string.
+    Random(f"{seed} {repeat}").shuffle(cells)  # noqa: S311 - an order to repeat, no secret
+    return cells

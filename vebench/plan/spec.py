@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import OptionValue
+from vebench.errors import UsageError
+
+MAX_ENVS_PER_WORKER = 1 << 16
+MAX_ROUNDS = 1 << 16
+MAX_REPEATS = 1 << 10
+# Environment i is seeded with seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
+MAX_SEED = 2_000_000_000
+MIN_SECONDS = 1e-9  # a clock that counts nanoseconds sees nothing shorter
+# A month: longer waits overflow in the system's calls.
+MAX_SECONDS = 31 * 86400.0
+# What a cell may need to start, at the least, when a timeout is suggested.
+STARTUP_ALLOWANCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,7 @@ class BackendChoice:
     """A backend by name (or a third party's by ``module:Class``) and the options that were given to it."""
 
     name: str
-    options: dict[str, OptionValue] = field(default_factory=dict)
+    options: dict[str, bool | int | float | str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -39,3 +49,42 @@ class RunSpec:
     seed: int = 0
     pin: str = "compact"
     timeout: float = 300.0
+
+    @property
+    def cell_seconds(self) -> float:
+        """How long one cell measures: warm-up and windows. Start-up comes on top."""
+        return self.warmup + self.rounds * self.duration
+
+
+def check(spec: RunSpec) -> None:
+    """Raise UsageError, with the option's name, if a number of ``spec`` makes no sense."""
+    if not spec.envs:
+        raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")
+    if not spec.workers:
+        raise UsageError("--workers: give at least one number")
+    _check_count("--envs-per-worker", spec.envs_per_worker, 1, MAX_ENVS_PER_WORKER)
+    _check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
+    _check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
+    _check_count("--seed", spec.seed, 0, MAX_SEED)
+    _check_seconds("--duration", spec.duration)
+    _check_seconds("--timeout", spec.timeout)
+    if spec.warmup != 0:
+        _check_seconds("--warmup", spec.warmup, "0 or ")
+    if spec.timeout <= spec.cell_seconds:
+        enough = math.ceil(spec.cell_seconds + STARTUP_ALLOWANCE)
+        raise UsageError(
+            f"--timeout {spec.timeout:g}: warm-up and windows alone take {spec.cell_seconds:g} s; {enough} would do"
+        )
+
+
+def _check_count(option: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise UsageError(f"{option} {value}: must be a whole number from {least} to {most}")
+
+
+def _check_seconds(option: str, value: float, otherwise: str = "") -> None:
+    # Any comparison with NaN is false.
+    if not MIN_SECONDS <= value <= MAX_SECONDS:
+        raise UsageError(
+            f"{option} {value:g}: must be {otherwise}a number of seconds above 0, at most {MAX_SECONDS:.0f}"
+        )

@@ -1,0 +1,246 @@
+"""From a specification to an explicit list of cells."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from vebench.backends import registry
+from vebench.backends.interface import Task
+from vebench.backends.registry import Entry, Shape
+from vebench.errors import UsageError
+from vebench.machine.placement import Placement
+from vebench.plan import memory
+from vebench.plan.cells import Cell, Plan, expand, seconds, without
+from vebench.plan.memory import GIB, MIB
+from vebench.plan.spec import BackendChoice, RunSpec, check
+
+PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+CART_POLE = Task("CartPole-v1", "classic", 1, "CartPole-v1")
+FROZEN_LAKE = Task("FrozenLake-v1", "gymnasium", 1)
+TWO_CPUS = Placement((0, 1), usable=2)
+SPEC = RunSpec(envs=("Pong",), workers=(1, 2, 4), backends=(BackendChoice("for-loop"), BackendChoice("gym-async")))
+
+
+@pytest.fixture(autouse=True)
+def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of these tests do not depend on what is installed beside them."""
+    monkeypatch.setattr(registry, "find_spec", lambda _name: True)
+
+
+def plan(spec: RunSpec = SPEC, *tasks: Task, placement: Placement = TWO_CPUS, available: int | None = None) -> Plan:
+    """Return the plan of ``spec`` for the tasks, Pong if there are none."""
+    return expand(spec, tasks or (PONG,), placement, available)
+
+
+def one(backend: BackendChoice, workers: int, task: Task = PONG, available: int | None = None, envs: int = 1) -> Cell:
+    """Return the only cell of a plan."""
+    spec = replace(SPEC, workers=(workers,), backends=(backend,), envs_per_worker=envs)
+    (cell,) = plan(spec, task, available=available).cells
+    return cell
+
+
+def test_cells_are_all_combinations_of_tasks_backends_workers_and_repeats() -> None:
+    cells = plan(replace(SPEC, repeats=2), PONG, CART_POLE).cells
+    assert len(cells) == 2 * 2 * 3 * 2
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert {cell.key[:3] for cell in cells} == {
+        (task.id, backend, workers)
+        for task in (PONG, CART_POLE)
+        for backend in ("for-loop", "gym-async")
+        for workers in (1, 2, 4)
+    }
+
+
+def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
+    cells = plan(replace(SPEC, repeats=3), PONG, CART_POLE).cells
+    assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)
+    orders = {tuple(cell.key._replace(repeat=0) for cell in cells if cell.repeat == repeat) for repeat in range(3)}
+    assert len(orders) == 3
+    assert len({frozenset(order) for order in orders}) == 1
+
+
+def test_the_order_follows_from_the_seed() -> None:
+    assert plan(SPEC, PONG, CART_POLE) == plan(SPEC, PONG, CART_POLE)
+    first, second = (plan(replace(SPEC, seed=seed), PONG, CART_POLE).cells for seed in (0, 1))
+    assert first != second
+    assert {cell.key for cell in first} == {cell.key for cell in second}
+
+
+def test_a_cell_owns_the_first_cpus_and_is_laid_out_on_them() -> None:
+    cell = one(BackendChoice("envpool-sync"), workers=4, envs=8)
+    assert cell.cpus == (0, 1)
+    assert cell.shape == Shape(num_envs=32, batch_size=32, processes=1, threads=2)
+    assert one(BackendChoice("shm-sync"), workers=1).cpus == (0,)
+
+
+def test_a_backends_defaults_fill_its_layout_but_not_its_options() -> None:
+    cell = one(BackendChoice("envpool-async"), workers=2)
+    assert (cell.shape.num_envs, cell.shape.batch_size) == (6, 2)
+    assert cell.backend.options == {}
+    assert one(BackendChoice("envpool-async", {"ratio": 2}), workers=2).shape.num_envs == 4
+
+
+def test_a_third_partys_adapter_is_its_own_target() -> None:
+    cell = one(BackendChoice("mine.fast:Vector", {"depth": 3}), workers=2)
+    assert cell.target == "mine.fast:Vector"
+    assert cell.key.backend == "mine.fast:Vector[depth=3]"
+    assert cell.skip is None
+
+
+def test_without_a_choice_every_backend_is_planned() -> None:
+    cells = plan(replace(SPEC, backends=())).cells
+    assert {cell.backend.name for cell in cells} == {entry.name for entry in registry.ENTRIES}
+    assert all(cell.skip is None for cell in cells)
+
+
+def test_backends_that_cannot_step_a_task_are_planned_with_the_reason() -> None:
+    cells = plan(replace(SPEC, backends=()), FROZEN_LAKE).cells
+    skipped = {(cell.backend.name, cell.workers) for cell in cells if cell.skip}
+    assert skipped == {(name, workers) for name in ("envpool-sync", "envpool-async") for workers in (1, 2, 4)}
+    assert {cell.skip for cell in cells if cell.backend.name == "envpool-sync"} == {
+        "envpool-sync has no FrozenLake-v1: it steps atari, classic, mujoco tasks only"
+    }
+
+
+def test_a_game_that_envpool_lacks_is_skipped_there() -> None:
+    assert one(BackendChoice("envpool-sync"), 1, replace(PONG, pool_id=None)).skip == "EnvPool has no ALE/Pong-v5"
+
+
+def test_a_reference_row_without_meaning_is_left_out_unless_it_was_asked_for() -> None:
+    cells = plan(replace(SPEC, backends=()), CART_POLE).cells
+    assert "ceiling" not in {cell.backend.name for cell in cells}
+    skip = one(BackendChoice("ceiling"), 1, CART_POLE).skip
+    assert skip is not None
+    assert "ceiling has no CartPole-v1" in skip
+
+
+def test_a_missing_package_is_the_reason_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "cv2" else True)
+    assert one(BackendChoice("gym-sync"), 1).skip == (
+        "not installed: opencv-python-headless (pip install opencv-python-headless)"
+    )
+    assert one(BackendChoice("envpool-sync"), 1).skip is None
+
+
+def test_a_cell_that_needs_more_memory_than_there_is_says_how_much_and_what_would_fit() -> None:
+    skip = one(BackendChoice("gym-async"), 2048, available=12 * GIB).skip
+    assert skip == ("needs about 18 GiB of memory, 12 GiB are available; fewer workers or --envs-per-worker would fit")
+    assert one(BackendChoice("gym-async"), 1024, available=12 * GIB).skip is None
+    assert one(BackendChoice("gym-async"), 2048, available=None).skip is None
+
+
+def test_no_remedy_is_promised_where_not_even_one_environment_fits() -> None:
+    assert one(BackendChoice("for-loop"), 8, available=64 * MIB).skip == (
+        "needs about 112 MiB of memory, 64 MiB are available"
+    )
+
+
+# Proportional set sizes of real cells, in MiB, by the same methods as the table in vebench/plan/memory.py.
+@pytest.mark.parametrize(
+    ("backend", "suite", "envs", "measured"),
+    [
+        ("for-loop", "atari", 1, 61),
+        ("for-loop", "atari", 32, 103),
+        ("for-loop", "mujoco", 32, 98),
+        ("for-loop", "classic", 32, 37),
+        ("gym-async", "atari", 64, 506),
+        ("gym-async", "atari", 256, 1863),
+        ("gym-async", "mujoco", 24, 238),
+        ("gym-async", "classic", 24, 134),
+        ("gym-async[spawn]", "atari", 10, 368),
+        ("gym-async[spawn]", "mujoco", 10, 386),
+        ("gym-async[spawn]", "classic", 10, 254),
+        ("envpool-sync", "atari", 2, 148),
+        ("envpool-sync", "atari", 64, 224),
+        ("envpool-sync", "mujoco", 64, 204),
+        ("envpool-sync", "classic", 64, 142),
+    ],
+)
+def test_the_estimate_is_above_what_was_measured_and_not_twice_as_much(
+    backend: str, suite: str, envs: int, measured: int
+) -> None:
+    task = {"atari": PONG, "classic": CART_POLE, "mujoco": Task("Humanoid-v5", "mujoco", 5, "Humanoid-v5")}[suite]
+    name, spawn, _ = backend.partition("[spawn]")
+    options = {"context": "spawn"} if spawn else {}
+    estimate = memory.estimate(
+        task.suite, registry.BY_NAME[name], one(BackendChoice(name, options), envs).shape, options
+    )
+    assert measured <= estimate / MIB <= max(2 * measured, 100)
+
+
+def test_rows_without_environments_take_next_to_nothing() -> None:
+    assert one(BackendChoice("null"), 4096, available=GIB).skip is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 MiB"), (512 * MIB, "512 MiB"), (int(1.8 * GIB), "1.8 GiB"), (21 * GIB, "21 GiB")],
+)
+def test_bytes_are_shown_in_the_unit_that_suits_them(count: int, text: str) -> None:
+    assert memory.format_bytes(count) == text
+
+
+def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:
+    whole = plan(replace(SPEC, repeats=2), PONG, CART_POLE)
+    done = {cell.key for cell in whole.cells[::3]}
+    assert without(whole, done).cells == tuple(cell for cell in whole.cells if cell.key not in done)
+    assert without(whole, ()) == whole
+
+
+def test_the_time_of_a_plan_counts_only_cells_that_run() -> None:
+    spec = replace(SPEC, backends=(*SPEC.backends, BackendChoice("envpool-sync")), duration=2.0, rounds=3, warmup=0.5)
+    assert seconds(plan(spec, FROZEN_LAKE)) == pytest.approx(6 * 6.5)
+
+
+def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
+    spec = replace(SPEC, workers=tuple(range(1, 60_001)))
+    with pytest.raises(UsageError, match="120000 cells are too many, at most 100000"):
+        plan(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        (replace(SPEC, envs=()), "--env: name at least one"),
+        (replace(SPEC, workers=()), "--workers: give at least one"),
+        (replace(SPEC, envs_per_worker=0), "--envs-per-worker 0: must be a whole number from 1 to"),
+        (replace(SPEC, envs_per_worker=10**30), "--envs-per-worker 1000000000000000000000000000000: must be"),
+        (replace(SPEC, rounds=0), "--rounds 0: must be"),
+        (replace(SPEC, repeats=0), "--repeats 0: must be"),
+        (replace(SPEC, repeats=-1), "--repeats -1: must be"),
+        (replace(SPEC, seed=-1), "--seed -1: must be a whole number from 0 to"),
+        (replace(SPEC, seed=2**31), "--seed 2147483648: must be"),
+        (replace(SPEC, duration=0.0), "--duration 0: must be a number of seconds above 0"),
+        (replace(SPEC, duration=-1.0), "--duration -1: must be"),
+        (replace(SPEC, duration=math.nan), "--duration nan: must be"),
+        (replace(SPEC, duration=math.inf), "--duration inf: must be"),
+        (replace(SPEC, duration=1e-12), "--duration 1e-12: must be"),
+        (replace(SPEC, warmup=-0.5), "--warmup -0.5: must be 0 or a number of seconds above 0"),
+        (replace(SPEC, warmup=math.nan), "--warmup nan: must be"),
+        (replace(SPEC, timeout=0.0), "--timeout 0: must be"),
+        (replace(SPEC, timeout=math.inf), "--timeout inf: must be"),
+        (replace(SPEC, timeout=7.0), "--timeout 7: warm-up and windows alone take 7 s; 37 would do"),
+        (replace(SPEC, timeout=5.0, duration=60.0), "--timeout 5: warm-up and windows alone take 361 s; 391 would do"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec: RunSpec, complaint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        check(spec)
+    assert complaint in str(raised.value)
+    with pytest.raises(UsageError):
+        plan(spec)
+
+
+def test_numbers_that_make_sense_pass() -> None:
+    check(SPEC)
+    check(replace(SPEC, warmup=0.0, timeout=6.5, seed=2_000_000_000))
+
+
+def test_an_entry_is_found_by_name_or_target() -> None:
+    assert registry.find("null") is registry.BY_NAME["null"]
+    assert isinstance(registry.find("a:B"), Entry)
+    with pytest.raises(KeyError):
+        registry.find("nothing")

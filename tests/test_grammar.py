@@ -1,0 +1,218 @@
+"""The languages of ``--workers`` and ``--backend``."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.backends import registry
+from vebench.errors import UsageError
+from vebench.plan.grammar import MAX_WORKERS, parse_backends, parse_workers
+from vebench.plan.spec import BackendChoice
+
+counts = st.integers(1, MAX_WORKERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "workers"),
+    [
+        ("8", (8,)),
+        ("08", (8,)),
+        ("4,1,2,4", (1, 2, 4)),
+        (" 1 , 2 ", (1, 2)),
+        ("1..256", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+        ("1..6", (1, 2, 4, 6)),
+        ("3..20", (3, 6, 12, 20)),
+        ("5..5", (5,)),
+        ("1..16:+5", (1, 6, 11, 16)),
+        ("1..17:+5", (1, 6, 11, 16, 17)),
+        ("1..81:*3", (1, 3, 9, 27, 81)),
+        ("1..100:*3", (1, 3, 9, 27, 81, 100)),
+        ("1..8,12", (1, 2, 4, 8, 12)),
+        ("4..6:+1,1..4", (1, 2, 4, 5, 6)),
+        ("65536", (65536,)),
+    ],
+)
+def test_workers_are_what_the_grammar_says(text: str, workers: tuple[int, ...]) -> None:
+    assert parse_workers(text) == workers
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "a number is missing"),
+        ("1,", "a number is missing"),
+        ("0", "0 is too few"),
+        ("0..4", "0 is too few"),
+        ("-4", "-4 is negative"),
+        ("1..-4", "-4 is negative"),
+        ("256..1", "256..1 runs backwards"),
+        ("65537", "65537 is more than 65536"),
+        ("1..99999999999999999999", "99999999999999999999 is more than 65536"),
+        ("9" * 10_000, "is more than 65536"),
+        ("1..4:+0", "0 is too few"),
+        ("1..4:+-1", "-1 is negative"),
+        ("1..4:*1", "never gets on"),
+        ("1..4:+99999999999999999999", "is more than 65536"),
+        ("all", "all is not a number or a range"),
+        ("1..", "1.. is not a number or a range"),
+        ("8:+5", "8:+5 is not a number or a range"),
+        ("1.5", "1.5 is not a number or a range"),
+        ("1_0", "1_0 is not a number or a range"),
+        ("1 2", "1 2 is not a number or a range"),
+        ("٣", "٣ is not a number or a range"),
+        ("²", "² is not a number or a range"),
+    ],
+)
+def test_workers_that_make_no_sense_are_refused_with_the_grammar(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match="--workers") as raised:
+        parse_workers(text)
+    assert complaint in str(raised.value)
+    assert "1..256 (doubles)" in str(raised.value)
+
+
+@given(first=counts, last=counts, operator=st.sampled_from(["+", "*"]), step=counts)
+def test_a_range_ascends_within_its_ends_and_includes_both(first: int, last: int, operator: str, step: int) -> None:
+    first, last = sorted((first, last))
+    workers = parse_workers(f"{first}..{last}:{operator}{step + (operator == '*' and step == 1)}")
+    assert (workers[0], workers[-1]) == (first, last)
+    assert list(workers) == sorted(set(workers))
+
+
+@given(st.sets(counts, min_size=1, max_size=20))
+def test_a_list_of_workers_comes_back_sorted(workers: set[int]) -> None:
+    assert parse_workers(",".join(map(str, workers))) == tuple(sorted(workers))
+
+
+@given(st.text() | st.text(alphabet="0123456789.,:+*- \n", max_size=40))
+def test_any_text_is_a_worker_range_or_an_error_of_one_line(text: str) -> None:
+    try:
+        workers = parse_workers(text)
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
+    else:
+        assert workers
+        assert all(1 <= count <= MAX_WORKERS for count in workers)
+
+
+@pytest.mark.parametrize(
+    ("texts", "choices"),
+    [
+        ([], ()),
+        (["for-loop"], (BackendChoice("for-loop"),)),
+        (["gym-sync,null", "for-loop"], (BackendChoice("gym-sync"), BackendChoice("null"), BackendChoice("for-loop"))),
+        (
+            ["envpool-async[ratio=2],shm-sync"],
+            (BackendChoice("envpool-async", {"ratio": 2}), BackendChoice("shm-sync")),
+        ),
+        (
+            ["gym-async[max_concurrency=2,context=spawn]"],
+            (BackendChoice("gym-async", {"max_concurrency": 2, "context": "spawn"}),),
+        ),
+        (
+            [" envpool-async [ ratio = 2 ] , null "],
+            (BackendChoice("envpool-async", {"ratio": 2}), BackendChoice("null")),
+        ),
+        (
+            ["mine.fast:Vector[on=true,off=False,n=-3,x=2.5,y=1e3,name=a b=c]"],
+            (
+                BackendChoice(
+                    "mine.fast:Vector", {"n": -3, "name": "a b=c", "off": False, "on": True, "x": 2.5, "y": 1000.0}
+                ),
+            ),
+        ),
+        (
+            ["m:C[a=1e999,b=nan,c=99999999999999999999,d=٣]"],
+            (BackendChoice("m:C", {"a": "1e999", "b": "nan", "c": 1e20, "d": "٣"}),),
+        ),
+    ],
+)
+def test_backends_are_read_with_their_options(texts: list[str], choices: tuple[BackendChoice, ...]) -> None:
+    assert parse_backends(texts) == choices
+
+
+def test_a_backend_named_twice_is_taken_once() -> None:
+    assert parse_backends(["null,for-loop,null", "for-loop"]) == (BackendChoice("null"), BackendChoice("for-loop"))
+
+
+def test_an_option_given_its_default_is_the_same_as_none() -> None:
+    assert parse_backends(["envpool-async[ratio=3]", "envpool-async"]) == (BackendChoice("envpool-async"),)
+
+
+def test_the_order_of_options_does_not_matter() -> None:
+    (first,) = parse_backends(["gym-async[context=fork,max_concurrency=2]"])
+    (second,) = parse_backends(["gym-async[max_concurrency=2,context=fork]"])
+    assert first.label == second.label
+    assert len(parse_backends(["m:C[a=1,b=2]", "m:C[b=2,a=1]"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "a name is missing"),
+        ("null,", "a name is missing"),
+        ("[ratio=2]", "a name is missing"),
+        ("envpol", "no such backend (did you mean envpool-sync or envpool-async?); vebench list shows them"),
+        ("Gym-Sync", "did you mean gym-sync"),
+        ("zzz", "no such backend; vebench list shows them"),
+        ("for-loop[ratio=2]", "no option ratio; it has none"),
+        ("envpool-async[ration=2]", "no option ration (did you mean ratio?); it has ratio"),
+        ("envpool-async[ratio=0]", "ratio must be a whole number from 1"),
+        ("envpool-async[ratio=1_0]", "ratio must be a whole number from 1"),
+        ("envpool-async[ratio=٣]", "ratio must be a whole number from 1"),
+        ("envpool-async[ratio=99999999]", "ratio must be a whole number from 1 to 65536"),
+        ("gym-async[context=thread]", "context must be fork, forkserver or spawn"),
+        ("envpool-async[ratio]", "ratio is not KEY=VALUE"),
+        ("envpool-async[ratio=]", "ratio= is not KEY=VALUE"),
+        ("envpool-async[]", "'' is not KEY=VALUE"),
+        ("envpool-async[ratio=2,ratio=3]", "ratio is given twice"),
+        ("envpool-async[ratio=2", "brackets do not match"),
+        ("null]", "brackets do not match"),
+        ("envpool-async[ratio=2]x", "brackets do not match"),
+        (":Class", "is named module:Class"),
+        ("mod:", "is named module:Class"),
+        ("mod:A:B", "is named module:Class"),
+        ("m:C[2x=1]", "2x=1 is not KEY=VALUE"),
+    ],
+)
+def test_backends_that_make_no_sense_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match="--backend") as raised:
+        parse_backends([text])
+    assert complaint in str(raised.value)
+
+
+known_choices = st.one_of(
+    st.sampled_from([BackendChoice(entry.name) for entry in registry.ENTRIES]),
+    st.integers(1, 9).map(lambda ratio: BackendChoice("envpool-async", {} if ratio == 3 else {"ratio": ratio})),
+)
+values = st.one_of(
+    st.booleans(),
+    st.integers(-(10**18) + 1, 10**18 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.from_regex(re.compile(r"[a-z][a-z_/ ]*[a-z]", re.ASCII), fullmatch=True).filter(
+        lambda text: text not in ("true", "false")
+    ),
+)
+keys = st.from_regex(re.compile(r"[a-z_]\w{0,8}", re.ASCII), fullmatch=True)
+foreign_choices = st.dictionaries(keys, values, max_size=4).map(
+    lambda options: BackendChoice("some.module:Adapter", dict(sorted(options.items())))
+)
+
+
+@given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))
+def test_labels_read_back_as_the_choices_that_they_label(choices: list[BackendChoice]) -> None:
+    assert parse_backends([choice.label for choice in choices]) == tuple(choices)
+    assert parse_backends([",".join(choice.label for choice in choices)] if choices else []) == tuple(choices)
+
+
+@given(st.text() | st.text(alphabet="null:[]=,m \n", max_size=30))
+def test_any_text_names_backends_or_is_an_error_of_one_line(text: str) -> None:
+    try:
+        choices = parse_backends([text])
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
+    else:
+        assert choices

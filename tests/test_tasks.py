@@ -1,0 +1,261 @@
+"""Names of environments: what is known of them, and the lookup of all others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import ale_py
+import envpool
+import gymnasium
+import pytest
+from gymnasium.envs.registration import find_highest_version, parse_env_id
+
+from vebench.backends.interface import Task
+from vebench.errors import UsageError
+from vebench.plan import probe
+from vebench.plan.lookup import ask
+from vebench.plan.spec import BackendChoice
+from vebench.plan.tasks import ATARI_GAMES, CLASSIC_CONTROL, KNOWN, MUJOCO_FRAME_SKIPS, POOL_SPELLINGS, resolve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+USER_MODULE = """
+    import sys
+    import gymnasium
+    from gymnasium import spaces
+
+    class Mine(gymnasium.Env):
+        observation_space = spaces.MultiBinary(3)
+        action_space = spaces.MultiDiscrete([2, 3])
+        frame_skip = 7
+
+    class Keyed(Mine):
+        observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    class Spoken(Mine):
+        action_space = spaces.Text(5)
+
+    class Needy(Mine):
+        def __init__(self):
+            import no_such_simulator
+
+    class Leaving(Mine):
+        def __init__(self):
+            sys.exit("so long")
+
+    print("a library that prints")
+    for env in (Mine, Keyed, Spoken, Needy, Leaving):
+        gymnasium.register(f"user/{env.__name__}-v3", entry_point=env)
+"""
+ADAPTER_MODULE = """
+    class Adapter:
+        def __init__(self, setup): ...
+        def reset(self, seed): ...
+        def send(self, actions): ...
+        def recv(self): ...
+        def close(self): ...
+
+    class Half:
+        def reset(self, seed): ...
+        def recv(self): ...
+
+    def build(setup):
+        return Adapter(setup)
+
+    size = 3
+"""
+
+
+@pytest.fixture
+def beside_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that the user stands in, with modules of his own."""
+    (tmp_path / "mine.py").write_text(dedent(USER_MODULE))
+    (tmp_path / "adapters_of_mine.py").write_text(dedent(ADAPTER_MODULE))
+    (tmp_path / "breaks.py").write_text("1 / 0")
+    (tmp_path / "hangs.py").write_text("import time\ntime.sleep(600)")
+    (tmp_path / "crashes.py").write_text("import os\nprint('the end is near')\nos.abort()")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refusal(*names: str, backend: str | None = None, timeout: float = 60.0) -> str:
+    """Return the error that resolving gives."""
+    with pytest.raises(UsageError) as raised:
+        resolve(names, [BackendChoice(backend)] if backend else [], timeout=timeout)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_every_atari_game_of_the_table_is_in_both_packages_and_no_other_is() -> None:
+    gymnasium.register_envs(ale_py)
+    pools = set(envpool.list_all_envs())
+    emulated = [name[len("ALE/") : -len("-v5")] for name in gymnasium.registry if name.startswith("ALE/")]
+    assert sorted(ATARI_GAMES) == sorted(game for game in emulated if f"{POOL_SPELLINGS.get(game, game)}-v5" in pools)
+
+
+def test_every_known_task_has_its_name_in_envpool() -> None:
+    assert {task.pool_id for task in KNOWN} <= set(envpool.list_all_envs())
+
+
+@pytest.mark.parametrize("name", MUJOCO_FRAME_SKIPS)
+def test_a_mujoco_tasks_frame_skip_is_that_of_its_environment(name: str) -> None:
+    env = gymnasium.make(name)
+    assert getattr(env.unwrapped, "frame_skip") == MUJOCO_FRAME_SKIPS[name]  # noqa: B009 - Env does not declare it
+    env.close()
+
+
+def test_versions_of_the_table_are_the_latest_so_that_names_without_one_mean_what_they_mean_to_gymnasium() -> None:
+    for name in (*MUJOCO_FRAME_SKIPS, *CLASSIC_CONTROL):
+        assert name in gymnasium.registry
+        namespace, bare, version = parse_env_id(name)
+        assert version == find_highest_version(namespace, bare)
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("Pong", PONG),
+        ("ALE/Pong-v5", PONG),
+        ("ALE/Pong", PONG),
+        ("TicTacToe3D", Task("ALE/TicTacToe3D-v5", "atari", 4, "TicTacToe3d-v5")),
+        ("Hopper", Task("Hopper-v5", "mujoco", 4, "Hopper-v5")),
+        ("Ant-v5", Task("Ant-v5", "mujoco", 5, "Ant-v5")),
+        ("CartPole", Task("CartPole-v1", "classic", 1, "CartPole-v1")),
+        ("MountainCar", Task("MountainCar-v0", "classic", 1, "MountainCar-v0")),
+    ],
+)
+def test_a_known_task_needs_no_lookup(name: str, task: Task) -> None:
+    assert resolve([name], python="/no/such/python") == (task,)
+
+
+def test_a_task_named_twice_is_one() -> None:
+    assert resolve(["Pong", "Ant", "ALE/Pong-v5", " Pong "]) == resolve(["Pong", "Ant"])
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("FrozenLake-v1", Task("FrozenLake-v1", "gymnasium", 1)),
+        ("FrozenLake", Task("FrozenLake-v1", "gymnasium", 1)),
+        ("CartPole-v0", Task("CartPole-v0", "gymnasium", 1)),
+        ("PongNoFrameskip-v4", Task("PongNoFrameskip-v4", "gymnasium", 1, module="ale_py")),
+        ("ale_py:ALE/Pong-v5", PONG),
+        ("mine:user/Mine-v3", Task("user/Mine-v3", "gymnasium", 7, module="mine")),
+        ("mine:user/Mine", Task("user/Mine-v3", "gymnasium", 7, module="mine")),
+    ],
+)
+@pytest.mark.usefixtures("beside_user")
+def test_any_registered_environment_of_arrays_is_looked_up(name: str, task: Task) -> None:
+    assert resolve([name]) == (task,)
+
+
+@pytest.mark.usefixtures("beside_user")
+def test_several_lookups_keep_the_order_of_the_names() -> None:
+    tasks = resolve(["mine:user/Mine-v3", "Pong", "FrozenLake", "FrozenLake-v1"])
+    assert [task.id for task in tasks] == ["user/Mine-v3", "ALE/Pong-v5", "FrozenLake-v1"]
+
+
+def test_a_known_id_that_a_users_module_registers_anew_is_his(beside_user: Path) -> None:
+    (beside_user / "usurper.py").write_text(
+        "import gymnasium, mine\ngymnasium.registry.pop('CartPole-v1')\n"
+        "gymnasium.register('CartPole-v1', entry_point=mine.Mine)\n"
+    )
+    assert resolve(["usurper:CartPole-v1"]) == (Task("CartPole-v1", "gymnasium", 7, module="usurper"),)
+    assert "CartPole-v1: named twice" in refusal("CartPole", "usurper:CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("", "a name is missing"),
+        ("pong", "no such environment (did you mean Pong"),
+        ("HalfCheeta", "did you mean HalfCheetah"),
+        ("HalfCheetah-v9", "did you mean HalfCheetah"),
+        ("FrozenLak-v1", "did you mean FrozenLake-v1"),
+        ("mine:user/Mime-v3", "did you mean user/Mine-v3"),
+        ("Pong, Ant", "no such environment"),
+        ("a\nb", "'a\\nb': no such environment"),
+        ("nowhere:Thing-v0", "module nowhere cannot be imported: ModuleNotFoundError"),
+        ("breaks:Thing-v0", "module breaks cannot be imported: ZeroDivisionError: division by zero"),
+        ("mine:user/Keyed-v3", "its observations are Dict; they must be arrays (Box, Discrete"),
+        ("mine:user/Spoken-v3", "its actions are Text; they must be arrays"),
+        ("mine:user/Needy-v3", "it cannot be made: ModuleNotFoundError: No module named 'no_such_simulator'"),
+        ("mine:user/Leaving-v3", "it cannot be made: SystemExit: so long"),
+    ],
+)
+@pytest.mark.usefixtures("beside_user")
+def test_an_environment_that_cannot_be_stepped_is_refused(name: str, complaint: str) -> None:
+    assert complaint in refusal(name)
+
+
+@pytest.mark.usefixtures("beside_user")
+def test_a_lookup_that_crashes_is_an_error_that_quotes_its_last_words() -> None:
+    assert "crashes:Thing-v0: Python ended with signal 6: the end is near" in refusal("crashes:Thing-v0")
+
+
+@pytest.mark.usefixtures("beside_user")
+def test_a_lookup_that_hangs_is_ended() -> None:
+    assert "hangs:Thing-v0: importing and making it took more than 0.5 s" in refusal("hangs:Thing-v0", timeout=0.5)
+
+
+def test_an_interpreter_that_does_not_start_is_an_error() -> None:
+    with pytest.raises(UsageError, match="/no/such/python does not start: No such file"):
+        resolve(["FrozenLake"], python="/no/such/python")
+
+
+def test_an_interpreter_without_gymnasium_says_so() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-S", probe.__file__],
+        input='{"envs": ["Foo-v0"], "adapters": [], "scratch": "."}',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Gymnasium cannot be imported: ModuleNotFoundError" in answer.stdout
+
+
+@pytest.mark.parametrize("name", ["adapters_of_mine:Adapter", "adapters_of_mine:build"])
+@pytest.mark.usefixtures("beside_user")
+def test_a_third_partys_adapter_is_found_beside_the_user(name: str) -> None:
+    assert resolve(["Pong"], [BackendChoice("for-loop"), BackendChoice(name)]) == (PONG,)
+
+
+@pytest.mark.parametrize(
+    ("target", "complaint"),
+    [
+        ("nowhere:Adapter", "module nowhere cannot be imported: ModuleNotFoundError"),
+        ("breaks:Adapter", "module breaks cannot be imported: ZeroDivisionError"),
+        ("adapters_of_mine:Adaptor", "module adapters_of_mine has no Adaptor (did you mean Adapter?)"),
+        ("adapters_of_mine:Half", "Half has no method send, close"),
+        ("adapters_of_mine:size", "size is no class"),
+    ],
+)
+@pytest.mark.usefixtures("beside_user")
+def test_an_adapter_that_cannot_be_loaded_is_refused(target: str, complaint: str) -> None:
+    assert f"--backend {target}: {complaint}" in refusal("Pong", backend=target)
+
+
+def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user: Path) -> None:
+    (beside_user / "gymnasium.py").write_text("1 / 0")
+    (beside_user / "tasks.py").write_text("import gymnasium\ngymnasium.register('Taken-v0', entry_point='mine:Mine')")
+    before = sorted(beside_user.rglob("*"))
+    assert resolve(["tasks:Taken-v0"]) == (Task("Taken-v0", "gymnasium", 7, module="tasks"),)
+    assert sorted(beside_user.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("beside_user")
+def test_what_a_library_prints_stays_out_of_the_answer() -> None:
+    assert ask(["mine:user/Mine-v3"], [], sys.executable, 60.0)["envs"][0]["id"] == "user/Mine-v3"
+
+
+def test_looking_up_a_task_imports_no_simulator_into_this_process() -> None:
+    code = (
+        "import sys; from vebench.plan.tasks import resolve; resolve(['FrozenLake']); print('gymnasium' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"

@@ -1,0 +1,159 @@
+"""The small languages of the command line: worker ranges, and backends with their options."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from vebench.backends import registry
+from vebench.errors import UsageError, did_you_mean
+from vebench.plan.spec import BackendChoice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from vebench.backends.interface import OptionValue
+
+MAX_WORKERS = 1 << 16
+WORKERS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
+
+_RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
+_BACKEND = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
+_TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_LONGEST_SHOWN = 80
+
+
+def shown(text: str) -> str:
+    """Return ``text`` as an error can quote it: on one line, escaped if it would not print, not too long."""
+    if len(text) > _LONGEST_SHOWN:
+        text = f"{text[: _LONGEST_SHOWN - 3]}..."
+    return text if text and text.isprintable() else repr(text)
+
+
+def parse_workers(text: str) -> tuple[int, ...]:
+    """Return the worker counts that ``text`` names, ascending, each once.
+
+    Terms are joined by commas: ``8``; ``1..256``, which doubles from the first; ``1..16:+5``, which adds;
+    ``1..81:*3``, which multiplies. A range always includes both ends. Raises UsageError for anything else, for counts
+    below 1, and above ``MAX_WORKERS``.
+    """
+    try:
+        return tuple(sorted({count for term in text.split(",") for count in _expand(term.strip())}))
+    except ValueError as error:
+        raise UsageError(f"--workers {shown(text)}: {error}; {WORKERS_GRAMMAR}") from None
+
+
+def _expand(term: str) -> Iterator[int]:
+    """Yield the counts of one term. Raises ValueError with what is wrong with it."""
+    match = _RANGE.fullmatch(term)
+    if match is None:
+        raise ValueError(f"{shown(term)} is not a number or a range" if term else "a number is missing")
+    first = _count(match[1])
+    last = first if match[2] is None else _count(match[2])
+    if last < first:
+        raise ValueError(f"{shown(term)} runs backwards")
+    adds, step = match[3] == "+", 2 if match[4] is None else _count(match[4])
+    if step == 1 and not adds:
+        raise ValueError(f"{shown(term)} never gets on")
+    while first < last:
+        yield first
+        first = first + step if adds else first * step
+    yield last
+
+
+def _count(digits: str) -> int:
+    if digits.startswith("-"):
+        raise ValueError(f"{shown(digits)} is negative")
+    digits = digits.lstrip("0")
+    if not digits:
+        raise ValueError("0 is too few")
+    # The length comes first: Python refuses to convert thousands of digits.
+    if len(digits) > len(str(MAX_WORKERS)) or int(digits) > MAX_WORKERS:
+        raise ValueError(f"{shown(digits)} is more than {MAX_WORKERS}")
+    return int(digits)
+
+
+def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
+    """Return the backends that ``texts`` name, in that order.
+
+    Each text holds one or more of ``NAME`` and ``NAME[KEY=VALUE,...]``, joined by commas; ``module:Class`` in place of
+    a name is a third party's adapter, whose values are read as a truth value, a whole number, a number or text,
+    whichever fits first. A choice is brought into one form, so that two of the same meaning are equal: an option given
+    its default is left out, and options stand in a fixed order. A choice that was made before is dropped. Raises
+    UsageError for unknown names and options and for values that do not fit.
+    """
+    return tuple({choice.label: choice for text in texts for choice in _choices(text)}.values())
+
+
+def _choices(text: str) -> Iterator[BackendChoice]:
+    position = 0
+    while True:
+        match = _BACKEND.match(text, position)
+        if match is None:
+            raise UsageError(f"--backend {shown(text)}: brackets do not match; write NAME[KEY=VALUE,...]")
+        yield _choice(text, match[1].strip(), match[2])
+        position = match.end()
+        if not match[0].endswith(","):
+            return
+
+
+def _choice(text: str, name: str, bracket: str | None) -> BackendChoice:
+    if not name:
+        raise UsageError(f"--backend {shown(text)}: a name is missing; vebench list shows the backends")
+    given = {} if bracket is None else dict(_pairs(text, bracket))
+    if ":" in name:
+        if not _TARGET.fullmatch(name):
+            raise UsageError(f"--backend {shown(name)}: a third party's adapter is named module:Class")
+        return BackendChoice(name, {key: _guess(given[key]) for key in sorted(given)})
+    entry = registry.BY_NAME.get(name)
+    if entry is None:
+        near = did_you_mean(name, registry.BY_NAME)
+        raise UsageError(f"--backend {shown(name)}: no such backend{near}; vebench list shows them")
+    return BackendChoice(name, dict(_known_options(entry, given)))
+
+
+def _pairs(text: str, bracket: str) -> Iterator[tuple[str, str]]:
+    """Yield the keys and values of a bracket's content."""
+    seen: set[str] = set()
+    for pair in bracket.split(","):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key.isidentifier() and equals and value):
+            raise UsageError(f"--backend {shown(text)}: {shown(pair)} is not KEY=VALUE")
+        if key in seen:
+            raise UsageError(f"--backend {shown(text)}: {key} is given twice")
+        seen.add(key)
+        yield key, value
+
+
+def _known_options(entry: registry.Entry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
+    """Yield the options given to a backend of ours that differ from their defaults, in the registry's order."""
+    for key in given:
+        if key not in entry.options:
+            known = f"it has {', '.join(entry.options)}" if entry.options else "it has none"
+            near = did_you_mean(key, entry.options)
+            raise UsageError(f"--backend {entry.name}: no option {shown(key)}{near}; {known}")
+    for key, option in entry.options.items():
+        if key not in given:
+            continue
+        try:
+            value = option.parse(given[key])
+        except ValueError as error:
+            raise UsageError(f"--backend {entry.name}[{key}={shown(given[key])}]: {key} must be {error}") from None
+        if value != option.default:
+            yield key, value
+
+
+def _guess(text: str) -> OptionValue:
+    """Return what ``text`` says: a truth value, a whole number, a finite number, or else itself."""
+    if text in ("true", "True", "false", "False"):
+        return text in ("true", "True")
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _REAL.fullmatch(text):
+        value = float(text)
+        # JSON, and so the run file, knows no infinity.
+        return value if math.isfinite(value) else text
+    return text

@@ -1,0 +1,142 @@
+"""Looks up environments and adapters in the interpreter that will step them. Run as a script: ``python probe.py``.
+
+The request is JSON on standard input, ``{"envs": [name], "adapters": ["module:Class"], "scratch": folder}``; the answer
+is JSON on standard output, ``{"envs": [facts], "adapters": [facts], "registered": [id]}``, where facts hold an
+``error`` if there is one. What libraries print goes to standard error. Needs Python 3.10, and Gymnasium for ``envs``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+METHODS = ("reset", "send", "recv", "close")
+
+
+def main() -> None:
+    """Answer the request."""
+    # Libraries print, also from C: the answer keeps standard output for itself.
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    # The last place: the user's folder must not shadow a library. It must stay clean, too.
+    sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    sys.dont_write_bytecode = True
+    os.chdir(request["scratch"])
+    reply: dict[str, Any] = {"adapters": [adapter_facts(target) for target in request["adapters"]]}
+    if request["envs"]:
+        reply.update(look_up(request["envs"]))
+    with os.fdopen(answer, "w", encoding="utf-8") as file:
+        json.dump(reply, file)
+
+
+def look_up(names: list[str]) -> dict[str, Any]:
+    """Return the facts of each environment, and all that is registered by then."""
+    try:
+        import gymnasium  # noqa: PLC0415 - imported on use
+    except ImportError as error:
+        return {"envs": [{"error": f"Gymnasium cannot be imported: {one_line(error)}"} for _ in names]}
+    with contextlib.suppress(ImportError):
+        import ale_py  # noqa: PLC0415 - imported on use
+
+        gymnasium.register_envs(ale_py)
+    facts = [env_facts(name) for name in names]
+    return {"envs": facts, "registered": sorted(gymnasium.registry)}
+
+
+def env_facts(name: str) -> dict[str, Any]:
+    """Return the facts of one environment: ``id``, ``package`` (whose it is), ``module`` (to import), ``frame_skip``.
+
+    ``name`` is what ``gymnasium.make`` takes. An environment that cannot be stepped has an ``error`` instead, which is
+    empty if no environment has that name.
+    """
+    from gymnasium import error as errors  # noqa: PLC0415 - imported on use
+    from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
+
+    module, _, env_id = name.rpartition(":")
+    try:
+        parse_env_id(env_id)
+    except errors.Error:  # no name that an environment can have
+        return {"error": ""}
+    try:
+        if module:
+            importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module raises is the answer
+        return {"error": f"module {module} cannot be imported: {one_line(error)}"}
+    try:
+        env = make(env_id, disable_env_checker=True)
+    except errors.UnregisteredEnv:
+        return {"error": ""}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises is the answer
+        return {"error": f"it cannot be made: {one_line(error)}"}
+    try:
+        return spaces_error(env) or {
+            "id": env.spec.id if env.spec else env_id,
+            "package": package_of(env),
+            "module": module or None,
+            "frame_skip": frame_skip(env.unwrapped),
+        }
+    finally:
+        with contextlib.suppress(Exception):
+            env.close()
+
+
+def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium is imported on use
+    """Return an error if observations or actions are no arrays, else None."""
+    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+
+    arrays = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
+        if not isinstance(space, arrays):
+            names = ", ".join(kind.__name__ for kind in arrays)
+            return {"error": f"its {what} are {type(space).__name__}; they must be arrays ({names})"}
+    return None
+
+
+def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
+    """Return the name of the package that the environment's entry point stands in."""
+    entry_point = env.spec.entry_point if env.spec else None
+    place = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return str(place).partition(":")[0].partition(".")[0]
+
+
+def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
+    """Return how many frames or sub-steps a step of the bare environment takes: 1 unless it says a fixed number."""
+    for name in ("frame_skip", "_frameskip"):
+        value = getattr(env, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return 1
+
+
+def adapter_facts(target: str) -> dict[str, Any]:
+    """Return an ``error`` if ``module:Class`` cannot be loaded or is no adapter, else no facts at all."""
+    module, _, name = target.partition(":")
+    try:
+        loaded = importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module raises is the answer
+        return {"error": f"module {module} cannot be imported: {one_line(error)}"}
+    factory = getattr(loaded, name, None)
+    if factory is None:
+        known = [other for other in vars(loaded) if not other.startswith("_")]
+        return {"error": f"module {module} has no {name}", "names": known}
+    if not callable(factory):
+        return {"error": f"{name} is no class"}
+    lacking = [method for method in METHODS if isinstance(factory, type) and not hasattr(factory, method)]
+    return {"error": f"{name} has no method {', '.join(lacking)}"} if lacking else {}
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error's type and text in one line of bounded length."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].removesuffix(": ")
+
+
+if __name__ == "__main__":
+    # A script's own folder is its first place to import from; modules here must not shadow anybody's.
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is not needed here otherwise
+    sys.path[:] = [place for place in sys.path if place != here]
+    main()

@@ -63,8 +63,8 @@ class Setup:
 class ActionSpace:
     """A box of numbers, ``low`` and ``high`` included: every array-valued action space of Gymnasium is one.
 
-    Both bounds have the shape of one action; a ``Discrete(n)`` is the scalar range 0 to n - 1 of integers. Bounds of a
-    real-valued space may be infinite.
+    Both bounds have the shape and the type of one action; a ``Discrete(n)`` is the scalar range 0 to n - 1 of int64.
+    Bounds of a real-valued space may be infinite.
     """
 
     low: NDArray[np.generic]
@@ -80,20 +80,21 @@ class ActionSpace:
         """Whether actions are whole numbers."""
         return bool(np.issubdtype(self.low.dtype, np.integer))
 
-    def sample(self, rng: np.random.Generator, *count: int) -> NDArray[np.int64] | NDArray[np.float64]:
-        """Draw actions of shape ``(*count, *action_shape)``: int64, or float64 whatever the bounds' precision.
+    def sample(self, rng: np.random.Generator, *count: int) -> NDArray[np.generic]:
+        """Draw actions of shape ``(*count, *action_shape)``, of the bounds' type.
 
         Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the
         other bound.
         """
         shape = (*count, *self.low.shape)
         if self.integer:
-            return rng.integers(self.low.astype(np.int64), self.high.astype(np.int64), shape, endpoint=True)
-        low, high = self.low.astype(np.float64), self.high.astype(np.float64)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        uniform = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), shape)
-        normal = np.clip(rng.standard_normal(shape), low, high)
-        return np.where(bounded, uniform, normal)
+            low, high = self.low.astype(np.int64), self.high.astype(np.int64)
+            return rng.integers(low, high, shape, endpoint=True).astype(self.low.dtype)
+        least, most = self.low.astype(np.float64), self.high.astype(np.float64)
+        bounded = np.isfinite(least) & np.isfinite(most)
+        uniform = rng.uniform(np.where(bounded, least, 0.0), np.where(bounded, most, 1.0), shape)
+        normal = np.clip(rng.standard_normal(shape), least, most)
+        return np.where(bounded, uniform, normal).astype(self.low.dtype)
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,13 @@ class Batch(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     env_ids: NDArray[np.integer]
+
+
+class NothingToReceiveError(RuntimeError):
+    """``recv`` was called without a ``reset`` or ``send`` before it: waiting would never end."""
+
+    def __init__(self) -> None:
+        super().__init__("recv() needs a reset() or send() before it")
 
 
 class VectorBackend(Protocol):

@@ -135,8 +135,8 @@ def difference(before: dict[str, int | None], after: dict[str, int | None]) -> d
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error's type and text in one line of bounded length."""
-    text = " ".join(str(error).split())
+    """Return the error's type and the first line of its text, of bounded length; the log has the rest."""
+    text = " ".join(str(error).strip().partition("\n")[0].split())
     name = type(error).__name__
     return f"{name}: {text}"[:500] if text else name
 

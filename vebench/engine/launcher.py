@@ -155,6 +155,8 @@ class Launcher:
     def _environment(self, folder: Path) -> dict[str, str]:
         # What libraries put into the temporary folder goes with the cell's.
         ours = {guardian.TOKEN_VARIABLE: self._token, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH}
+        if path := os.environ.get("PYTHONPATH"):  # the cell works in another folder
+            ours["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in path.split(os.pathsep))
         return {**os.environ, **ours}
 
     def _announce(self, group: int) -> None:

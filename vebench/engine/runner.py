@@ -21,14 +21,14 @@ from vebench.engine.launcher import CellError, InterruptedCellError
 from vebench.engine.messages import Done, Failure, Ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from vebench.engine.events import Event
     from vebench.engine.launcher import Conversation, Launch
     from vebench.plan.cells import Cell, Plan
 
 
-def run(plan: Plan, launch: Launch, done: int = 0) -> Iterator[Event]:
+def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
     """Measure the plan's cells in order, and yield events.
 
     ``done`` is the number of cells that an earlier run has measured. A cell that the user interrupts is finished as

@@ -1,0 +1,131 @@
+"""The Gymnasium environments of a task, built so that every backend does the same work, and what their spaces are.
+
+Atari follows Machado et al. (2018), "Revisiting the Arcade Learning Environment", without sticky actions: frame skip 4,
+the maximum of the last two frames, grey, 84x84 by area interpolation, four frames stacked, 108,000 frames an episode,
+no clipping of rewards, no end at the loss of a life, no button pressed at a reset.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.interface import ActionSpace, Batch
+
+if TYPE_CHECKING:
+    import gymnasium
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Task
+
+ATARI_FRAME_SKIP = 4
+ATARI_FRAME_LIMIT = 108_000
+ATARI_NOOP_MAX = 30
+ATARI_SCREEN_SIZE = 84
+ATARI_STACK = 4
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What one environment gives and takes: observations of one shape and type, and actions."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    actions: ActionSpace
+
+    def rows(self, count: int) -> Batch:
+        """Return zeroed arrays for ``count`` environments, rewards in float64, ids counted from 0."""
+        return Batch(
+            np.zeros((count, *self.shape), self.dtype),
+            np.zeros(count, np.float64),
+            np.zeros(count, np.bool_),
+            np.zeros(count, np.bool_),
+            np.arange(count),
+        )
+
+
+def make(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return one environment of ``task``. Raises what Gymnasium raises if there is none or a package is missing.
+
+    It can be sent to another process as ``functools.partial(make, task)``.
+    """
+    import gymnasium  # noqa: PLC0415 - imported on use
+
+    if task.module is not None:
+        importlib.import_module(task.module)
+    environment = _make_atari(task) if task.suite == "atari" else gymnasium.make(task.id, disable_env_checker=True)
+    # OpenCV starts a pool of threads in every process, however many processes there are.
+    if (opencv := sys.modules.get("cv2")) is not None:
+        opencv.setNumThreads(1)
+    return environment
+
+
+def _make_atari(task: Task) -> gymnasium.Env[Any, Any]:
+    import ale_py  # noqa: PLC0415 - imported on use
+    import gymnasium  # noqa: PLC0415 - imported on use
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation  # noqa: PLC0415 - imported on use
+
+    gymnasium.register_envs(ale_py)
+    emulator = gymnasium.make(
+        task.id,
+        frameskip=1,
+        repeat_action_probability=0,
+        full_action_space=False,
+        disable_env_checker=True,
+        max_num_frames_per_episode=ATARI_FRAME_LIMIT,
+    )
+    # Backgammon and VideoCheckers have no NOOP; the wrapper would press another button in its place, so it refuses.
+    can_wait = emulator.get_wrapper_attr("get_action_meanings")()[0] == "NOOP"
+    screen = AtariPreprocessing(
+        emulator,
+        noop_max=ATARI_NOOP_MAX if can_wait else 0,
+        frame_skip=ATARI_FRAME_SKIP,
+        screen_size=ATARI_SCREEN_SIZE,
+        grayscale_obs=True,
+    )
+    return FrameStackObservation(screen, ATARI_STACK, padding_type="reset")
+
+
+def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:
+    """Return the spaces of one environment. Raises ValueError if its observations or actions are not one array."""
+    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+
+    if not isinstance(observations, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        raise ValueError(f"observations are {_kind(observations)}, not one array: {_ARRAYS}")  # noqa: TRY004 - by contract
+    return Spaces(observations.shape or (), np.dtype(observations.dtype), action_space(task, actions))
+
+
+def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
+    """Return the bounds of one action of ``task``. Raises ValueError if an action is not one array."""
+    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+
+    if isinstance(actions, spaces.Discrete):
+        return ActionSpace.discrete(int(actions.n), int(actions.start))
+    if isinstance(actions, spaces.Box):
+        return _box(task, actions.low, actions.high)
+    if isinstance(actions, spaces.MultiDiscrete):
+        low: NDArray[np.int64] = np.asarray(actions.start, np.int64)
+        return ActionSpace(low, low + np.asarray(actions.nvec, np.int64) - 1)
+    if isinstance(actions, spaces.MultiBinary):
+        return ActionSpace(np.zeros(actions.shape, np.int64), np.ones(actions.shape, np.int64))
+    raise ValueError(f"actions are {_kind(actions)}, not one array: {_ARRAYS}")
+
+
+def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
+    """Return the same space for a task whether Gymnasium declares it, in float32, or EnvPool, often in float64."""
+    if task.suite == "gymnasium" or not np.issubdtype(low.dtype, np.floating):
+        return ActionSpace(low, high)
+    # EnvPool gives MuJoCo float64, and Gymnasium whatever it gets: both must get the same bits.
+    dtype = np.float64 if task.suite == "mujoco" else np.float32
+    return ActionSpace(low.astype(np.float32).astype(dtype), high.astype(np.float32).astype(dtype))
+
+
+_ARRAYS = "vebench steps environments with Box, Discrete, MultiDiscrete or MultiBinary spaces"
+
+
+def _kind(space: gymnasium.Space[Any]) -> str:
+    return type(space).__name__

@@ -1,0 +1,113 @@
+"""A Python loop in one process: the reference that every other backend is compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vebench.backends.environments import make, read_spaces
+from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Setup
+
+
+class Loop:
+    """Environments stepped one after another, each writing into its row of the arrays given.
+
+    After an end the next step resets instead, and its action is dropped (Gymnasium's ``AutoresetMode.NEXT_STEP``). What
+    an environment raises comes out as a RuntimeError that names it.
+    """
+
+    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> None:
+        self._environments = environments
+        self._rows = rows
+        self._ended = [False] * len(environments)
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in each environment, seeded with ``seed`` plus its id."""
+        observations, rewards, terminated, truncated, env_ids = self._rows
+        for index, environment in enumerate(self._environments):
+            try:
+                observations[index], _ = environment.reset(seed=seed + int(env_ids[index]))
+            except Exception as error:
+                raise _failure(int(env_ids[index]), error) from error
+        rewards.fill(0.0)
+        terminated.fill(False)
+        truncated.fill(False)
+        self._ended = [False] * len(self._environments)
+
+    def step(self, actions: NDArray[np.generic]) -> None:
+        """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
+        observations, rewards, terminated, truncated, env_ids = self._rows
+        ended = self._ended
+        index = 0
+        try:
+            for index, (environment, action) in enumerate(zip(self._environments, actions, strict=True)):
+                if ended[index]:
+                    observations[index], _ = environment.reset()
+                    rewards[index] = 0.0
+                    terminated[index] = truncated[index] = ended[index] = False
+                else:
+                    observations[index], rewards[index], at_end, cut_off, _ = environment.step(action)
+                    terminated[index] = at_end
+                    truncated[index] = cut_off
+                    ended[index] = at_end or cut_off
+        except Exception as error:
+            raise _failure(int(env_ids[index]), error) from error
+
+
+def _failure(env_id: int, error: Exception) -> RuntimeError:
+    return RuntimeError(f"environment {env_id}: {type(error).__name__}: {error}")
+
+
+class ForLoop:
+    """All environments in the calling process. Rewards are float64; ``environments`` is open to be looked into."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.environments = [make(setup.task) for _ in range(setup.batch_size)]
+        spaces = read_spaces(setup.task, self.environments[0].observation_space, self.environments[0].action_space)
+        self._batch = spaces.rows(setup.batch_size)
+        self._loop = Loop(self.environments, self._batch)
+        self._actions: NDArray[np.generic] | None = None
+        self._reset_done = False
+        self.info = BackendInfo(
+            num_envs=setup.batch_size,
+            batch_size=setup.batch_size,
+            action_space=spaces.actions,
+            frame_skip=setup.task.frame_skip,
+            reuses_buffers=True,
+        )
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        self._loop.reset(seed)
+        self._actions = None
+        self._reset_done = True
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Keep the actions until ``recv``."""
+        self._actions = actions
+
+    def recv(self) -> Batch:
+        """Step every environment and return all rows, in the order of ids; those of a reset are there already."""
+        if self._actions is not None:
+            actions, self._actions = self._actions, None
+            self._loop.step(actions)
+        elif self._reset_done:
+            self._reset_done = False
+        else:
+            raise NothingToReceiveError
+        return self._batch
+
+    def close(self) -> None:
+        """Close every environment."""
+        while self.environments:
+            self.environments.pop().close()
+        self._actions = None
+        self._reset_done = False

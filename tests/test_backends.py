@@ -1,0 +1,281 @@
+"""What only some backends do: workers that fail, die or are left alone, the ceiling's counting, EnvPool's settings."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from vebench.backends import ceiling
+from vebench.backends.ceiling import BURST, Ceiling, Emulator, Physics
+from vebench.backends.for_loop import ForLoop
+from vebench.backends.gym_async import GymAsync
+from vebench.backends.interface import Setup, Task
+from vebench.backends.null import Null
+from vebench.backends.pool import WITHOUT_NOOP, EnvPoolSync
+from vebench.backends.shared_memory import ShmSync
+
+if TYPE_CHECKING:
+    from vebench.backends.interface import Factory, VectorBackend
+
+# Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
+ENVIRONMENTS = Path(__file__).parent / "environments"
+PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
+HOPPER = Task("Hopper-v5", "mujoco", 4, "Hopper-v5")
+LONG = 20.0  # seconds after which a test that waits gives up
+
+
+@pytest.fixture(autouse=True)
+def _odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+
+
+def faulty(fault: str) -> Setup:
+    """Return five environments in two workers; the one with id 3 does as told in its third step."""
+    return Setup(Task(f"odd/Faulty-{fault}-v0", "gymnasium", 1, module="odd"), workers=5, cpus=(0, 1))
+
+
+def until_third_step(backend: VectorBackend) -> None:
+    """Leave the backend before the ``recv`` that meets the fault."""
+    backend.reset(0)
+    backend.recv()
+    for step in range(3):
+        backend.send(np.zeros(5, np.int64))
+        if step < 2:
+            backend.recv()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0] == "Z"
+        )
+    except FileNotFoundError:
+        return True
+
+
+def wait_until_gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + LONG
+    while not all(map(gone, pids)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("backend_class", [ForLoop, ShmSync])
+def test_an_exception_in_an_environment_reaches_the_caller_with_its_index(backend_class: Factory) -> None:
+    backend = backend_class(faulty("raises"))
+    until_third_step(backend)
+    with pytest.raises(RuntimeError, match=r"^environment 3: ValueError: boom") as caught:
+        backend.recv()
+    assert backend_class is ForLoop or "in step\n" in str(caught.value)
+    backend.close()
+
+
+def test_a_worker_that_is_killed_is_an_error_and_not_a_hang() -> None:
+    backend = ShmSync(faulty("dies"))
+    until_third_step(backend)
+    with pytest.raises(RuntimeError, match=r"environments 2 to 4 died \(SIGKILL\)"):
+        backend.recv()
+    backend.close()
+
+
+def test_a_worker_that_died_between_steps_is_an_error_in_recv() -> None:
+    backend = ShmSync(Setup(CHEETAH, workers=2, cpus=(0, 1)))
+    backend.reset(0)
+    backend.recv()
+    victim = multiprocessing.active_children()[0]
+    victim.kill()
+    victim.join()
+    backend.send(np.zeros((2, 6)))
+    with pytest.raises(RuntimeError, match="SIGKILL"):
+        backend.recv()
+    backend.close()
+
+
+@pytest.mark.parametrize("backend_class", [ShmSync, GymAsync])
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # Gymnasium says in a warning too what it raises
+@pytest.mark.parametrize("fault", ["hangs", "dies", "raises"])
+def test_close_ends_whatever_the_workers_do(backend_class: Factory, fault: str) -> None:
+    backend = backend_class(faulty(fault))
+    until_third_step(backend)
+    backend.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_closing_one_backend_needs_nothing_of_another_built_after_it() -> None:
+    first = ShmSync(Setup(CHEETAH, workers=2, cpus=(0, 1)))
+    workers = [process.pid for process in multiprocessing.active_children()]
+    second = ShmSync(Setup(CHEETAH, workers=2, cpus=(0, 1)))
+    exits = {process.pid: process for process in multiprocessing.active_children()}
+    watched = [exits[pid] for pid in workers]
+    codes: list[int | None] = []
+    for process in watched:
+        process.close = lambda process=process: codes.append(process.exitcode)  # type: ignore[method-assign, misc]
+    first.close()
+    assert codes == [0, 0]  # none had to be killed
+    second.close()
+
+
+CALLER = """
+import multiprocessing, sys, time
+from vebench.backends.{module} import {name} as Backend
+from vebench.backends.interface import Setup, Task
+if __name__ == "__main__":
+    backend = Backend(Setup(Task({env!r}, {suite!r}, 5), workers=3, cpus=(0, 1, 2)))
+    backend.reset(0)
+    backend.recv()
+    print(*(process.pid for process in multiprocessing.active_children()), flush=True)
+    {then}
+"""
+
+
+def start_caller(then: str, module: str, name: str) -> tuple[subprocess.Popen[str], list[int]]:
+    script = CALLER.format(module=module, name=name, env="HalfCheetah-v5", suite="mujoco", then=then)
+    caller = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert caller.stdout is not None
+    return caller, [int(pid) for pid in caller.stdout.readline().split()]
+
+
+@pytest.mark.parametrize(("module", "name"), [("shared_memory", "ShmSync"), ("ceiling", "Ceiling")])
+def test_no_process_outlives_a_caller_that_is_killed(module: str, name: str) -> None:
+    shared_memory = sorted(SHARED_MEMORY.iterdir())
+    caller, workers = start_caller("time.sleep(600)", module, name)
+    assert len(workers) == (3 if name == "ShmSync" else 2)
+    caller.kill()
+    caller.communicate()
+    assert wait_until_gone(workers)
+    assert sorted(SHARED_MEMORY.iterdir()) == shared_memory
+
+
+@pytest.mark.parametrize(("module", "name"), [("shared_memory", "ShmSync"), ("ceiling", "Ceiling")])
+def test_an_interrupt_from_the_terminal_prints_one_traceback(module: str, name: str) -> None:
+    caller, workers = start_caller("time.sleep(600)", module, name)
+    os.killpg(caller.pid, signal.SIGINT)
+    _, errors = caller.communicate(timeout=LONG)
+    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
+    assert wait_until_gone(workers)
+
+
+def test_the_bare_emulator_makes_four_frames_in_each_step() -> None:
+    emulator = Emulator(PONG)
+    emulator.seed(1)
+    emulator.burst()
+    emulator.burst()
+    assert emulator.ale.getEpisodeFrameNumber() == 2 * BURST * PONG.frame_skip
+
+
+def test_the_bare_physics_makes_as_many_substeps_in_each_step_as_the_environment() -> None:
+    physics = Physics(CHEETAH)
+    physics.burst()
+    environment = ForLoop(Setup(CHEETAH, workers=1))
+    timestep = environment.environments[0].get_wrapper_attr("model").opt.timestep
+    assert physics.data.time / timestep == pytest.approx(BURST * CHEETAH.frame_skip)
+    assert physics.data.ctrl.any()
+    environment.close()
+
+
+def test_the_bare_physics_starts_over_as_often_as_episodes_end() -> None:
+    physics = Physics(HOPPER)
+    longest = 0.0
+    for _ in range(20):
+        physics.burst()
+        longest = max(longest, physics.data.time)
+    assert 0.0 < longest < 100 * HOPPER.frame_skip * 0.002  # a hopper under random actions falls after 20 steps or so
+
+
+def test_one_simulator_counts_a_burst_for_each_batch() -> None:
+    backend = Ceiling(Setup(CHEETAH, workers=4, cpus=(0,)))
+    assert (backend.info.processes, backend.info.num_envs, backend.info.batch_size) == (1, 1, BURST)
+    backend.reset(0)
+    for _ in range(3):
+        batch = backend.recv()
+        assert {len(array) for array in batch} == {BURST}
+        backend.send(np.zeros(BURST, np.int64))
+    backend.close()
+
+
+def test_steps_of_other_processes_count_and_those_beyond_a_batch_come_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ceiling, "MOST_ROWS", 1)
+    backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
+    backend.reset(0)
+    deadline = time.monotonic() + LONG
+    while len(backend.recv()) and not backend._left_over:  # noqa: SLF001 - nothing else tells that rows were held back
+        assert time.monotonic() < deadline
+        backend.send(np.zeros(1, np.int64))
+        time.sleep(0.05)
+    backend.send(np.zeros(1, np.int64))
+    batch = backend.recv()
+    assert {len(array) for array in batch} == {2 * BURST}
+    assert not (batch.terminated | batch.truncated).any()
+    backend.close()
+
+
+def test_a_simulator_that_died_is_an_error() -> None:
+    backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
+    backend.reset(0)
+    backend.recv()
+    (child,) = multiprocessing.active_children()
+    child.kill()
+    child.join()
+    backend.send(np.zeros(1, np.int64))
+    with pytest.raises(RuntimeError, match="died"):
+        backend.recv()
+    backend.close()
+
+
+def test_null_answers_with_the_same_rows_without_making_any() -> None:
+    backend = Null(Setup(CHEETAH, workers=4, envs_per_worker=2))
+    backend.reset(0)
+    first = backend.recv()
+    backend.send(np.zeros(8, np.int64))
+    assert backend.recv() is first
+    assert {len(array) for array in first} == {8}
+
+
+@pytest.mark.parametrize(
+    ("task", "noop_max"), [(PONG, 30), (Task("ALE/Backgammon-v5", "atari", 4, "Backgammon-v5"), 1)]
+)
+def test_envpool_is_set_as_the_gymnasium_environments_are(task: Task, noop_max: int) -> None:
+    backend = EnvPoolSync(Setup(task, workers=2, cpus=(0, 1)))
+    config = backend._pool.config  # noqa: SLF001 - the settings as EnvPool itself reports them
+    assert {
+        "noop_max": noop_max,
+        "frame_skip": 4,
+        "stack_num": 4,
+        "img_height": 84,
+        "img_width": 84,
+        "gray_scale": True,
+        "use_inter_area_resize": True,
+        "use_fire_reset": False,
+        "reward_clip": False,
+        "episodic_life": False,
+        "repeat_action_probability": 0.0,
+        "full_action_space": False,
+        "max_episode_steps": 27_000,
+        "num_threads": 2,
+        "thread_affinity_offset": -1,
+    }.items() <= config.items()
+    assert ("a reset makes one no-op" in backend.info.differences) == (task.pool_id in WITHOUT_NOOP)
+    backend.close()

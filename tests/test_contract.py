@@ -1,0 +1,327 @@
+"""What every backend must do, with the for-loop as the oracle."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import multiprocessing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from vebench.backends.interface import BackendInfo, Batch, Setup, Task
+from vebench.backends.registry import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Protocol
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import OptionValue, VectorBackend
+
+    class Build(Protocol):
+        def __call__(
+            self, name: str, task: Task, workers: int = 2, envs_per_worker: int = 1, **options: OptionValue
+        ) -> VectorBackend: ...
+
+
+pytestmark = [
+    # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    # EnvPool declares the bounds of its float32 boxes in float64.
+    pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning"),
+]
+
+CARTPOLE = Task("CartPole-v1", "classic", 1, "CartPole-v1")
+PENDULUM = Task("Pendulum-v1", "classic", 1, "Pendulum-v1")
+PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
+SHAPES: dict[Task, tuple[tuple[int, ...], str]] = {
+    CARTPOLE: ((4,), "float32"),
+    PENDULUM: ((3,), "float32"),
+    PONG: ((4, 84, 84), "uint8"),
+    CHEETAH: ((17,), "float64"),
+}
+
+ENVIRONMENTS = Path(__file__).parent / "environments"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
+
+PYTHON = ("for-loop", "gym-sync", "gym-async", "shm-sync")
+POOLS = ("envpool-sync", "envpool-async")
+STEPPING = [
+    *((name, CARTPOLE) for name in (*PYTHON, *POOLS)),
+    *((name, task) for task in (PENDULUM, PONG, CHEETAH) for name in ("for-loop", "shm-sync", *POOLS)),
+]
+EVERY = [*STEPPING, ("null", CARTPOLE), ("ceiling", PONG), ("ceiling", CHEETAH)]
+
+
+def identify(case: object) -> str:
+    return case.id if isinstance(case, Task) else str(case)
+
+
+every_backend = pytest.mark.parametrize(("name", "task"), EVERY, ids=identify)
+every_stepping_backend = pytest.mark.parametrize(("name", "task"), STEPPING, ids=identify)
+
+
+@pytest.fixture
+def build() -> Iterator[Build]:
+    """Build backends by name, two workers on two CPUs unless told otherwise, and close them in the end."""
+    built: list[VectorBackend] = []
+
+    def build_one(
+        name: str, task: Task, workers: int = 2, envs_per_worker: int = 1, **options: OptionValue
+    ) -> VectorBackend:
+        module, _, attribute = BY_NAME[name].target.partition(":")
+        factory = getattr(importlib.import_module(module), attribute)
+        backend: VectorBackend = factory(Setup(task, workers, envs_per_worker, cpus=(0, 1)), **options)
+        built.append(backend)
+        return backend
+
+    yield build_one
+    for backend in built:
+        backend.close()
+
+
+def tape(backend: VectorBackend, length: int) -> NDArray[np.generic]:
+    """Return actions for each environment's first ``length`` steps: ``(length, num_envs, *action_shape)``."""
+    return backend.info.action_space.sample(np.random.default_rng(7), length, backend.info.num_envs)
+
+
+def copied(batch: Batch) -> Batch:
+    return Batch._make(array.copy() for array in batch)
+
+
+def episodes(backend: VectorBackend, seed: int, length: int) -> list[list[Batch]]:
+    """Return each environment's first ``length`` rows, whatever order the batches bring them in.
+
+    What an environment is given depends on nothing but how many rows it has returned.
+    """
+    actions = backend.info.action_space.sample(np.random.default_rng(7), 100 * length)
+    rows: list[list[Batch]] = [[] for _ in range(backend.info.num_envs)]
+    backend.reset(seed)
+    while True:
+        batch = copied(backend.recv())
+        for index, env_id in enumerate(batch.env_ids):
+            rows[env_id].append(Batch._make(array[index] for array in batch))
+        if min(map(len, rows)) >= length:
+            return [environment[:length] for environment in rows]
+        backend.send(np.stack([actions[len(rows[env_id])] for env_id in batch.env_ids]))
+
+
+def same(left: list[list[Batch]], right: list[list[Batch]]) -> bool:
+    return [[list(map(bytes, row)) for row in rows] for rows in left] == [
+        [list(map(bytes, row)) for row in rows] for rows in right
+    ]
+
+
+@every_stepping_backend
+def test_a_batch_has_the_shapes_and_types_of_the_interface(build: Build, name: str, task: Task) -> None:
+    backend = build(name, task, envs_per_worker=2)
+    actions = tape(backend, 1)[0]
+    backend.reset(0)
+    for _ in range(4):
+        batch = backend.recv()
+        shape, dtype = SHAPES[task]
+        assert (batch.observations.shape, batch.observations.dtype) == ((4, *shape), np.dtype(dtype))
+        assert batch.rewards.shape == batch.terminated.shape == batch.truncated.shape == batch.env_ids.shape == (4,)
+        assert batch.rewards.dtype == (np.float32 if name in POOLS else np.float64)
+        assert batch.terminated.dtype == batch.truncated.dtype == np.bool_
+        assert np.issubdtype(batch.env_ids.dtype, np.integer)
+        backend.send(actions[batch.env_ids])
+    backend.recv()
+
+
+@every_backend
+def test_the_rows_of_a_reset_report_no_reward_and_no_end(build: Build, name: str, task: Task) -> None:
+    backend = build(name, task)
+    backend.reset(0)
+    batch = backend.recv()
+    assert not batch.rewards.any()
+    assert not batch.terminated.any()
+    assert not batch.truncated.any()
+
+
+@every_stepping_backend
+def test_ids_are_in_range_and_none_comes_twice_in_a_batch(build: Build, name: str, task: Task) -> None:
+    backend = build(name, task, envs_per_worker=3)
+    actions = tape(backend, 1)[0]
+    seen = set()
+    backend.reset(0)
+    for _ in range(20):
+        ids = backend.recv().env_ids
+        seen.update(ids.tolist())
+        assert len(set(ids.tolist())) == len(ids) == backend.info.batch_size
+        backend.send(actions[ids])
+    backend.recv()
+    assert seen == set(range(backend.info.num_envs))
+
+
+@every_stepping_backend
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(build: Build, name: str, task: Task) -> None:
+    backend = build(name, task)
+    first = episodes(backend, 0, 40)
+    assert same(first, episodes(build(name, task), 0, 40))
+    assert same(first, episodes(backend, 0, 40))
+    assert not same(first, episodes(backend, 1000, 40))
+
+
+@every_stepping_backend
+def test_environment_i_is_seeded_with_the_seed_plus_i(build: Build, name: str, task: Task) -> None:
+    backend = build(name, task)
+    first, second = episodes(backend, 0, 40), episodes(backend, 1, 40)
+    renamed = [[row._replace(env_ids=row.env_ids + 1) for row in rows] for rows in second]
+    assert same(first[1:], renamed[:-1])
+    assert not same(first, renamed)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "length"),
+    [
+        *((name, CARTPOLE, 200) for name in (*PYTHON, *POOLS)),
+        *((name, CHEETAH, 1003) for name in ("for-loop", "shm-sync", *POOLS)),
+    ],
+    ids=identify,
+)
+def test_the_row_after_an_end_is_that_of_a_reset(build: Build, name: str, task: Task, length: int) -> None:
+    backend = build(name, task)
+    assert backend.info.autoreset == "next_step"
+    ends = 0
+    for rows in episodes(backend, 0, length):
+        for row, after in itertools.pairwise(rows):
+            if row.terminated or row.truncated:
+                ends += 1
+                assert not any((after.rewards, after.terminated, after.truncated))
+                # Gymnasium starts CartPole within 0.05 of rest, and the positions of HalfCheetah within 0.1.
+                assert np.abs(after.observations[:4]).max() <= 0.1
+                assert bytes(after.observations) != bytes(rows[0].observations)
+    assert ends >= backend.info.num_envs
+
+
+@pytest.mark.parametrize("name", ["gym-sync", "gym-async", "shm-sync"])
+@pytest.mark.parametrize(("task", "length"), [(CARTPOLE, 300), (PENDULUM, 410), (PONG, 100), (CHEETAH, 100)])
+def test_synchronous_backends_equal_the_for_loop_to_the_byte(build: Build, name: str, task: Task, length: int) -> None:
+    oracle, backend = build("for-loop", task, envs_per_worker=2), build(name, task, envs_per_worker=2)
+    actions = tape(oracle, length)
+    np.testing.assert_array_equal(actions, tape(backend, length))
+    oracle.reset(5)
+    backend.reset(5)
+    ends = 0
+    for action in actions:
+        expected, batch = oracle.recv(), backend.recv()
+        for ours, theirs in zip(expected, batch, strict=True):
+            assert ours.dtype == theirs.dtype
+            assert ours.tobytes() == theirs.tobytes()
+        ends += int((batch.terminated | batch.truncated).sum())
+        oracle.send(action)
+        backend.send(action)
+    oracle.recv()
+    backend.recv()
+    assert ends or task in (PONG, CHEETAH)
+
+
+@pytest.mark.parametrize("options", [{"max_concurrency": 1}, {"context": "spawn"}], ids=str)
+def test_options_do_not_change_the_bytes(build: Build, options: dict[str, Any]) -> None:
+    assert same(episodes(build("gym-async", CARTPOLE, **options), 0, 60), episodes(build("for-loop", CARTPOLE), 0, 60))
+
+
+@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize("space", ["Observes-discrete", "Observes-box", "Observes-multi-binary"])
+def test_whatever_array_is_observed_comes_back_in_its_type(
+    build: Build, name: str, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+    backend = build(name, Task(f"odd/{space}-v0", "gymnasium", 1, module="odd"))
+    rows = episodes(backend, 0, 12)[0]
+    expected = {"Observes-discrete": np.int64, "Observes-box": np.float32, "Observes-multi-binary": np.int8}[space]
+    assert rows[0].observations.dtype == expected
+    # Five steps, and the row of the reset.
+    assert [int(row.observations.flat[0]) for row in rows] == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
+    assert [bool(row.truncated) for row in rows] == [False, False, False, False, False, True] * 2
+
+
+@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize("space", ["Acts-from-two", "Acts-multi-discrete", "Acts-multi-binary"])
+def test_whatever_array_of_actions_is_sent_arrives(
+    build: Build, name: str, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+    backend = build(name, Task(f"odd/{space}-v0", "gymnasium", 1, module="odd"))
+    backend.reset(0)
+    backend.recv()
+    for actions in tape(backend, 4):
+        backend.send(actions)
+        # The reward is the sum of the action.
+        assert backend.recv().rewards.tolist() == [float(np.sum(action)) for action in actions]
+
+
+@every_backend
+def test_a_batch_is_not_overwritten_by_the_next_unless_declared(build: Build, name: str, task: Task) -> None:
+    backend = build(name, task)
+    backend.reset(0)
+    kept = []
+    for _ in range(20):
+        batch = backend.recv()
+        kept.append((batch, copied(batch)))
+        backend.send(backend.info.action_space.sample(np.random.default_rng(0), backend.info.batch_size))
+    backend.recv()
+    untouched = all(before.tobytes() == after.tobytes() for pair in kept for before, after in zip(*pair, strict=True))
+    assert untouched or backend.info.reuses_buffers
+
+
+@every_backend
+def test_recv_without_a_request_before_it_is_an_error_and_not_a_hang(build: Build, name: str, task: Task) -> None:
+    backend = build(name, task)
+    with pytest.raises(RuntimeError, match="reset"):
+        backend.recv()
+    backend.reset(0)
+    backend.recv()
+    with pytest.raises(RuntimeError, match="send"):
+        backend.recv()
+
+
+def running() -> tuple[int, int, list[Path]]:
+    """Return the threads and child processes of this process, and what lies in the machine's shared memory."""
+    threads = list(Path("/proc/self/task").iterdir())
+    return len(threads), len(multiprocessing.active_children()), sorted(SHARED_MEMORY.iterdir())
+
+
+@pytest.mark.parametrize("outstanding", [False, True], ids=["after-recv", "after-send"])
+@every_backend
+def test_nothing_is_left_after_close_however_often(build: Build, name: str, task: Task, outstanding: bool) -> None:
+    build(name, task).close()  # whatever its libraries start once, they have started
+    before = running()
+    backend = build(name, task)
+    backend.reset(0)
+    backend.recv()
+    if outstanding:
+        backend.send(backend.info.action_space.sample(np.random.default_rng(0), backend.info.batch_size))
+    backend.close()
+    backend.close()
+    assert running() == before
+
+
+@pytest.mark.parametrize(("workers", "envs"), [(1, 1), (2, 3), (5, 2)])
+@pytest.mark.parametrize("name", [*PYTHON, *POOLS, "null"])
+def test_a_backend_says_of_itself_what_was_planned(build: Build, name: str, workers: int, envs: int) -> None:
+    entry = BY_NAME[name]
+    defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
+    planned = entry.shape(workers, envs, 2, defaults)
+    before = running()
+    info: BackendInfo = build(name, CARTPOLE, workers, envs).info
+    assert (info.num_envs, info.batch_size) == (planned.num_envs, planned.batch_size)
+    assert (info.processes, info.threads) == (planned.processes, planned.threads)
+    assert info.frame_skip == CARTPOLE.frame_skip
+    if info.processes > 1:
+        assert running()[1] - before[1] == info.processes
+
+
+@pytest.mark.parametrize("task", [CARTPOLE, PENDULUM, PONG, CHEETAH], ids=identify)
+def test_every_backend_samples_the_same_actions(build: Build, task: Task) -> None:
+    spaces = {name: build(name, task).info.action_space for name in (*PYTHON, *POOLS)}
+    samples = {name: space.sample(np.random.default_rng(3), 10) for name, space in spaces.items()}
+    for name, sample in samples.items():
+        np.testing.assert_array_equal(sample, samples["for-loop"], err_msg=name)
+        assert sample.dtype == samples["for-loop"].dtype

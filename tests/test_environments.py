@@ -1,0 +1,154 @@
+"""The parity-matched environments: their settings, their spaces, and frames counted as the simulator counts them."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+import pytest
+
+from vebench.backends.environments import Spaces, make, read_spaces
+from vebench.backends.for_loop import ForLoop
+from vebench.backends.interface import Setup, Task
+from vebench.backends.pool import WITHOUT_NOOP
+
+if TYPE_CHECKING:
+    import gymnasium
+    from numpy.typing import ArrayLike
+
+PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the folder with the odd environments where a user's own would be."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "environments"))
+
+
+def spaces_of(environment: gymnasium.Env[Any, Any]) -> Spaces:
+    return read_spaces(Task("Odd-v0", "gymnasium", 1), environment.observation_space, environment.action_space)
+
+
+def test_atari_is_set_as_every_backend_sets_it() -> None:
+    environment = make(PONG)
+    spaces = spaces_of(environment)
+    assert (spaces.shape, spaces.dtype) == ((4, 84, 84), np.dtype(np.uint8))
+    assert [spaces.actions.low.item(), spaces.actions.high.item()] == [0, 5]
+    emulator = environment.get_wrapper_attr("ale")
+    assert emulator.getFloat("repeat_action_probability") == 0.0
+    assert emulator.getInt("max_num_frames_per_episode") == 108_000
+    assert environment.get_wrapper_attr("frame_skip") == 4
+    assert environment.get_wrapper_attr("noop_max") == 30
+    assert not environment.get_wrapper_attr("terminal_on_life_loss")
+    observation, _ = environment.reset(seed=0)
+    assert (observation == observation[0]).all()
+    environment.close()
+
+
+def test_no_environment_makes_opencv_start_threads() -> None:
+    make(PONG).close()
+    assert cv2.getNumThreads() == 1
+
+
+def test_a_function_that_makes_an_environment_can_be_sent_to_another_process() -> None:
+    environment = pickle.loads(pickle.dumps(partial(make, CHEETAH)))()  # noqa: S301 - pickled on the same line
+    assert spaces_of(environment).shape == (17,)
+    environment.close()
+
+
+@pytest.mark.parametrize("game", sorted(WITHOUT_NOOP))
+def test_a_game_without_noop_starts_without_no_ops(game: str) -> None:
+    environment = make(Task(f"ALE/{game}", "atari", 4, game))
+    frames = set()
+    for seed in range(5):
+        environment.reset(seed=seed)
+        frames.add(environment.get_wrapper_attr("ale").getEpisodeFrameNumber())
+    assert len(frames) == 1  # those in which the emulator itself starts the game
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    ("action", "low", "high", "dtype"),
+    [
+        ("discrete", 0, 6, np.int64),
+        ("from-two", 2, 4, np.int64),
+        ("box", np.full((2, 3), -1.0), np.full((2, 3), 2.0), np.float32),
+        ("whole-box", [-3, -3], [4, 4], np.int32),
+        ("multi-discrete", [0, 0], [1, 4], np.int64),
+        ("multi-binary", [0] * 4, [1] * 4, np.int64),
+    ],
+)
+@pytest.mark.usefixtures("odd")
+def test_every_array_of_actions_becomes_a_box_of_numbers(
+    action: str, low: ArrayLike, high: ArrayLike, dtype: type
+) -> None:
+    environment = make(Task(f"odd/Acts-{action}-v0", "gymnasium", 1, module="odd"))
+    space = spaces_of(environment).actions
+    np.testing.assert_array_equal(space.low, low)
+    np.testing.assert_array_equal(space.high, high)
+    samples = space.sample(np.random.default_rng(0), 200)
+    assert samples.dtype == dtype
+    np.testing.assert_array_equal(samples, np.clip(samples, low, high))
+    assert len(np.unique(samples)) > 1
+    assert samples[0] in environment.action_space
+
+
+@pytest.mark.parametrize(
+    ("task", "what"),
+    [
+        ("Observes-dict", "observations are Dict"),
+        ("Acts-tuple", "actions are Tuple"),
+        ("Acts-dict", "actions are Dict"),
+    ],
+)
+@pytest.mark.usefixtures("odd")
+def test_spaces_that_are_not_one_array_are_refused_in_one_line(task: str, what: str) -> None:
+    with pytest.raises(ValueError, match=what) as caught:
+        ForLoop(Setup(Task(f"odd/{task}-v0", "gymnasium", 1, module="odd"), workers=1))
+    assert "\n" not in str(caught.value)
+
+
+def test_emulator_frames_are_four_for_each_step_over_an_episode_and_its_reset() -> None:
+    loop = ForLoop(Setup(PONG, workers=1))
+    emulator = loop.environments[0].get_wrapper_attr("ale")
+    loop.reset(0)
+    loop.recv()
+    no_ops = emulator.getEpisodeFrameNumber()
+    assert 1 <= no_ops <= 30
+    rng = np.random.default_rng(0)
+    steps, ended = 0, False
+    while not ended:
+        loop.send(loop.info.action_space.sample(rng, 1))
+        ended = bool(loop.recv().terminated[0])
+        steps += 1
+        missing = no_ops + loop.info.frame_skip * steps - emulator.getEpisodeFrameNumber()
+        assert 0 <= missing < loop.info.frame_skip if ended else missing == 0
+    assert steps > 100
+    loop.send(np.array([0]))
+    loop.recv()
+    assert 1 <= emulator.getEpisodeFrameNumber() <= 30
+    loop.close()
+
+
+def test_physics_time_is_five_timesteps_for_each_step_over_an_episode_and_its_reset() -> None:
+    loop = ForLoop(Setup(CHEETAH, workers=1))
+    simulation = loop.environments[0].unwrapped
+    timestep = simulation.model.opt.timestep  # type: ignore[attr-defined]
+    loop.reset(0)
+    loop.recv()
+    rng = np.random.default_rng(0)
+    for steps in range(1, 1001):
+        loop.send(loop.info.action_space.sample(rng, 1))
+        batch = loop.recv()
+        frames = simulation.data.time / timestep  # type: ignore[attr-defined]
+        assert frames == pytest.approx(loop.info.frame_skip * steps, abs=1e-6)
+        assert batch.truncated[0] == (steps == 1000)
+    loop.send(np.zeros((1, 6)))
+    loop.recv()
+    assert simulation.data.time == 0.0  # type: ignore[attr-defined]
+    loop.close()

@@ -65,8 +65,8 @@ KNOWN: tuple[Task, ...] = (
 
 
 def short_name(task_id: str) -> str:
-    """Return a task's name without namespace and version: ``Pong`` for ``ALE/Pong-v5``."""
-    return re.sub(r"-v\d+$", "", task_id.rpartition("/")[2])
+    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``."""
+    return re.sub(r"-v\d+$", "", re.split(r"[/:]", task_id)[-1])
 
 
 # Full, without version (Gymnasium then takes the latest, and these are), and short.

@@ -8,16 +8,22 @@ History of the schema:
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from vebench.plan.spec import RunSpec  # noqa: TC001 - msgspec reads the annotations
+from vebench.plan.cells import CellKey
+from vebench.plan.spec import BackendChoice, RunSpec
+
+if TYPE_CHECKING:
+    from vebench.engine.events import Outcome
+    from vebench.plan.cells import Cell
 
 SCHEMA = 1
 
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(gt=0)]
+# Bounded, so that every rate derived from them is a finite float.
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 
 
 class WindowRecord(Struct, frozen=True):
@@ -64,6 +70,16 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     differences: tuple[str, ...] = ()
     affinity: tuple[Count, ...] | None = None
 
+    @property
+    def label(self) -> str:
+        """The backend as a user writes it, options included: ``envpool-async[ratio=2]``."""
+        return BackendChoice(self.backend, self.options).label
+
+    @property
+    def key(self) -> CellKey:
+        """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the cell measured."""
+        return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
+
 
 class HostRecord(Struct, frozen=True):
     """The machine that a run ran on: enough to tell whether two runs can be put beside each other."""
@@ -99,3 +115,46 @@ class Run(Struct, frozen=True):
     header: RunRecord
     cells: tuple[CellRecord, ...]
     notes: tuple[str, ...] = ()
+
+
+def record(cell: Cell, outcome: Outcome) -> CellRecord:
+    """Return what the run file says of ``cell``: the counts of its layout, or those planned if it never got ready."""
+    layout = outcome.layout
+    counts = layout or cell.shape
+    return CellRecord(
+        env=cell.task.id,
+        backend=cell.backend.name,
+        options=dict(cell.backend.options),
+        workers=cell.workers,
+        envs_per_worker=cell.envs_per_worker,
+        num_envs=counts.num_envs,
+        batch_size=counts.batch_size,
+        processes=counts.processes,
+        threads=counts.threads,
+        cpus=cell.cpus,
+        frame_skip=layout.frame_skip if layout else cell.task.frame_skip,
+        repeat=cell.repeat,
+        status=outcome.status,
+        reason=None if outcome.reason is None else one_line(outcome.reason),
+        startup_ns=outcome.startup_ns,
+        peak_rss_bytes=outcome.peak_rss_bytes,
+        windows=tuple(
+            WindowRecord(
+                ns=window.ns,
+                rows=window.rows,
+                resets=window.resets,
+                cpu_ns=window.cpu_ns,
+                throttled_ns=window.throttled_ns,
+                steal_ns=window.steal_ns,
+            )
+            for window in outcome.windows
+        ),
+        autoreset=layout.autoreset if layout else "next_step",
+        differences=tuple(one_line(text) for text in layout.differences) if layout else (),
+        affinity=layout.affinity if layout else None,
+    )
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` on one line, in characters that can be encoded and shown, whatever a library has said."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())

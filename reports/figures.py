@@ -1,0 +1,65 @@
+"""How numbers are written, the same in every report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vebench.analysis.statistics import Estimate
+
+MINUTE, HOUR = 60, 3600
+WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
+NARROWEST = 0.0005
+
+
+def number(value: float) -> str:
+    """Return ``value`` with three digits or more: ``13,120``, ``42.3``, ``0.41``, ``0.0042``."""
+    for limit, digits in ((99.95, 0), (9.995, 1), (0.0995, 2)):
+        if value >= limit:
+            return f"{value:,.{digits}f}"
+    return f"{value:.2g}"
+
+
+def spread(estimate: Estimate) -> str:
+    """Return the larger half of the interval, relative to the median: ``±1.4%``; or that there is none."""
+    if estimate.low is None or estimate.high is None:
+        return "(no interval)"
+    if estimate.median <= 0:
+        return f"(to {number(estimate.high)})"
+    half = max(estimate.high / estimate.median - 1, 1 - estimate.low / estimate.median)
+    if half > WIDEST:
+        return "±>100%"
+    if 0 < half < NARROWEST:
+        return "±<0.1%"
+    return f"±{half:.1%}" if half < WIDEST / 10 else f"±{half:.0%}"
+
+
+def rate(estimate: Estimate) -> str:
+    """Return a rate and its interval: ``13,120 ±1.4%``."""
+    return f"{number(estimate.median)} {spread(estimate)}"
+
+
+def times(estimate: Estimate) -> str:
+    """Return a ratio and its interval: ``2.31x ±1.9%``. One that is exact, a cell over itself, stands alone."""
+    exact = estimate.low == estimate.median == estimate.high
+    return f"{number(estimate.median)}x{'' if exact else f' {spread(estimate)}'}"
+
+
+def microseconds(nanoseconds: Estimate) -> str:
+    """Return a duration and its interval: ``0.41 µs ±1.4%``."""
+    return f"{number(nanoseconds.median / 1000)} µs {spread(nanoseconds)}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people say it: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
+    whole = round(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02d} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02d} min"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: ``1 worker``, ``2 workers``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,241 @@
+"""What a user sees while a run measures: a live view on a terminal, plain lines elsewhere. All to standard error.
+
+Nothing is drawn but on events, for drawing takes CPU time from what is being measured.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from vebench.analysis.scaling import NULL, batch_time, frame_rates
+from vebench.analysis.statistics import estimate
+from vebench.engine.events import CellFinished, CellReady, CellStarted, RunStarted, WindowDone
+from vebench.reports import figures
+from vebench.results.records import one_line, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from rich.console import Console, RenderableType
+
+    from vebench.engine.events import Event, Window
+    from vebench.plan.cells import Cell, Plan
+
+LAST_SHOWN = 6
+BAR_WIDTH = 24
+
+
+class Screen:
+    """Shows nothing (``--quiet``); the others build on it. A context manager: it leaves the terminal as it was."""
+
+    def show(self, event: Event) -> None:
+        """Take note of what the runner tells."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Put the terminal back."""
+
+
+def screen(console: Console, clock: Callable[[], float], *, quiet: bool = False) -> Screen:
+    """Return the screen that suits ``console``, which writes to standard error. ``clock`` gives seconds."""
+    if quiet:
+        return Screen()
+    return LiveScreen(console, clock) if console.is_terminal else LineScreen(console)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. ``spent`` is the wall time of the ``measured`` cells that ended, in seconds.
+
+    ``finished`` of ``total`` cells have ended, and those are counted, too, that an earlier run has measured; ``left``
+    are still to be measured.
+    """
+
+    plan: Plan
+    total: int
+    finished: int = 0
+    left: int = 0
+    measured: int = 0
+    spent: float = 0.0
+
+    @classmethod
+    def start(cls, event: RunStarted) -> Self:
+        """Return the progress of a run that has just started."""
+        left = sum(cell.skip is None for cell in event.plan.cells)
+        return cls(event.plan, total=len(event.plan.cells) + event.done, finished=event.done, left=left)
+
+    def after(self, cell: Cell, seconds: float) -> Self:
+        """Return the progress once ``cell`` has ended, which took ``seconds``."""
+        more = replace(self, finished=self.finished + 1)
+        if cell.skip is not None:
+            return more
+        return replace(more, left=self.left - 1, measured=self.measured + 1, spent=self.spent + seconds)
+
+    def seconds_left(self, spent_on_current: float) -> float:
+        """Return the time that the cells left will take if they take as long as those before, or as planned."""
+        each = self.spent / self.measured if self.measured else self.plan.spec.cell_seconds
+        return max(0.0, self.left * each - min(spent_on_current, each))
+
+
+class LineScreen(Screen):
+    """One plain line for each cell that ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._widths: list[int] = []
+
+    def show(self, event: Event) -> None:
+        """Print the cell that has ended."""
+        if isinstance(event, RunStarted):
+            self._progress = Progress.start(event)
+            self._widths = _widths([_name(cell) for cell in event.plan.cells])
+        elif isinstance(event, CellFinished) and self._progress is not None:
+            self._progress = self._progress.after(event.cell, 0.0)
+            total = str(self._progress.total)
+            count = f"[{self._progress.finished:>{len(total)}}/{total}]"
+            line = f"{count} {_padded(_name(event.cell), self._widths)}  {_result(event)}"
+            self._console.print(Text(line), soft_wrap=True)
+
+
+@dataclass
+class _Current:
+    """The cell being measured: what has been seen of it so far."""
+
+    cell: Cell
+    since: float
+    startup_ns: int | None = None
+    windows: list[Window] = field(default_factory=list)
+
+
+class LiveScreen(Screen):
+    """A view that is drawn over at each event: the current cell, its windows, how far the run is, what ended last."""
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console = console
+        self._clock = clock
+        self._progress: Progress | None = None
+        self._current: _Current | None = None
+        self._last: deque[CellFinished] = deque(maxlen=LAST_SHOWN)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the view away and put the cursor back."""
+        self._live.stop()
+
+    def show(self, event: Event) -> None:
+        """Note the event and draw once."""
+        self._note(event)
+        if self._progress is not None:
+            self._live.update(self._view(self._progress), refresh=True)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._progress = Progress.start(event)
+        elif isinstance(event, CellStarted):
+            self._current = _Current(event.cell, self._clock())
+        elif isinstance(event, CellReady) and self._current is not None:
+            self._current.startup_ns = event.startup_ns
+        elif isinstance(event, WindowDone) and self._current is not None:
+            self._current.windows.append(event.window)
+        elif isinstance(event, CellFinished) and self._progress is not None:
+            self._progress = self._progress.after(event.cell, self._spent())
+            self._last.append(event)
+            self._current = None
+
+    def _spent(self) -> float:
+        return 0.0 if self._current is None else self._clock() - self._current.since
+
+    def _view(self, progress: Progress) -> RenderableType:
+        parts: list[RenderableType] = [self._ended()] if self._last else []
+        if self._current is not None:
+            parts.append(_current(self._current, progress.plan.spec.rounds))
+        left = figures.duration(progress.seconds_left(self._spent()))
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=progress.total, completed=progress.finished, width=BAR_WIDTH),
+            _one_row(Text(f"{progress.finished} of {figures.counted(progress.total, 'cell')}, {left} left")),
+        )
+        return Group(*parts, bar)
+
+    def _ended(self) -> Text:
+        names = [_name(event.cell) for event in self._last]
+        widths = _widths(names)
+        lines = Text(style="dim")
+        for name, event in zip(names, self._last, strict=True):
+            style = "" if event.outcome.status == "ok" else "yellow"
+            lines.append(f"{_padded(name, widths)}  {_result(event)}\n", style=style)
+        lines.rstrip()
+        return _one_row(lines)
+
+
+def _current(current: _Current, rounds: int) -> Text:
+    text = Text("  ".join(_name(current.cell)), style="bold")
+    if current.startup_ns is None:
+        text.append("  starting")
+    elif not current.windows:
+        text.append("  warming up")
+    else:
+        skip = current.cell.task.frame_skip
+        rates = [skip * (window.rows - window.resets) / (window.ns / 1e9) for window in current.windows]
+        text.append(f"  window {len(rates)}/{rounds}\n")
+        text.append(f"  {'  '.join(map(figures.number, rates))} frames/s", style="not bold")
+    return _one_row(text)
+
+
+def _one_row(text: Text) -> Text:
+    """Return ``text`` with each of its lines cut off at the width of the terminal."""
+    text.no_wrap = True
+    text.overflow = "ellipsis"
+    return text
+
+
+def _name(cell: Cell) -> tuple[str, str, str]:
+    repeat = f", repeat {cell.repeat + 1}" if cell.repeat else ""
+    return one_line(cell.task.id), one_line(cell.backend.label), f"{figures.counted(cell.workers, 'worker')}{repeat}"
+
+
+def _widths(names: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide each part of the names is at the most."""
+    return [max(map(len, parts)) for parts in zip(*names, strict=True)]
+
+
+def _padded(name: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(part.ljust(width) for part, width in zip(name, widths, strict=True))
+
+
+def _result(event: CellFinished) -> str:
+    """Return how a cell ended: its rate and how long it took to start, or why it has none."""
+    outcome = event.outcome
+    if outcome.status != "ok":
+        return f"{outcome.status}: {one_line(outcome.reason or 'no reason was given')}"
+    cell = record(event.cell, outcome)
+    loop = batch_time([cell]) if cell.backend == NULL else None
+    frames = estimate(frame_rates([cell]))
+    if loop is not None:
+        rate = f"{figures.microseconds(loop)} per batch"
+    elif frames is not None:
+        rate = f"{figures.number(frames.median)} frames/s {figures.spread(frames)}"
+    else:
+        rate = "no window"
+    startup = "" if outcome.startup_ns is None else f"  startup {outcome.startup_ns / 1e9:.1f} s"
+    return rate + startup

@@ -1,0 +1,76 @@
+"""What a run would measure, for ``--dry-run``: from the plan to a neutral document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.machine.placement import format_cpu_list
+from vebench.plan.cells import seconds
+from vebench.reports import figures
+from vebench.reports.tables import Document, Row, Table, Text, place
+from vebench.results.records import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vebench.plan.cells import Cell, Plan
+
+COLUMNS = ("workers", "environments", "processes x threads", "CPUs")
+
+
+def plan_document(plan: Plan) -> Document:
+    """Return a table for each task with every cell of ``plan``, and how long measuring them will take at least."""
+    spec = plan.spec
+    runnable = sum(cell.skip is None for cell in plan.cells)
+    once = {cell.key._replace(repeat=0): cell for cell in plan.cells}
+    cells = sorted(once.values(), key=lambda cell: place(cell.task.id, cell.backend, spec))
+    envs = dict.fromkeys(cell.task.id for cell in cells)
+    repeats = f", {spec.repeats} repeats each" if spec.repeats > 1 else ""
+    skipped = len(plan.cells) - runnable
+    return Document(
+        title="Plan",
+        facts=(
+            ("cells", f"{runnable} to be measured{repeats}{f', {skipped} skipped' if skipped else ''}"),
+            (
+                "each",
+                f"{spec.warmup:g} s of warm-up, {figures.counted(spec.rounds, 'window')} of {spec.duration:g} s",
+            ),
+            ("time", f"{figures.duration(seconds(plan))}, and what it takes to start each cell"),
+        ),
+        tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env]) for env in envs),
+    )
+
+
+def _task(env: str, cells: Sequence[Cell]) -> Table:
+    labels = list(dict.fromkeys(cell.backend.label for cell in cells))
+    by_row = sorted(cells, key=lambda cell: (labels.index(cell.backend.label), cell.workers))
+    return Table(
+        title=one_line(env),
+        corner="backend",
+        columns=COLUMNS,
+        rows=tuple(_row(cell) for cell in by_row if cell.skip is None),
+        notes=tuple(_skipped([cell for cell in by_row if cell.skip is not None])),
+        numbers=False,
+    )
+
+
+def _row(cell: Cell) -> Row:
+    shape = cell.shape
+    ahead = f" ({shape.batch_size} a batch)" if shape.batch_size != shape.num_envs else ""
+    texts = (
+        str(cell.workers),
+        f"{shape.num_envs}{ahead}",
+        f"{shape.processes} x {shape.threads}",
+        format_cpu_list(cell.cpus),
+    )
+    return Row(one_line(cell.backend.label), tuple(Text((text,)) for text in texts))
+
+
+def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a line for each reason why a backend's cells cannot run here."""
+    workers_by_reason: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        workers_by_reason.setdefault((cell.backend.label, cell.skip or ""), []).append(str(cell.workers))
+    for (label, reason), workers in workers_by_reason.items():
+        noun = "worker" if workers == ["1"] else "workers"
+        yield one_line(f"skipped: {label} at {', '.join(workers)} {noun}: {reason}")

@@ -1,0 +1,234 @@
+"""From analysis to neutral documents: facts, tables, legend and remarks, which each format writes in its syntax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
+
+from vebench.analysis import findings
+from vebench.analysis.scaling import CellSummary, summarise
+from vebench.backends.registry import ENTRIES
+from vebench.plan.spec import BackendChoice
+from vebench.plan.tasks import short_name
+from vebench.reports import figures
+from vebench.results.records import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from vebench.plan.spec import RunSpec
+    from vebench.results.records import HostRecord, Run
+
+Tone = Literal["plain", "best", "reference", "missing"]
+RANKS = {entry.name: (entry.reference, rank) for rank, entry in enumerate(ENTRIES)}
+THIRD_PARTY = (False, len(RANKS))
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Section:
+    """One run file, analysed. ``name`` is the file's, as it was given."""
+
+    name: str
+    run: Run
+    cells: tuple[CellSummary, ...]
+    findings: tuple[findings.Finding, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is to be rendered: run files in the order in which they were named, each a section of its own."""
+
+    sections: tuple[Section, ...]
+
+    @classmethod
+    def of(cls, runs: Iterable[tuple[str, Run]]) -> Self:
+        """Return the report on ``runs``, each with the name of its file."""
+        return cls(tuple(_section(name, run) for name, run in runs))
+
+
+@dataclass(frozen=True)
+class Text:
+    """What stands in one place of a table: the first line is what counts, the others explain it."""
+
+    lines: tuple[str, ...]
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table. Reference rows come last and are set apart."""
+
+    label: str
+    texts: tuple[Text, ...]
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a column of labels, headed ``corner``, and one column for each of ``columns``."""
+
+    title: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    numbers: bool = True
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A finding as it is told: its code, what is so and where, and what to do."""
+
+    code: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """Everything that is said of one run: facts by name, tables, how to read them, and remarks last."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    tables: tuple[Table, ...]
+    legend: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+
+def document(section: Section) -> Document:
+    """Return what is to be said of one run."""
+    envs = dict.fromkeys(cell.env for cell in section.cells)
+    return Document(
+        title=section.name,
+        facts=_facts(section.run),
+        tables=tuple(_task(env, [cell for cell in section.cells if cell.env == env]) for env in envs),
+        legend=(
+            "In each place: frames/s with its interval; steps/s · speedup over for-loop with one worker.",
+            "± is the larger half of the 95 % interval of the median over windows; it holds for steps/s, too.",
+        )
+        if envs
+        else ("No cell has been measured yet.",),
+        remarks=_remarks(section),
+    )
+
+
+def _section(name: str, run: Run) -> Section:
+    spec = run.header.spec
+
+    def key(cell: CellSummary) -> tuple[object, ...]:
+        return *place(cell.env, BackendChoice(cell.backend, dict(cell.options)), spec), cell.workers
+
+    return Section(one_line(name), run, tuple(sorted(summarise(run), key=key)), findings.of_run(run))
+
+
+def place(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
+    """Return a sort key: tasks as they were asked for, backends as in the registry, third parties, references last.
+
+    Backends of one name follow each other as they were asked for.
+    """
+    asked = [short_name(name) for name in spec.envs]
+    task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)
+    chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
+    return task, env, RANKS.get(backend.name, THIRD_PARTY), chosen, backend.label
+
+
+def _task(env: str, cells: Sequence[CellSummary]) -> Table:
+    columns = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
+    marked = {cell.workers for cell in cells if cell.oversubscribed}
+    best = max(filter(_may_be_best, cells), key=_speed, default=None)
+    by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
+    for cell in cells:
+        by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
+    skips = sorted({cell.frame_skip for cell in cells})
+    owned = max(cell.cpus_owned for cell in cells)
+    return Table(
+        title=f"{one_line(env)}: frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)",
+        corner="backend",
+        columns=tuple(_column(*column, marked=column[0] in marked) for column in columns),
+        rows=tuple(
+            Row(
+                one_line(label),
+                tuple(_text(row.get(column), best) for column in columns),
+                next(iter(row.values())).reference,
+            )
+            for label, row in by_label.items()
+        ),
+        notes=(
+            *((f"! more workers than the {figures.counted(owned, 'CPU')} owned",) if marked else ()),
+            *_differences(cells),
+        ),
+    )
+
+
+def _may_be_best(cell: CellSummary) -> bool:
+    """Return whether the cell's rate is one to recommend: of no reference, with an interval, and possible at all."""
+    known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
+    return known and not cell.reference and all(finding.code != "above-ceiling" for finding in cell.findings)
+
+
+def _speed(cell: CellSummary) -> float:
+    return cell.frames_per_second.median if cell.frames_per_second else 0.0
+
+
+def _column(workers: int, envs_per_worker: int, *, marked: bool) -> str:
+    envs = f" x {figures.counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
+    return f"{figures.counted(workers, 'worker')}{envs}{' !' if marked else ''}"
+
+
+def _text(cell: CellSummary | None, best: CellSummary | None) -> Text:
+    if cell is None:
+        return Text(("not run",), "missing")
+    if cell.frames_per_second is None or cell.steps_per_second is None:
+        return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
+    if cell.loop_ns_per_batch is not None:
+        return Text((figures.microseconds(cell.loop_ns_per_batch), "per batch"), "reference")
+    steps = figures.number(cell.steps_per_second.median)
+    below = f"{steps} · {figures.times(cell.speedup)}" if cell.speedup else f"{steps} · no for-loop"
+    tone: Tone = "best" if cell is best else "reference" if cell.reference else "plain"
+    return Text((figures.rate(cell.frames_per_second), below), tone)
+
+
+def _differences(cells: Sequence[CellSummary]) -> list[str]:
+    labels_by_difference: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for difference in cell.differences:
+            labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
+    return [f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items()]
+
+
+def _remarks(section: Section) -> tuple[Remark, ...]:
+    of_cells = (
+        Remark(group.finding.code, one_line(f"{group.where}: {group.finding.message}"), one_line(group.finding.remedy))
+        for group in findings.grouped(section.cells)
+    )
+    of_run = (Remark(finding.code, one_line(finding.message), one_line(finding.remedy)) for finding in section.findings)
+    return (*of_cells, *of_run)
+
+
+def _facts(run: Run) -> tuple[tuple[str, str], ...]:
+    header, spec = run.header, run.header.spec
+    windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
+    repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
+    facts = (
+        ("machine", _machine(header.host)),
+        ("system", _system(header.host)),
+        ("packages", packages),
+        ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}"),
+        ("command", header.command),
+    )
+    return tuple((name, one_line(value)) for name, value in facts if value)
+
+
+def _machine(host: HostRecord) -> str:
+    cpus = f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable"
+    memory = f"{host.memory_bytes / GIB:.1f} GiB" if host.memory_bytes is not None else ""
+    kind = "virtual machine" if host.virtual else ""
+    return ", ".join(part for part in (host.cpu_model, cpus, memory, kind) if part)
+
+
+def _system(host: HostRecord) -> str:
+    python = f"Python {host.python}" if host.python else ""
+    container = "in a container" if host.container else ""
+    return ", ".join(part for part in (f"{host.system} {host.kernel} {host.machine}", python, container) if part)

@@ -1,0 +1,158 @@
+"""Findings: what is told, of which cells, and that each comes with a remedy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from vebench.analysis.findings import Finding, grouped, of_run
+from vebench.analysis.scaling import summarise
+from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Header = Callable[..., RunRecord]
+    CellOf = Callable[..., CellRecord]
+    Codes = Callable[..., list[set[str]]]
+
+STEADY = (1000, 1001, 999, 1000)
+FAST = (2000, 2002, 1998, 2000)
+
+
+@pytest.fixture
+def codes(header: Header) -> Codes:
+    def found(*cells: CellRecord) -> list[set[str]]:
+        return [{finding.code for finding in cell.findings} for cell in summarise(Run(header(), cells))]
+
+    return found
+
+
+def test_a_cell_without_anything_to_say_has_no_finding(codes: Codes, cell: CellOf) -> None:
+    assert codes(cell("for-loop", 1, STEADY), cell("envpool-sync", 2, FAST)) == [set(), set()]
+
+
+def test_a_failed_cell_is_told_with_its_reason(header: Header, cell: CellOf) -> None:
+    (found,) = summarise(Run(header(), (cell("gym-async", 2, status="failed", reason="killed by signal 9"),)))
+    assert [(finding.code, finding.message) for finding in found.findings] == [("failed", "killed by signal 9")]
+
+
+def test_failed_repeats_are_counted(header: Header, cell: CellOf) -> None:
+    cells = (cell("for-loop", 1, STEADY), cell("for-loop", 1, status="failed", reason="boom", repeat=1))
+    (found,) = summarise(Run(header(), cells))
+    assert [finding.message for finding in found.findings] == ["1 of 2 repeats: boom"]
+
+
+@pytest.mark.parametrize(("windows", "told"), [(0, True), (1, True), (2, True), (3, True), (4, False)])
+def test_too_few_windows_are_told(codes: Codes, cell: CellOf, windows: int, told: bool) -> None:
+    assert codes(cell("for-loop", 1, STEADY[:windows])) == [{"too-few-windows"} if told else set()]
+
+
+def test_a_backend_slower_than_a_plain_loop_is_told(codes: Codes, cell: CellOf) -> None:
+    assert codes(cell("for-loop", 1, FAST), cell("gym-async", 2, STEADY)) == [set(), {"slower-than-for-loop"}]
+
+
+def test_a_backend_that_may_be_as_fast_as_a_plain_loop_is_not_told(codes: Codes, cell: CellOf) -> None:
+    noisy = (700, 1400, 900, 1100)
+    assert codes(cell("for-loop", 1, STEADY), cell("gym-async", 2, noisy)) == [set(), set()]
+
+
+def test_a_backend_faster_than_the_bare_simulator_is_told(codes: Codes, cell: CellOf) -> None:
+    found = codes(cell("for-loop", 1, STEADY), cell("envpool-sync", 2, FAST), cell("ceiling", 2, STEADY))
+    assert found == [set(), {"above-ceiling"}, set()]
+
+
+def test_a_backend_within_the_noise_of_the_ceiling_is_not_told(codes: Codes, cell: CellOf) -> None:
+    assert codes(cell("envpool-sync", 2, (1001, 1002, 1000, 1001)), cell("ceiling", 2, STEADY)) == [set(), set()]
+
+
+def test_more_workers_than_cpus_are_told_unless_skipped(codes: Codes, cell: CellOf) -> None:
+    found = codes(cell("for-loop", 4, STEADY), cell("gym-async", 4, status="skipped", reason="no memory"))
+    assert found == [{"oversubscribed"}, {"skipped"}]
+
+
+def test_a_throttled_window_is_told(codes: Codes, cell: CellOf) -> None:
+    windows = tuple(WindowRecord(ns=10**9, rows=9, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0))
+    calm = tuple(msgspec.structs.replace(window, throttled_ns=0) for window in windows)
+    assert codes(cell(windows=windows), cell(workers=2, windows=calm)) == [{"throttled"}, set()]
+
+
+def test_a_process_on_other_cpus_than_its_own_is_told(codes: Codes, cell: CellOf) -> None:
+    found = codes(cell("for-loop", 1, STEADY, affinity=(0, 1)), cell("for-loop", 2, STEADY, affinity=(1, 0)))
+    assert found == [{"unpinned"}, set()]
+
+
+def test_a_loop_that_costs_over_a_microsecond_is_told(codes: Codes, cell: CellOf) -> None:
+    assert codes(cell("null", 1, (900_000,) * 4)) == [{"loop-cost"}]
+    assert codes(cell("null", 1, (1_100_000,) * 4)) == [set()]
+
+
+def test_a_loop_that_costs_over_a_hundredth_of_a_batch_is_told(codes: Codes, cell: CellOf) -> None:
+    null = cell("null", 1, (2_000_000,) * 4)
+    assert codes(null, cell("for-loop", 1, (10_000,) * 4)) == [set(), set()]
+    assert codes(null, cell("for-loop", 1, (30_000,) * 4)) == [set(), {"loop-cost"}]
+    assert codes(null, cell("for-loop", 2, (30_000,) * 4)) == [set(), set()]
+
+
+def test_a_run_without_pinning_is_told(header: Header) -> None:
+    assert [finding.code for finding in of_run(Run(header(pinning=False), ()))] == ["unpinned"]
+    asked = of_run(Run(header(pinning=False, pin="none"), ()))
+    assert [(finding.code, finding.remedy) for finding in asked] == [("unpinned", "measure without --pin none")]
+    assert of_run(Run(header(), ())) == ()
+
+
+def test_notes_of_the_file_are_told(header: Header) -> None:
+    (finding,) = of_run(Run(header(), (), ("a.jsonl, line 3: cut off, left out",)))
+    assert (finding.code, finding.message) == ("file", "a.jsonl, line 3: cut off, left out")
+
+
+def test_every_finding_has_a_remedy(sweep: Run) -> None:
+    found = [finding for cell in summarise(sweep) for finding in cell.findings]
+    assert {finding.code for finding in found} == {
+        "failed", "skipped", "too-few-windows", "slower-than-for-loop", "oversubscribed",
+    }  # fmt: skip
+    assert all(finding.message and finding.remedy for finding in found)
+
+
+def test_the_same_finding_of_many_cells_is_told_once(header: Header, cell: CellOf) -> None:
+    sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    cells = tuple(
+        cell(backend, workers, STEADY, env=env)
+        for env in ("Ant-v5", "Hopper-v5")
+        for backend in ("for-loop", "gym-sync", "ceiling")
+        for workers in sizes
+    )
+    groups = grouped(summarise(Run(header(), cells)))
+    assert [group.where for group in groups] == ["Ant-v5, Hopper-v5: every backend at 4..256 workers"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "where"),
+    [
+        ((1,), "ALE/Pong-v5: gym-sync at 1 worker"),
+        ((2,), "ALE/Pong-v5: gym-sync at 2 workers"),
+        ((1, 4), "ALE/Pong-v5: gym-sync at 1, 4 workers"),
+        ((1, 2, 4), "ALE/Pong-v5: gym-sync at 1..4 workers"),
+        ((1, 2, 8), "ALE/Pong-v5: gym-sync at 1, 2, 8 workers"),
+    ],
+)
+def test_worker_counts_that_follow_each_other_are_told_as_a_range(
+    header: Header, cell: CellOf, workers: tuple[int, ...], where: str
+) -> None:
+    swept = [
+        cell(backend, count, status="skipped", reason="no" if backend == "gym-sync" and count in workers else "other")
+        for backend in ("for-loop", "gym-sync")
+        for count in (1, 2, 4, 8)
+    ]
+    groups = grouped(summarise(Run(header(), tuple(swept))))
+    assert where in [group.where for group in groups if group.finding.message == "no"]
+
+
+def test_backends_with_the_same_finding_are_named_together(header: Header, cell: CellOf) -> None:
+    cells = [cell("for-loop", 2, FAST), cell("for-loop", 1, FAST)]
+    cells += [cell(backend, 2, STEADY) for backend in ("gym-sync", "gym-async")]
+    (group,) = grouped(summarise(Run(header(), tuple(cells))))
+    assert group.where == "ALE/Pong-v5: gym-sync, gym-async at 2 workers"
+    assert isinstance(group.finding, Finding)

@@ -1,0 +1,157 @@
+"""What is shown while a run measures."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+from vebench.backends.interface import Task
+from vebench.backends.registry import Shape
+from vebench.engine.events import CellFinished, CellReady, CellStarted, Outcome, RunStarted, Window, WindowDone
+from vebench.plan.cells import Cell, Plan
+from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.live import screen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vebench.engine.events import Event
+
+SECOND = 10**9
+WINDOWS = tuple(Window(SECOND, rows + 10, 10) for rows in (3280, 3290, 3270, 3280))
+
+
+class Clock:
+    """Ten seconds pass for each look at it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 10.0
+        return self.now
+
+
+def make_cell(backend: str, workers: int, skip: str | None = None) -> Cell:
+    task = Task("ALE/Pong-v5", "atari", 4)
+    return Cell(task, BackendChoice(backend), "m:C", workers, 1, Shape(workers, workers, 1, 1), (0,), skip=skip)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    cells = (make_cell("shm-sync", 2), make_cell("gym-async", 256, "needs 34 GiB"), make_cell("null", 1))
+    return Plan(RunSpec(("Pong",), (1, 2), rounds=4), cells)
+
+
+def told(plan: Plan) -> Iterator[Event]:
+    """Yield what the runner tells of the plan, ten cells of which were done before."""
+    yield RunStarted(plan, 10)
+    first, skipped, null = plan.cells
+    yield CellStarted(first)
+    yield CellReady(first, SECOND)
+    for window in WINDOWS:
+        yield WindowDone(first, window)
+    yield CellFinished(first, Outcome("ok", None, None, 900_000_000, None, WINDOWS))
+    yield CellFinished(skipped, Outcome("skipped", skipped.skip))
+    yield CellStarted(null)
+    yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, None, WINDOWS[:1]))
+
+
+def shown(events: Iterable[Event], *, terminal: bool, width: int = 100, quiet: bool = False) -> str:
+    console = Console(
+        file=io.StringIO(), force_terminal=terminal, width=width, height=30, color_system=None, legacy_windows=False
+    )
+    with screen(console, Clock(), quiet=quiet) as view:
+        for event in events:
+            view.show(event)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_without_a_terminal_each_cell_is_one_plain_line(plan: Plan) -> None:
+    assert shown(told(plan), terminal=False, width=20).splitlines() == [
+        "[11/13] ALE/Pong-v5  shm-sync   2 workers    13,120 frames/s ±0.5%  startup 0.9 s",
+        "[12/13] ALE/Pong-v5  gym-async  256 workers  skipped: needs 34 GiB",
+        "[13/13] ALE/Pong-v5  null       1 worker     failed: killed: signal 9",
+    ]
+
+
+def test_the_null_backend_is_shown_by_what_the_loop_costs(plan: Plan) -> None:
+    (null,) = plan.cells[2:]
+    windows = (Window(SECOND, 2_000_000, 0),) * 4
+    events: list[Event] = [RunStarted(plan), CellFinished(null, Outcome("ok", windows=windows))]
+    assert "0.50 µs ±0.0% per batch" in shown(events, terminal=False)
+
+
+def test_quiet_shows_nothing(plan: Plan) -> None:
+    assert shown(told(plan), terminal=True, quiet=True) == ""
+
+
+def test_a_terminal_shows_windows_as_they_come_and_what_is_left(plan: Plan) -> None:
+    text = shown(told(plan), terminal=True)
+    assert "shm-sync  2 workers  starting" in text
+    assert "shm-sync  2 workers  warming up" in text
+    assert "shm-sync  2 workers  window 2/4" in text
+    assert "13,120  13,160 frames/s" in text
+    assert "10 of 13 cells" in text
+    assert "13 of 13 cells, 0 s left" in text
+
+
+def test_the_time_left_is_as_planned_until_a_cell_has_ended_and_then_as_measured(plan: Plan) -> None:
+    events = list(told(plan))
+    first = shown(events[:1], terminal=True)
+    assert "10 of 13 cells, 10 s left" in first  # two cells of 1 s of warm-up and 4 windows of 1 s
+    ended = shown([events[0], events[1], events[7]], terminal=True)
+    # The clock was looked at when the cell started, when that was drawn, and when it ended: 20 s. One cell is left.
+    assert "11 of 13 cells, 20 s left" in ended
+
+
+def test_a_terminal_is_drawn_once_for_each_event(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Live] = []
+    refresh = Live.refresh
+
+    def counted(live: Live) -> None:
+        drawn.append(live)
+        refresh(live)
+
+    monkeypatch.setattr(Live, "refresh", counted)
+    events = list(told(plan))
+    shown(events, terminal=True)
+    assert len(drawn) <= len(events) + 2  # and when the view is put up and taken away
+
+
+def test_nothing_is_drawn_in_the_background(plan: Plan) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    before = threading.active_count()
+    with screen(console, Clock()) as view:
+        view.show(RunStarted(plan))
+        assert threading.active_count() == before
+
+
+def test_a_long_line_is_cut_off_and_not_wrapped(plan: Plan) -> None:
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(told(plan), terminal=True, width=40))
+    assert max(map(len, text.replace("\r", "\n").splitlines())) <= 40
+    assert "gym-async  256 workers  sk…" in text
+    assert "\n                    left" not in text
+
+
+def test_the_cursor_comes_back_when_a_run_is_interrupted(plan: Plan) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
+    view = screen(console, Clock())
+
+    def interrupted() -> None:
+        with view:
+            view.show(RunStarted(plan))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")

@@ -1,0 +1,295 @@
+"""Reports: every number with its interval, every cell accounted for, in each format's own syntax."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from vebench.analysis.statistics import Estimate
+from vebench.backends.interface import Task
+from vebench.machine.placement import place
+from vebench.plan.cells import expand
+from vebench.plan.spec import RunSpec
+from vebench.reports import as_csv, as_json, as_markdown, as_terminal, figures
+from vebench.reports.plan_table import plan_document
+from vebench.reports.tables import Report, document
+from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Header = Callable[..., RunRecord]
+    CellOf = Callable[..., CellRecord]
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@pytest.fixture
+def report(sweep: Run) -> Report:
+    return Report.of([("pong.jsonl", sweep)])
+
+
+@pytest.fixture
+def wide(header: Header, cell: CellOf) -> Report:
+    """Return a report on nine worker counts."""
+    cells = [cell(backend, size, (2300, 2310) * 3) for size in SIZES for backend in ("for-loop", "envpool-sync")]
+    return Report.of([("wide.jsonl", Run(header(), tuple(cells)))])
+
+
+def on_terminal(report: Report, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    as_terminal.write(report, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(13120.4, "13,120"), (99.96, "100"), (42.34, "42.3"), (2.3149, "2.31"), (0.411, "0.41"), (0.0042, "0.0042")],
+)
+def test_numbers_keep_three_digits_or_more(value: float, text: str) -> None:
+    assert figures.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        (Estimate(100.0, 98.6, 101.4), "±1.4%"),
+        (Estimate(100.0, 80.0, 125.0), "±25%"),
+        (Estimate(100.0, 10.0, 1000.0), "±>100%"),
+        (Estimate(100.0, 99.99, 100.01), "±<0.1%"),
+        (Estimate(100.0), "(no interval)"),
+        (Estimate(0.0, 0.0, 12.0), "(to 12.0)"),
+    ],
+)
+def test_a_spread_is_the_larger_half_of_the_interval(estimate: Estimate, text: str) -> None:
+    assert figures.spread(estimate) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(45.4, "45 s"), (320, "5 min 20 s"), (3659.7, "1 h 01 min")])
+def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
+    assert figures.duration(seconds) == text
+
+
+def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_last(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    assert [row.label for row in table.rows] == [
+        "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
+    ]  # fmt: skip
+    assert [row.reference for row in table.rows] == [False, False, False, False, True, True]
+
+
+def test_tasks_stand_in_the_order_in_which_they_were_asked_for(header: Header, cell: CellOf) -> None:
+    envs = ("CartPole-v1", "ALE/Pong-v5", "Ant-v5")  # as a shuffled run measures them
+    run = Run(header(envs=("Pong", "ant", "CartPole")), tuple(cell(env=env) for env in envs))
+    titles = [table.title.partition(":")[0] for table in document(Report.of([("a", run)]).sections[0]).tables]
+    assert titles == ["ALE/Pong-v5", "Ant-v5", "CartPole-v1"]
+
+
+def test_no_cell_is_blank(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    texts = {
+        (row.label, column): text.lines for row in table.rows for column, text in zip("124", row.texts, strict=True)
+    }
+    assert all(line for lines in texts.values() for line in lines)
+    assert texts["gym-async", "4"] == ("failed",)
+    assert texts["envpool-sync", "4"] == ("skipped",)
+    assert texts["null", "4"] == ("not run",)
+
+
+def test_a_cell_shows_frames_and_steps_with_interval_and_speedup(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    assert table.rows[2].texts[1].lines == ("14,402 ±0.3%", "3,600 · 1.56x ±0.4%")
+
+
+def test_one_window_is_shown_to_have_no_interval(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    assert table.rows[3].texts[1].lines == ("14,800 (no interval)", "3,700 · 1.61x (no interval)")
+
+
+def test_the_null_backend_shows_the_cost_of_the_loop(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    assert table.rows[-1].texts[0].lines == ("0.40 µs ±0.7%", "per batch")
+
+
+def test_the_best_is_the_fastest_with_an_interval_that_is_no_reference(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    best = [(row.label, index) for row in table.rows for index, text in enumerate(row.texts) if text.tone == "best"]
+    assert best == [("envpool-sync", 1)]
+
+
+def test_a_rate_that_cannot_be_is_not_called_the_best(header: Header, cell: CellOf) -> None:
+    cells = (cell("for-loop", 1, (100,) * 4), cell("shm-sync", 1, (900,) * 4), cell("ceiling", 1, (500,) * 4))
+    (table,) = document(Report.of([("a", Run(header(), cells))]).sections[0]).tables
+    assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "reference"]
+
+
+def test_columns_with_more_workers_than_cpus_are_marked(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    assert table.columns == ("1 worker", "2 workers", "4 workers !")
+    assert "! more workers than the 2 CPUs owned" in table.notes
+
+
+def test_differences_from_the_reference_are_noted(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    assert "envpool-sync: rewards are float32" in table.notes
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_terminal_is_never_overrun(wide: Report, report: Report, width: int) -> None:
+    for text in (on_terminal(wide, width), on_terminal(report, width)):
+        assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", range(60, 260, 7))
+def test_a_table_too_wide_is_split_and_loses_no_column(wide: Report, width: int) -> None:
+    text = on_terminal(wide, width)
+    assert [text.count(f" {size} worker") >= 1 for size in SIZES] == [True] * len(SIZES)
+    assert len(re.findall(r"2,305 · 1\.00x ±0\.\d%", text)) == 2 * len(SIZES) - 1  # one is the loop over itself
+
+
+def test_without_colour_the_best_is_still_marked(report: Report) -> None:
+    text = on_terminal(report, 100)
+    assert "\x1b" not in text
+    assert "* 14,402 ±0.3%" in text
+
+
+def test_findings_come_last_with_their_remedies(report: Report) -> None:
+    text = on_terminal(report, 200)
+    assert text.index("Findings") > text.index("marks the best")
+    assert "ALE/Pong-v5: gym-async at 4 workers: timed out after 300 s in recv | see log" in text
+    assert "-> mend the cause" in text
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(header: Header, cell: CellOf) -> None:
+    cells = (cell("\x1b[2Jevil:\nClass", 1, (100,) * 4, env="a\x1b]0;b\x07", differences=("[red]\x1b[31m",)),)
+    text = on_terminal(Report.of([("x\x1b.jsonl", Run(header(), cells))]), 100)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[red]" in text
+
+
+def test_a_markdown_table_has_as_many_columns_in_each_line(report: Report) -> None:
+    lines = [line for line in as_markdown.render(report).splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + 6
+    assert {line.replace("\\|", "").count("|") for line in lines} == {5}
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(report: Report) -> None:
+    text = as_markdown.render(report)
+    assert text.startswith("# Throughput of vector-env backends\n\n## pong.jsonl\n")
+    assert "- machine: Test CPU, 2 of 2 CPUs usable, 24.0 GiB\n" in text
+    assert "- command: `vebench run --env Pong`\n" in text
+    assert text.index("### Findings") > text.index("### ALE/Pong-v5")
+
+
+def test_markdown_has_one_table_for_each_task(header: Header, cell: CellOf) -> None:
+    cells = [cell(backend, env=env) for env in ("Ant-v5", "CartPole-v1") for backend in ("for-loop", "gym-sync")]
+    text = as_markdown.render(Report.of([("a.jsonl", Run(header(), tuple(cells)))]))
+    assert [line for line in text.splitlines() if line.startswith("| backend")] == ["| backend  |  1 worker |"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b", r"a\|b"),
+        ("**x** <b>", r"\*\*x\*\* \<b>"),
+        ("x86_64 __init__", r"x86_64 \_\_init\_\_"),
+        ("[a](b)", r"[a\](b)"),
+        ("±>100%", "±>100%"),
+    ],
+)
+def test_what_would_be_markup_is_escaped(header: Header, text: str, shown: str) -> None:
+    assert f"## {shown}\n" in as_markdown.render(Report.of([(text, Run(header(), ()))]))
+
+
+def test_csv_has_a_line_for_each_cell_and_every_derived_number(report: Report) -> None:
+    lines = list(csv.DictReader(io.StringIO(as_csv.render(report))))
+    assert len(lines) == 14
+    pool = next(line for line in lines if (line["backend"], line["workers"]) == ("envpool-sync", "2"))
+    assert pool["cpus"] == "0-1"
+    assert float(pool["frames_per_second"]) == 14402.0
+    assert float(pool["efficiency"]) == pytest.approx(14402 / 9212 / 2)
+    failed = next(line for line in lines if line["status"] == "failed")
+    assert (failed["frames_per_second"], failed["findings"]) == ("", "failed oversubscribed")
+
+
+def test_json_has_the_keys_that_the_design_fixes_in_that_order(report: Report) -> None:
+    cells = json.loads(as_json.render(report))
+    assert len(cells) == 14
+    assert list(cells[0])[:14] == [
+        "env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup",
+        "efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings",
+    ]  # fmt: skip
+    assert list(cells[0]["speedup"]) == ["median", "low", "high"]
+
+
+def test_json_is_null_where_a_number_does_not_apply(report: Report) -> None:
+    cells = {(cell["backend"], cell["workers"]): cell for cell in json.loads(as_json.render(report))}
+    failed = cells["gym-async", 4]
+    assert (failed["status"], failed["frames_per_second"], failed["speedup"]) == ("failed", None, None)
+    assert [set(finding) for finding in failed["findings"]] == [{"code", "message", "remedy"}] * 2
+    assert (cells["null", 1]["speedup"], cells["null", 1]["loop_ns_per_batch"]["median"]) == (
+        None,
+        pytest.approx(399.6, 1e-3),
+    )
+    alone = cells["mine.adapters:Fast", 2]
+    assert alone["frames_per_second"] == {"median": 14800.0, "low": None, "high": None}
+    assert alone["options"] == {"mode": "a|b"}
+
+
+def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: Report) -> None:
+    both = Report.of([("b.jsonl", sweep), ("a.jsonl", wide.sections[0].run)])
+    text = as_markdown.render(both)
+    assert text.index("## b.jsonl") < text.index("## a.jsonl")
+    assert [cell["file"] for cell in json.loads(as_json.render(both))] == ["b.jsonl"] * 14 + ["a.jsonl"] * 18
+    assert len(as_csv.render(both).splitlines()) == 1 + 14 + 18
+
+
+def test_a_run_without_a_cell_is_rendered(header: Header) -> None:
+    empty = Report.of([("a.jsonl", Run(header(), ()))])
+    assert "No cell has been measured yet." in on_terminal(empty, 80)
+    assert "No cell has been measured yet." in as_markdown.render(empty)
+    assert (as_csv.render(empty), as_json.render(empty)) == ("", "[]\n")
+
+
+def test_a_window_without_transitions_is_rendered(header: Header, cell: CellOf) -> None:
+    windows = (WindowRecord(ns=10**9, rows=0, resets=0, cpu_ns=10**9), WindowRecord(ns=10**9, rows=5, resets=0))
+    run = Run(header(), (cell(windows=windows), cell("null", windows=windows[:1]), cell("gym-sync", windows=())))
+    report = Report.of([("a.jsonl", run)])
+    assert "no window" in on_terminal(report, 80)
+    assert json.loads(as_json.render(report))[0]["frames_per_second"]["low"] == 0.0
+
+
+@pytest.fixture
+def planned() -> str:
+    tasks = (Task("ALE/Pong-v5", "atari", 4, "Pong-v5"), Task("Own-v0", "gymnasium", 1))
+    spec = RunSpec(("Pong", "Own-v0"), (1, 4), repeats=2)
+    plan = expand(spec, tasks, place("compact", frozenset({0, 1})), None)
+    console = Console(file=io.StringIO(), width=80)
+    as_terminal.write_document(plan_document(plan), console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:
+    pool = [line.split() for line in planned.splitlines() if line.startswith(" envpool-async ")]
+    assert pool == [
+        ["envpool-async", "1", "3", "(1", "a", "batch)", "1", "x", "1", "0"],
+        ["envpool-async", "4", "12", "(4", "a", "batch)", "1", "x", "2", "0-1"],
+    ]
+
+
+def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:
+    assert "skipped: envpool-sync at 1, 4 workers: envpool-sync has no Own-v0" in " ".join(planned.split())
+    # Pong on 8 backends, Own-v0 on 5 and 2 skipped; each at 2 worker counts, twice, for 7 seconds.
+    assert "52 to be measured, 2 repeats each, 8 skipped" in planned
+    assert "6 min 04 s" in planned
+    assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")

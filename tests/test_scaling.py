@@ -1,0 +1,146 @@
+"""From raw windows to what each cell achieved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vebench.analysis.scaling import CellSummary, summarise
+from vebench.analysis.statistics import Estimate
+from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Header = Callable[..., RunRecord]
+    CellOf = Callable[..., CellRecord]
+    Summaries = Callable[..., list[CellSummary]]
+
+STEADY = (1000, 1000, 1000, 1000)
+
+
+def double(steps: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(2 * count for count in steps)
+
+
+@pytest.fixture
+def summaries(header: Header) -> Summaries:
+    def summarised(*cells: CellRecord, **host: int) -> list[CellSummary]:
+        return list(summarise(Run(header(**host), cells)))
+
+    return summarised
+
+
+def test_frames_are_transitions_times_the_frame_skip_and_resets_are_none(summaries: Summaries, cell: CellOf) -> None:
+    window = WindowRecord(ns=2 * 10**9, rows=1100, resets=100)
+    (found,) = summaries(cell(windows=(window, window), frame_skip=4))
+    assert found.steps_per_second == Estimate(500.0, 500.0, 500.0)
+    assert found.frames_per_second == Estimate(2000.0, 2000.0, 2000.0)
+    assert (found.rows, found.resets, found.windows) == (2200, 200, 2)
+
+
+def test_speedup_is_over_the_for_loop_with_one_worker(summaries: Summaries, cell: CellOf) -> None:
+    one, two, pool = summaries(
+        cell("for-loop", 1, STEADY), cell("for-loop", 2, STEADY), cell("envpool-sync", 2, double(STEADY))
+    )
+    assert one.speedup == Estimate(1.0, 1.0, 1.0)
+    assert two.speedup == Estimate(1.0, 1.0, 1.0)
+    assert pool.speedup == Estimate(2.0, 2.0, 2.0)
+
+
+def test_efficiency_is_speedup_for_each_cpu_owned(summaries: Summaries, cell: CellOf) -> None:
+    found = summaries(
+        cell("for-loop", 1, STEADY), cell("envpool-sync", 2, double(STEADY)), cell("envpool-sync", 8, double(STEADY))
+    )
+    assert [one.efficiency and one.efficiency.median for one in found] == [1.0, 1.0, 1.0]
+    assert [one.cpus_owned for one in found] == [1, 2, 2]
+
+
+def test_without_pinning_a_cell_owns_no_more_cpus_than_workers(summaries: Summaries, cell: CellOf) -> None:
+    (found,) = summaries(cell("envpool-sync", 2, STEADY, cpus=tuple(range(8))), usable_cpus=8)
+    assert found.cpus_owned == 2
+
+
+def test_without_a_for_loop_there_is_no_speedup(summaries: Summaries, cell: CellOf) -> None:
+    for others in (
+        (),
+        (cell("for-loop", 2, STEADY),),
+        (cell("for-loop", 1, STEADY, env="Ant-v5"),),
+        (cell("for-loop", 1, STEADY, envs_per_worker=2),),
+        (cell("for-loop", 1, STEADY, status="failed", reason="boom"),),
+    ):
+        found = summaries(cell("envpool-sync", 2, STEADY), *others)[0]
+        assert (found.speedup, found.efficiency) == (None, None)
+
+
+def test_the_share_of_the_ceiling_is_that_of_the_same_workers(summaries: Summaries, cell: CellOf) -> None:
+    pool, two, one = summaries(
+        cell("envpool-sync", 2, STEADY), cell("ceiling", 2, double(STEADY)), cell("ceiling", 1, STEADY)
+    )
+    assert pool.of_ceiling == Estimate(0.5, 0.5, 0.5)
+    assert (two.of_ceiling, one.of_ceiling) == (None, None)
+
+
+def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree(summaries: Summaries, cell: CellOf) -> None:
+    windows = tuple(WindowRecord(ns=10**9, rows=1000, resets=0, cpu_ns=time) for time in (2 * 10**9, None, 0))
+    (found,) = summaries(cell(windows=windows, frame_skip=4))
+    assert found.frames_per_cpu_second == Estimate(2000.0)
+
+
+def test_the_null_backend_shows_what_the_loop_costs_and_no_speedup(summaries: Summaries, cell: CellOf) -> None:
+    null, loop = summaries(cell("null", 2, (4_000_000, 4_000_000), batch_size=2), cell("for-loop", 1, STEADY))
+    assert null.loop_ns_per_batch == Estimate(500.0, 500.0, 500.0)
+    assert (null.speedup, null.efficiency, null.of_ceiling) == (None, None, None)
+    assert loop.loop_ns_per_batch is None
+
+
+def test_repeats_are_pooled(summaries: Summaries, cell: CellOf) -> None:
+    (found,) = summaries(
+        cell("for-loop", 1, (1000, 1000), startup_ns=10**9, peak_rss_bytes=5),
+        cell("for-loop", 1, (1200, 1200), startup_ns=3 * 10**9, peak_rss_bytes=9, repeat=1),
+    )
+    assert (found.repeats, found.windows, found.startup_seconds, found.peak_rss_bytes) == (2, 4, 2.0, 9)
+    assert found.steps_per_second is not None
+    assert found.steps_per_second.median == 1100.0
+
+
+def test_a_failed_repeat_does_not_hide_those_that_went_well(summaries: Summaries, cell: CellOf) -> None:
+    (found,) = summaries(
+        cell("for-loop", 1, (9,), status="failed", reason="boom"), cell("for-loop", 1, STEADY, repeat=1)
+    )
+    assert (found.status, found.reason, found.repeats, found.failed_repeats) == ("ok", "boom", 2, 1)
+    assert found.steps_per_second == Estimate(1000.0, 1000.0, 1000.0)
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped"])
+def test_a_cell_that_was_not_measured_has_no_rates(summaries: Summaries, cell: CellOf, status: str) -> None:
+    (found,) = summaries(cell("gym-async", 2, (5, 5), status=status, reason="boom", startup_ns=None))
+    assert (found.status, found.reason) == (status, "boom")
+    assert (found.steps_per_second, found.frames_per_second, found.speedup) == (None, None, None)
+    assert found.startup_seconds is None
+
+
+def test_a_window_without_transitions_does_not_crash(summaries: Summaries, cell: CellOf) -> None:
+    idle = WindowRecord(ns=10**9, rows=10, resets=10, cpu_ns=10**9)
+    empty = WindowRecord(ns=10**9, rows=0, resets=0, cpu_ns=10**9)
+    found = summaries(cell("for-loop", 1, windows=(idle, empty)), cell("gym-sync", 1, windows=(empty, idle)))
+    assert [one.frames_per_second for one in found] == [Estimate(0.0, 0.0, 0.0)] * 2
+    assert [one.speedup for one in found] == [None, None]
+
+
+def test_more_workers_than_usable_cpus_are_oversubscribed(summaries: Summaries, cell: CellOf) -> None:
+    found = summaries(*(cell("for-loop", workers, STEADY) for workers in (1, 2, 4)))
+    assert [one.oversubscribed for one in found] == [False, False, True]
+
+
+def test_options_make_a_backend_another(summaries: Summaries, cell: CellOf) -> None:
+    found = summaries(cell("envpool-async", 2, STEADY), cell("envpool-async", 2, double(STEADY), options={"ratio": 2}))
+    assert [one.label for one in found] == ["envpool-async", "envpool-async[ratio=2]"]
+
+
+def test_the_largest_counts_that_a_file_may_hold_do_not_crash(summaries: Summaries, cell: CellOf) -> None:
+    most = 2**63 - 1
+    windows = (WindowRecord(ns=1, rows=most, resets=0, cpu_ns=1), WindowRecord(ns=most, rows=1, resets=0, cpu_ns=most))
+    found = summaries(cell(windows=windows, frame_skip=most), cell("ceiling", windows=windows, cpus=(), num_envs=0))
+    assert all(one.frames_per_second is not None for one in found)

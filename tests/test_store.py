@@ -1,0 +1,487 @@
+"""Run files: what is written is read again, and whatever is wrong with one is said in a line."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import string
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.backends.interface import Task
+from vebench.backends.registry import Shape
+from vebench.engine.events import Layout, Outcome, Window
+from vebench.errors import RunFileError, StorageError, UsageError
+from vebench.plan.cells import Cell
+from vebench.plan.spec import BackendChoice
+from vebench.results import store
+from vebench.results.records import CellRecord, HostRecord, RunRecord, WindowRecord, record
+from vebench.results.store import RunWriter, default_path, newest, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Header = Callable[..., RunRecord]
+    CellOf = Callable[..., CellRecord]
+
+NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pong.jsonl"
+
+
+@pytest.fixture
+def written(path: Path, header: Header, cell: CellOf) -> Path:
+    """Return a run file with two cells."""
+    with RunWriter.create(path, header()) as writer:
+        writer.append(cell("for-loop", 1, (2300, 2310)))
+        writer.append(cell("gym-async", 2, (2400,)))
+    return path
+
+
+def replace_line(path: Path, number: int, line: str) -> None:
+    lines = path.read_text().splitlines()
+    lines[number - 1] = line
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_what_is_appended_is_read_again(written: Path, header: Header, cell: CellOf) -> None:
+    run = read(written)
+    assert run.header == header()
+    assert run.cells == (cell("for-loop", 1, (2300, 2310)), cell("gym-async", 2, (2400,)))
+    assert run.notes == ()
+
+
+def test_a_cell_is_on_the_disk_as_soon_as_it_is_appended(path: Path, header: Header, cell: CellOf) -> None:
+    with RunWriter.create(path, header()) as writer:
+        writer.reserve(4096)
+        writer.append(cell())
+        assert read(path).cells == (cell(),)
+
+
+def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
+    first, second, _ = map(json.loads, written.read_text().splitlines())
+    assert (first["type"], first["schema"]) == ("run", 1)
+    assert second["type"] == "cell"
+    assert second["windows"][0] == {
+        "ns": 10**9, "rows": 2300, "resets": 0, "cpu_ns": 10**9, "throttled_ns": None, "steal_ns": None,
+    }  # fmt: skip
+
+
+def test_a_run_is_not_overwritten(written: Path, header: Header) -> None:
+    before = written.read_bytes()
+    with pytest.raises(UsageError, match=r"would be overwritten.*--resume"):
+        RunWriter.create(written, header())
+    assert written.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path, header: Header) -> None:
+    with pytest.raises(UsageError, match=r"cannot write .*runs/pong.jsonl: No such file or directory"):
+        RunWriter.create(tmp_path / "runs" / "pong.jsonl", header())
+
+
+def test_the_default_folder_is_made(tmp_path: Path, header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with RunWriter.create(default_path(NOW, ["Pong"]), header()):
+        assert newest() == Path(".vebench/20261121T081500Z-pong.jsonl")
+
+
+def test_two_runs_do_not_write_one_file(path: Path, header: Header) -> None:
+    with RunWriter.create(path, header()), pytest.raises(UsageError, match="being written by another run"):
+        RunWriter.resume(path)
+
+
+def test_a_resumed_run_goes_on_where_it_ended(written: Path, cell: CellOf) -> None:
+    with RunWriter.resume(written) as writer:
+        assert len(writer.run.cells) == 2
+        writer.append(cell("shm-sync", 2, (3000,)))
+    assert [found.backend for found in read(written).cells] == ["for-loop", "gym-async", "shm-sync"]
+
+
+def test_a_resumed_run_first_cuts_off_a_damaged_last_line(written: Path, cell: CellOf) -> None:
+    written.write_bytes(written.read_bytes()[:-20])
+    with RunWriter.resume(written) as writer:
+        assert "cut off" in writer.run.notes[0]
+        writer.append(cell("shm-sync", 2, (3000,)))
+    run = read(written)
+    assert [found.backend for found in run.cells] == ["for-loop", "shm-sync"]
+    assert run.notes == ()
+
+
+def test_resuming_a_foreign_file_leaves_it_as_it_is(path: Path) -> None:
+    path.write_text('{"a": 1}\nsome notes')
+    with pytest.raises(RunFileError, match="line 1: not a run file"):
+        RunWriter.resume(path)
+    assert path.read_text() == '{"a": 1}\nsome notes'
+
+
+def test_a_cell_measured_again_supersedes_what_was_measured_before(written: Path, cell: CellOf) -> None:
+    with RunWriter.resume(written) as writer:
+        writer.append(cell("for-loop", 1, (2500,)))
+        writer.append(cell("for-loop", 1, (2600,), repeat=1))
+        writer.append(cell("for-loop", 1, (2700,), options={"a": 1}))
+    rows = [(found.backend, found.windows[0].rows) for found in read(written).cells]
+    assert rows == [("for-loop", 2500), ("gym-async", 2400), ("for-loop", 2600), ("for-loop", 2700)]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20, 100])
+def test_a_cut_off_last_line_is_dropped_with_a_note(written: Path, cut: int) -> None:
+    written.write_bytes(written.read_bytes()[:-cut])
+    run = read(written)
+    assert len(run.cells) == 1
+    assert run.notes == (f"{written}, line 3: cut off, left out",)
+
+
+def test_a_last_line_that_is_no_json_is_dropped_with_a_note(written: Path) -> None:
+    replace_line(written, 3, '{"type": "cell", "env"')
+    run = read(written)
+    assert (len(run.cells), len(run.notes)) == (1, 1)
+
+
+def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(written: Path) -> None:
+    replace_line(written, 2, '{"type": "cell", "env"')
+    with pytest.raises(RunFileError, match=r"pong.jsonl, line 2: Input data was truncated"):
+        read(written)
+
+
+def test_a_value_out_of_range_is_named_with_its_line_and_place(written: Path) -> None:
+    line = written.read_text().splitlines()[2]
+    replace_line(written, 3, line.replace('"rows":2400', '"rows":-1'))
+    with pytest.raises(RunFileError) as error:
+        read(written)
+    assert str(error.value) == f"{written}, line 3: Expected int >= 0 - at $.windows[0].rows"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"workers":2', '"workers":"2"'),
+        ('"workers":2', '"workers":2.0'),
+        ('"workers":2', '"workers":true'),
+        ('"workers":2', '"workers":0'),
+        ('"workers":2', f'"workers":{10**30}'),
+        ('"resets":0', '"resets":2401'),
+        ('"status":"ok"', '"status":"fine"'),
+        ('"type":"cell"', '"type":"note"'),
+        ('"ns":1000000000', '"ns":0'),
+    ],
+)
+def test_a_value_that_cannot_be_is_an_error_even_in_the_last_line(written: Path, before: str, after: str) -> None:
+    line = written.read_text().splitlines()[2]
+    assert before in line
+    replace_line(written, 3, line.replace(before, after))
+    with pytest.raises(RunFileError, match="line 3: "):
+        read(written)
+
+
+def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
+    written.write_text(written.read_text() * 2)
+    with pytest.raises(RunFileError, match="line 4: a second run begins here"):
+        read(written)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (2, r"written by a later version of vebench \(schema 2; this one reads 1\)"),
+        (0, "schema 0 is none that vebench has written"),
+        ("1", "Expected int, got str"),
+        (None, "Expected int, got null"),
+    ],
+)
+def test_another_schema_is_an_error(written: Path, schema: object, message: str) -> None:
+    first = json.loads(written.read_text().splitlines()[0])
+    # What a later version writes need not make sense to this one.
+    replace_line(written, 1, json.dumps({**first, "schema": schema, "host": first["host"] if schema != 2 else "new"}))
+    with pytest.raises(RunFileError, match=f"line 1: {message}"):
+        read(written)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "empty"),
+        (b"\n", "line 1: not a run file"),
+        (b"hello\n", "line 1: not a run file"),
+        (b"\x7fELF\x00\x01\xff\xfe" * 100, "line 1: not a run file"),
+        (b"[1, 2]\n", "line 1: not a run file"),
+        (b'{"type": "cell"}\n', "line 1: not a run file"),
+        (b"[" * 100_000, "line 1: not a run file"),
+        (b'{"type": "run", "schema": 1}\n', "line 1: Object missing required field spec"),
+        (b'{"type": "run", "schema": 1, "x": "\xff"}\n', "line 1: not a run file"),
+    ],
+)
+def test_a_foreign_file_is_an_error(path: Path, data: bytes, message: str) -> None:
+    path.write_bytes(data)
+    with pytest.raises(RunFileError, match=message) as error:
+        read(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_header_that_was_cut_off_is_an_error(written: Path) -> None:
+    written.write_bytes(written.read_bytes().splitlines()[0])
+    with pytest.raises(RunFileError, match="line 1: cut off"):
+        read(written)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match="no such file"):
+        read(tmp_path / "none.jsonl")
+
+
+def test_a_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match="is a folder, not a run file"):
+        read(tmp_path)
+
+
+def test_a_device_is_an_error() -> None:
+    with pytest.raises(RunFileError, match="is a device, not a run file"):
+        read(Path("/dev/zero"))
+
+
+def test_a_file_that_may_not_be_read_is_an_error(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # the tests may run as root, whom no mode refuses
+    with pytest.raises(RunFileError, match=r"cannot read .*: Permission denied"):
+        read(written)
+
+
+def test_a_full_disk_costs_no_cell_that_was_measured(
+    written: Path, cell: CellOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = written.read_bytes()
+    write = os.write
+    room = [100]
+
+    def fill(fd: int, data: memoryview) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: room.pop()])
+
+    with RunWriter.resume(written) as writer:
+        monkeypatch.setattr(os, "write", fill)
+        with pytest.raises(StorageError) as error:
+            writer.append(cell("shm-sync", 2, (3000,)))
+        monkeypatch.undo()
+    assert str(error.value) == (
+        f"cannot write {written}: No space left on device; its 2 cells are whole: "
+        f"free some space, then vebench run --resume {written}"
+    )
+    assert written.read_bytes() == whole
+
+
+def test_a_disk_too_full_for_the_header_leaves_no_file(
+    path: Path, header: Header, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        RunWriter.create(path, header())
+    assert not path.exists()
+
+
+def test_space_that_cannot_be_reserved_is_said_before_measuring(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_fd: int, _start: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store, "_allocate", refuse)
+    with RunWriter.resume(written) as writer, pytest.raises(StorageError, match="its 2 cells are whole"):
+        writer.reserve(4096)
+
+
+def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
+    written: Path, cell: CellOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_fd: int, _start: int, _size: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(store, "_allocate", refuse)
+    with RunWriter.resume(written) as writer:
+        writer.reserve(4096)
+        writer.append(cell("shm-sync", 2, (3000,)))
+    assert len(read(written).cells) == 3
+
+
+def test_what_was_reserved_is_no_part_of_the_file_and_is_given_back(written: Path, cell: CellOf) -> None:
+    size, blocks = written.stat().st_size, written.stat().st_blocks
+    with RunWriter.resume(written) as writer:
+        writer.reserve(1 << 20)
+        assert written.stat().st_size == size
+        writer.append(cell("shm-sync", 2, (3000,)))
+    assert written.stat().st_blocks <= blocks + 16
+    assert len(read(written).cells) == 3
+
+
+def test_the_newest_run_is_the_one_written_to_last(tmp_path: Path) -> None:
+    for seconds, name in ((300, "b.jsonl"), (500, "a.jsonl"), (900, "notes.txt"), (400, "c.jsonl")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert newest(tmp_path).name == "a.jsonl"
+
+
+def test_where_there_is_no_run_it_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no run in .*measure first"):
+        newest(tmp_path / ".vebench")
+
+
+@pytest.mark.parametrize(
+    ("envs", "name"),
+    [
+        (["Pong", "Ant-v5"], "20261121T081500Z-pong-ant.jsonl"),
+        (["ALE/Pong-v5"], "20261121T081500Z-pong.jsonl"),
+        (["my.module:Own/Thing_2-v0"], "20261121T081500Z-thing-2.jsonl"),
+        (["../../etc/passwd"], "20261121T081500Z-passwd.jsonl"),
+        (["日本"], "20261121T081500Z.jsonl"),
+    ],
+)
+def test_a_run_is_named_by_its_time_and_tasks(envs: list[str], name: str) -> None:
+    assert default_path(NOW, envs) == Path(".vebench") / name
+
+
+def test_the_name_is_in_universal_time() -> None:
+    assert default_path(NOW.astimezone(timezone(timedelta(hours=9))), ["Pong"]) == default_path(NOW, ["Pong"])
+
+
+def test_a_run_of_all_games_has_a_name_of_bounded_length() -> None:
+    assert len(default_path(NOW, [f"Game{number}" for number in range(100)]).name) < 90
+
+
+def test_a_second_run_in_the_same_second_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = default_path(NOW, ["Pong"])
+    first.parent.mkdir()
+    first.touch()
+    second = default_path(NOW, ["Pong"])
+    second.touch()
+    assert [second.name, default_path(NOW, ["Pong"]).name] == [
+        "20261121T081500Z-pong-2.jsonl",
+        "20261121T081500Z-pong-3.jsonl",
+    ]
+
+
+@pytest.fixture
+def planned() -> Cell:
+    choice = BackendChoice("envpool-async", {"ratio": 2})
+    task = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+    return Cell(task, choice, "vebench.backends.pool:EnvPoolAsync", 2, 1, Shape(4, 2, 1, 2), (0, 1), repeat=1)
+
+
+def test_a_measured_cell_is_recorded_as_its_adapter_built_it(planned: Cell) -> None:
+    layout = Layout(6, 3, 1, 1, 5, "same_step", ("rewards are\nfloat32",), (0, 1))
+    found = record(planned, Outcome("ok", None, layout, 7, 8, (Window(9, 6, 1, 5, 4, 3),)))
+    assert (found.num_envs, found.batch_size, found.processes, found.threads, found.frame_skip) == (6, 3, 1, 1, 5)
+    assert found.windows == (WindowRecord(9, 6, 1, 5, 4, 3),)
+    assert (found.autoreset, found.differences, found.affinity) == ("same_step", ("rewards are float32",), (0, 1))
+    assert (found.startup_ns, found.peak_rss_bytes, found.options) == (7, 8, {"ratio": 2})
+    assert found.key == planned.key
+
+
+def test_a_cell_that_never_got_ready_is_recorded_as_planned(planned: Cell) -> None:
+    found = record(planned, Outcome("failed", "Traceback:\n  \x1b[31mboom \udcff"))
+    assert (found.num_envs, found.batch_size, found.processes, found.threads, found.frame_skip) == (4, 2, 1, 2, 4)
+    assert found.reason == "Traceback: [31mboom"
+
+
+counts = st.integers(0, 2**63 - 1)
+texts = st.text(st.characters(codec="utf-8"))
+windows = st.builds(
+    WindowRecord,
+    ns=st.integers(1, 2**63 - 1),
+    rows=st.integers(1000, 2**63 - 1),
+    resets=st.integers(0, 1000),
+    cpu_ns=st.none() | counts,
+    throttled_ns=st.none() | counts,
+    steal_ns=st.none() | counts,
+)
+cells = st.builds(
+    CellRecord,
+    env=texts,
+    backend=texts,
+    options=st.dictionaries(texts, st.booleans() | counts | st.floats(allow_nan=False, allow_infinity=False) | texts),
+    workers=st.integers(1, 4096),
+    envs_per_worker=st.integers(1, 64),
+    num_envs=counts,
+    batch_size=counts,
+    processes=counts,
+    threads=counts,
+    cpus=st.tuples(counts),
+    frame_skip=st.integers(1, 100),
+    repeat=counts,
+    status=st.sampled_from(["ok", "failed", "skipped"]),
+    reason=st.none() | texts,
+    startup_ns=st.none() | counts,
+    peak_rss_bytes=st.none() | counts,
+    windows=st.lists(windows, max_size=4).map(tuple),
+    autoreset=texts,
+    differences=st.lists(texts, max_size=2).map(tuple),
+    affinity=st.none() | st.tuples(counts),
+)
+hosts = st.builds(
+    HostRecord,
+    system=texts,
+    kernel=texts,
+    machine=texts,
+    cpu_model=texts,
+    cpus_online=st.integers(1, 4096),
+    cpus_allowed=st.tuples(counts),
+    usable_cpus=st.integers(1, 4096),
+    memory_bytes=st.none() | counts,
+)
+
+
+@given(
+    found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), host=hosts, command=st.text(string.printable)
+)
+def test_any_run_is_read_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, header: Header, found: list[CellRecord], host: HostRecord, command: str
+) -> None:
+    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
+    first = header()
+    first = RunRecord(first.schema, first.spec, host, {"a": command}, " ".join(command.split()))
+    with RunWriter.create(path, first) as writer:
+        for cell in found:
+            writer.append(cell)
+    run = read(path)
+    assert run.header == first
+    assert run.cells == tuple(found)
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_run_file_or_an_error_of_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(RunFileError) as error:
+        read(path)
+    assert "\n" not in str(error.value)
+
+
+@given(cut=st.integers(0, 2000))
+def test_a_file_cut_off_anywhere_is_read_up_to_there_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, header: Header, cell: CellOf, cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
+    with RunWriter.create(path, header()) as writer:
+        writer.append(cell("for-loop", 1, (2300,)))
+        writer.append(cell("for-loop", 2, (2300,)))
+    data = path.read_bytes()[:cut]
+    path.write_bytes(data)
+    whole = data.count(b"\n")
+    if whole:
+        assert len(read(path).cells) == whole - 1
+    else:
+        with pytest.raises(RunFileError, match=r"empty|not a run file|cut off"):
+            read(path)

@@ -1,0 +1,182 @@
+"""From a run's raw windows to what each cell achieved: rates, speedup, efficiency, share of the ceiling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from vebench.analysis import findings
+from vebench.analysis.statistics import Estimate, estimate, ratio
+from vebench.backends.registry import BY_NAME
+from vebench.plan.spec import BackendChoice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Literal
+
+    from vebench.results.records import CellRecord, Run, WindowRecord
+
+REFERENCE = "for-loop"
+CEILING = "ceiling"
+NULL = "null"
+NANO = 1e-9
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
+
+    ``cpus_owned`` counts CPUs; ``windows``, ``rows`` and ``resets`` are totals over the repeats that went well, and so
+    are the rates. ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
+    ``reason`` is theirs. ``speedup`` is over ``for-loop`` with one worker; ``ns_per_batch`` is wall time.
+    ``throttled_windows`` were held back by a CPU quota. ``strayed``: the process was not on the CPUs that it owns.
+    """
+
+    env: str
+    backend: str
+    options: Mapping[str, bool | int | float | str]
+    workers: int
+    envs_per_worker: int
+    num_envs: int
+    batch_size: int
+    processes: int
+    threads: int
+    cpus: tuple[int, ...]
+    cpus_owned: int
+    frame_skip: int
+    status: Literal["ok", "failed", "skipped"]
+    reason: str | None
+    repeats: int
+    failed_repeats: int
+    windows: int
+    rows: int
+    resets: int
+    throttled_windows: int
+    strayed: bool
+    oversubscribed: bool
+    differences: tuple[str, ...]
+    startup_seconds: float | None
+    peak_rss_bytes: int | None
+    steps_per_second: Estimate | None = None
+    frames_per_second: Estimate | None = None
+    frames_per_cpu_second: Estimate | None = None
+    ns_per_batch: Estimate | None = None
+    speedup: Estimate | None = None
+    efficiency: Estimate | None = None
+    of_ceiling: Estimate | None = None
+    findings: tuple[findings.Finding, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The backend as a user writes it, options included."""
+        return BackendChoice(self.backend, dict(self.options)).label
+
+    @property
+    def reference(self) -> bool:
+        """Whether the cell is there to be compared with, and not a backend to choose."""
+        return self.backend in BY_NAME and BY_NAME[self.backend].reference
+
+    @property
+    def loop_ns_per_batch(self) -> Estimate | None:
+        """What the measuring loop itself costs for each batch; None for every backend but ``null``."""
+        return self.ns_per_batch if self.backend == NULL else None
+
+
+def summarise(run: Run) -> tuple[CellSummary, ...]:
+    """Return every cell of ``run`` with its findings, in the order in which cells first appear."""
+    groups: dict[tuple[str, str, int, int], list[CellRecord]] = {}
+    for record in run.cells:
+        groups.setdefault(record.key[:-1], []).append(record)
+    rates = {key: frame_rates(records) for key, records in groups.items()}
+    cells = []
+    for (env, backend, workers, envs_per_worker), records in groups.items():
+        cell = _counted(records, run.header.host.usable_cpus)
+        base = (env, REFERENCE, 1, envs_per_worker)
+        own = rates[env, backend, workers, envs_per_worker]
+        speedup = None
+        if cell.backend != NULL:
+            itself = base == (env, backend, workers, envs_per_worker)
+            speedup = _unity(own) if itself else ratio(own, rates.get(base, ()))
+        bare = () if cell.reference else rates.get((env, CEILING, workers, envs_per_worker), ())
+        cells.append(
+            replace(
+                cell,
+                frames_per_second=estimate(own),
+                steps_per_second=estimate([rate / cell.frame_skip for rate in own]),
+                frames_per_cpu_second=estimate(_rates_by_cpu_time(records)),
+                ns_per_batch=batch_time(records),
+                speedup=speedup,
+                efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
+                of_ceiling=ratio(own, bare),
+            )
+        )
+    nulls = {(cell.env, cell.workers, cell.envs_per_worker): cell for cell in cells if cell.backend == NULL}
+    return tuple(
+        replace(cell, findings=findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker))))
+        for cell in cells
+    )
+
+
+def frame_rates(records: Sequence[CellRecord]) -> list[float]:
+    """Return frames per second of every window of the cells that went well, pooled over repeats."""
+    return [window.transitions * record.frame_skip / (window.ns * NANO) for record, window in _windows(records)]
+
+
+def batch_time(records: Sequence[CellRecord]) -> Estimate | None:
+    """Return the wall time from one batch to the next, in nanoseconds."""
+    return estimate(
+        [window.ns * record.batch_size / window.rows for record, window in _windows(records) if window.rows]
+    )
+
+
+def _rates_by_cpu_time(records: Sequence[CellRecord]) -> list[float]:
+    return [
+        window.transitions * record.frame_skip / (window.cpu_ns * NANO)
+        for record, window in _windows(records)
+        if window.cpu_ns
+    ]
+
+
+def _windows(records: Sequence[CellRecord]) -> list[tuple[CellRecord, WindowRecord]]:
+    return [(record, window) for record in records if record.status == "ok" for window in record.windows]
+
+
+def _unity(rates: Sequence[float]) -> Estimate | None:
+    """Return a cell's ratio to itself, which is exact."""
+    return Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
+
+
+def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
+    well = [record for record in records if record.status == "ok"]
+    failed = [record for record in records if record.status == "failed"]
+    first = (well or failed or records)[0]
+    windows = [window for _, window in _windows(records)]
+    startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
+    return CellSummary(
+        env=first.env,
+        backend=first.backend,
+        options=first.options,
+        workers=first.workers,
+        envs_per_worker=first.envs_per_worker,
+        num_envs=first.num_envs,
+        batch_size=first.batch_size,
+        processes=first.processes,
+        threads=first.threads,
+        cpus=first.cpus,
+        cpus_owned=max(1, min(len(first.cpus), first.workers, usable)),
+        frame_skip=first.frame_skip,
+        status=first.status,
+        reason=next((record.reason for record in (*failed, *records) if record.reason is not None), None),
+        repeats=len(records),
+        failed_repeats=len(failed),
+        windows=len(windows),
+        rows=sum(window.rows for window in windows),
+        resets=sum(window.resets for window in windows),
+        throttled_windows=sum(bool(window.throttled_ns) for window in windows),
+        strayed=any(record.affinity is not None and set(record.affinity) != set(record.cpus) for record in records),
+        oversubscribed=first.workers > usable,
+        differences=first.differences,
+        startup_seconds=median(startups) if startups else None,
+        peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
+    )

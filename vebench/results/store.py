@@ -1,0 +1,295 @@
+"""Run files: JSON Lines that are only ever appended to, synced after each line, and read with checks.
+
+Whatever ends a run, a full disk included, what its file held before stays whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import shlex
+import stat
+import sys
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from vebench.errors import RunFileError, StorageError, UsageError
+from vebench.plan.tasks import short_name
+from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from types import TracebackType
+    from typing import Self
+
+DEFAULT_FOLDER = Path(".vebench")
+SUFFIX = ".jsonl"
+FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
+NAME_LENGTH = 60  # of the tasks' part of a default name: short enough for every file system
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class RunWriter:
+    """An open run file that cells are appended to; made by ``create`` or ``resume``, closed as a context manager.
+
+    ``run`` is what the file held when it was opened.
+    """
+
+    def __init__(self, path: Path, fd: int, run: Run) -> None:
+        self.path = path
+        self.run = run
+        self._fd = fd
+        self._cells = len(run.cells)
+
+    @classmethod
+    def create(cls, path: Path, header: RunRecord) -> Self:
+        """Start a new run file. Raises UsageError if ``path`` exists or cannot be written, StorageError if it is full.
+
+        Its folder must exist, but for the default one, which is made.
+        """
+        try:
+            if path.parent == DEFAULT_FOLDER:
+                path.parent.mkdir(exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            raise UsageError(
+                f"{path} exists and would be overwritten: name another file with -o, or finish it with --resume {path}"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}: name another file with -o") from None
+        header = msgspec.structs.replace(header, command=one_line(header.command))
+        try:
+            _lock(fd, path)
+            _write_line(fd, header)
+            _sync_folder(path)
+        except OSError as error:
+            os.close(fd)
+            path.unlink()
+            raise StorageError(
+                f"cannot write {path}: {error.strerror}: free some space, or name another file with -o"
+            ) from None
+        return cls(path, fd, Run(header, ()))
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """Open a run file to append to it, without a cut-off last line. Raises RunFileError, UsageError."""
+        read(path)  # before anything is opened for writing: a foreign file is left as it is
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        try:
+            _lock(fd, path)
+            data = path.read_bytes()
+            run, whole = _parse(data, str(path))
+            if whole < len(data):
+                os.ftruncate(fd, whole)
+        except OSError as error:
+            os.close(fd)
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls(path, fd, run)
+
+    def reserve(self, size: int) -> None:
+        """Take ``size`` bytes of disk beyond the end, so that a cell is not measured which could not be kept.
+
+        Raises StorageError if they are not to be had. Does nothing where the file system cannot reserve.
+        """
+        try:
+            _allocate(self._fd, os.fstat(self._fd).st_size, size)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                self._cannot_write(error)
+
+    def append(self, cell: CellRecord) -> None:
+        """Write one cell and see it onto the disk. Raises StorageError; the file then ends as it did before."""
+        try:
+            _write_line(self._fd, cell)
+        except OSError as error:
+            self._cannot_write(error)
+        self._cells += 1
+
+    def close(self) -> None:
+        """Release what was reserved and not used, and the lock. A second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        with contextlib.suppress(OSError):  # every line is on the disk already
+            os.ftruncate(fd, os.fstat(fd).st_size)  # frees what lies beyond the end
+        os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _cannot_write(self, error: OSError) -> NoReturn:
+        whole = "its 1 cell is whole" if self._cells == 1 else f"its {self._cells} cells are whole"
+        remedy = "free some space" if error.errno in NO_SPACE else "mend that"
+        raise StorageError(
+            f"cannot write {self.path}: {error.strerror}; {whole}: "
+            f"{remedy}, then vebench run --resume {shlex.quote(str(self.path))}"
+        ) from None
+
+
+def read(path: Path) -> Run:
+    """Return the run that a file holds; of a cell measured again, the last measurement.
+
+    A cut-off last line is dropped and noted. Raises RunFileError, naming the line, for whatever else is not right.
+    """
+    try:
+        if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
+            what = "a folder" if stat.S_ISDIR(mode) else "a device"
+            raise RunFileError(f"{path} is {what}, not a run file: name a file that vebench run has written")
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise RunFileError(f"{path}: no such file: name a file that vebench run has written") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise RunFileError(f"cannot read {one_line(str(path))}: {reason}") from None
+    return _parse(data, str(path))[0]
+
+
+def newest(folder: Path = DEFAULT_FOLDER) -> Path:
+    """Return the run file in ``folder`` that was written to last. Raises UsageError if there is none."""
+    try:
+        files = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
+    except OSError as error:
+        raise UsageError(f"cannot read {folder}: {error.strerror}") from None
+    if not files:
+        raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name a run file")
+    return max(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def default_path(now: datetime, envs: Iterable[str]) -> Path:
+    """Return where a run goes that no file was named for: by UTC time and tasks, never a file that exists."""
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:NAME_LENGTH].strip("-")
+    stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
+    path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
+    attempt = 1
+    while path.exists():
+        attempt += 1
+        path = DEFAULT_FOLDER / f"{stem}-{attempt}{SUFFIX}"
+    return path
+
+
+def _parse(data: bytes, name: str) -> tuple[Run, int]:
+    """Return the run in ``data`` and the length of its whole lines in bytes."""
+    if not data:
+        raise RunFileError(f"{name}: empty: not a run file of vebench")
+    lines = data.split(b"\n")
+    tail = lines.pop()
+    header = _header(lines[0] if lines else tail, name)
+    if not lines:
+        raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run anew")
+    notes = [f"{name}, line {len(lines) + 1}: cut off, left out"] if tail else []
+    cells = {}
+    whole = len(data) - len(tail)
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            cell = _decode(line, name, number)
+        except _CutOffError:
+            if number < len(lines) or tail:
+                raise
+            notes = [f"{name}, line {number}: cut off, left out"]
+            whole -= len(line) + 1
+            break
+        cells[cell.key] = cell
+    return Run(header, tuple(cells.values()), tuple(notes)), whole
+
+
+class _CutOffError(RunFileError):
+    """A line is no JSON at all: pardoned where it is the last one."""
+
+
+def _decode(line: bytes, name: str, number: int) -> CellRecord:
+    try:
+        value: CellRecord | RunRecord = msgspec.json.decode(line, type=CellRecord | RunRecord)
+    except msgspec.ValidationError as error:
+        raise RunFileError(_at(name, number, error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _CutOffError(_at(name, number, error)) from None
+    if isinstance(value, RunRecord):
+        raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
+    return value
+
+
+def _header(line: bytes, name: str) -> RunRecord:
+    foreign = RunFileError(f"{name}, line 1: not a run file of vebench, whose first line describes the run")
+    try:
+        head = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise foreign from None
+    if not isinstance(head, dict) or head.get("type") != "run":
+        raise foreign
+    schema = head.get("schema")
+    if type(schema) is int and schema > SCHEMA:
+        raise RunFileError(
+            f"{name}, line 1: written by a later version of vebench (schema {schema}; this one reads {SCHEMA})"
+        )
+    if type(schema) is int and schema < SCHEMA:
+        raise RunFileError(f"{name}, line 1: schema {schema} is none that vebench has written (it reads {SCHEMA})")
+    try:
+        return msgspec.json.decode(line, type=RunRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunFileError(_at(name, 1, error)) from None
+
+
+def _at(name: str, number: int, error: Exception) -> str:
+    return f"{name}, line {number}: {one_line(str(error).replace('`', ''))}"
+
+
+def _write_line(fd: int, line: CellRecord | RunRecord) -> None:
+    end = os.fstat(fd).st_size
+    rest = memoryview(msgspec.json.encode(line) + b"\n")
+    try:
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    except OSError:
+        os.ftruncate(fd, end)
+        raise
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"{path} is being written by another run: wait for it, or name another file") from None
+    except OSError:
+        return  # a file system without locks: two runs into one file are then the user's to avoid
+
+
+def _sync_folder(path: Path) -> None:
+    """See the file's name onto the disk, too, where the file system lets folders be synced."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(folder)
+
+
+def _allocate(fd: int, start: int, size: int) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    if fallocate(fd, FALLOC_FL_KEEP_SIZE, start, size) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
-
 from vebench.engine import guardian
 from vebench.engine.events import CellFinished, Outcome, WindowDone
 from vebench.engine.interrupts import Interrupts

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 
-from vebench.engine.measure import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Loop, action_tape
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.engine.measure import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Count, Loop, action_tape
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Environments that answer, and which of them have ended, batch by batch.
+Script = list[tuple[list[int], list[int]]]
+Autoreset = Literal["next_step", "same_step"]
 
 
 class Clock:
@@ -28,7 +36,9 @@ class Clock:
 class Scripted:
     """Answers with rows from a script of (env_ids, ended), over and over; each step takes ``step_ns`` on the clock."""
 
-    def __init__(self, num_envs, script, clock, step_ns=1000, autoreset="next_step") -> None:
+    def __init__(
+        self, num_envs: int, script: Script, clock: Clock, step_ns: int = 1000, autoreset: Autoreset = "next_step"
+    ) -> None:
         self.info = BackendInfo(
             num_envs=num_envs,
             batch_size=len(script[0][0]),
@@ -40,7 +50,7 @@ class Scripted:
         self._clock, self._step_ns = clock, step_ns
         self.sent = []
 
-    def send(self, actions) -> None:
+    def send(self, actions: NDArray[np.generic]) -> None:
         self.sent.append(actions)
 
     def recv(self) -> Batch:
@@ -50,10 +60,10 @@ class Scripted:
         return Batch(none, none, np.array(ended, np.bool_), none, np.array(ids))
 
 
-def drive(num_envs, script, batches, autoreset="next_step", batches_per_reading=1):
+def drive(num_envs: int, script: Script, batches: int, autoreset: Autoreset = "next_step") -> Count:
     clock = Clock()
     loop = Loop(Scripted(num_envs, script, clock, autoreset=autoreset), [np.zeros(1)], clock)
-    return loop.run_for(batches * 1000, batches_per_reading)
+    return loop.run_for(batches * 1000, 1)
 
 
 def test_a_window_lasts_until_its_duration_is_over_and_counts_every_row() -> None:
@@ -88,7 +98,9 @@ def test_a_backend_that_resets_within_the_row_of_the_end_has_no_reset_rows() -> 
     ),
     st.integers(1, 7),
 )
-def test_resets_of_an_asynchronous_backend_are_those_that_following_each_environment_finds(script, stretch) -> None:
+def test_resets_of_an_asynchronous_backend_are_those_that_following_each_environment_finds(
+    script: Script, stretch: int
+) -> None:
     clock = Clock()
     loop = Loop(Scripted(5, script, clock), [np.zeros(1)], clock)
     ended_before = [False] * 5

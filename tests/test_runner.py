@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
-
 from vebench.engine.events import CellFinished, CellReady, CellStarted, Layout, RunStarted, Window, WindowDone
 from vebench.engine.launcher import CellError, InterruptedCellError
 from vebench.engine.messages import Done, Failure, Ready, decode

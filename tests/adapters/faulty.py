@@ -11,6 +11,7 @@ from multiprocessing import shared_memory
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, OptionValue, Setup
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Raises(Bystander):
     def recv(self) -> Batch:
         self._answers += 1
         if self._answers > 9:
-            raise ValueError("the simulator\nexploded")
+            raise ValueError("the simulator exploded\nin every detail")
         return super().recv()
 
 

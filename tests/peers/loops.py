@@ -1,0 +1,98 @@
+"""Each library's own use, written as its documentation shows, timed without vebench. Prints steps/s of each window.
+
+``python loops.py LIBRARY TASK WORKERS WINDOWS SECONDS``, for instance ``python loops.py gym-async Pong 2 5 1``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+ATARI = {"Pong": "ALE/Pong-v5"}
+
+
+def make_one(task: str):  # noqa: ANN201 - a Gymnasium environment
+    import gymnasium
+
+    if task not in ATARI:
+        return gymnasium.make(task, disable_env_checker=True)
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make(
+        ATARI[task],
+        frameskip=1,
+        repeat_action_probability=0.0,
+        max_num_frames_per_episode=108_000,
+        disable_env_checker=True,
+    )
+    env = gymnasium.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4)
+    return gymnasium.wrappers.FrameStackObservation(env, 4)
+
+
+def gymnasium_loop(task: str, workers: int, vector: str):  # noqa: ANN201 - yields after each step
+    import gymnasium
+
+    envs = getattr(gymnasium.vector, vector)([lambda: make_one(task) for _ in range(workers)], copy=False)
+    envs.reset(seed=0)
+    actions = [envs.action_space.sample() for _ in range(256)]
+    for step in range(10**9):
+        envs.step(actions[step % 256])
+        yield workers
+
+
+def envpool_loop(task: str, workers: int, ratio: int):  # noqa: ANN201 - yields after each step
+    import envpool
+
+    atari = {
+        "noop_max": 30,
+        "use_fire_reset": False,
+        "use_inter_area_resize": True,
+        "max_episode_steps": 27_000,
+    }
+    name = f"{task}-v5" if task in ATARI else task
+    envs = envpool.make(
+        name,
+        env_type="gymnasium",
+        num_envs=ratio * workers,
+        batch_size=workers,
+        num_threads=workers,
+        **(atari if task in ATARI else {}),
+    )
+    actions = [np.stack([envs.action_space.sample() for _ in range(workers)]) for _ in range(256)]
+    if ratio == 1:
+        envs.reset()
+        for step in range(10**9):
+            envs.step(actions[step % 256])
+            yield workers
+    envs.async_reset()
+    for step in range(10**9):
+        _, _, _, _, info = envs.recv()
+        envs.send(actions[step % 256], info["env_id"])
+        yield workers
+
+
+LIBRARIES = {
+    "gym-sync": lambda task, workers: gymnasium_loop(task, workers, "SyncVectorEnv"),
+    "gym-async": lambda task, workers: gymnasium_loop(task, workers, "AsyncVectorEnv"),
+    "envpool-sync": lambda task, workers: envpool_loop(task, workers, 1),
+    "envpool-async": lambda task, workers: envpool_loop(task, workers, 3),
+}
+
+
+def main(library: str, task: str, workers: str, windows: str, seconds: str) -> None:
+    """Warm up for as long as a window, then print the rate of each window."""
+    steps = LIBRARIES[library](task, int(workers))
+    for window in range(int(windows) + 1):
+        count, start = 0, time.perf_counter()
+        while (took := time.perf_counter() - start) < float(seconds):
+            count += next(steps)
+        if window:
+            print(count / took)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -87,7 +87,7 @@ def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_las
 
 def test_tasks_stand_in_the_order_in_which_they_were_asked_for(header: Header, cell: CellOf) -> None:
     envs = ("CartPole-v1", "ALE/Pong-v5", "Ant-v5")  # as a shuffled run measures them
-    run = Run(header(envs=("Pong", "ant", "CartPole")), tuple(cell(env=env) for env in envs))
+    run = Run(header(envs=("Pong", "Ant", "CartPole")), tuple(cell(env=env) for env in envs))
     titles = [table.title.partition(":")[0] for table in document(Report.of([("a", run)]).sections[0]).tables]
     assert titles == ["ALE/Pong-v5", "Ant-v5", "CartPole-v1"]
 

@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: demo test lint clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a markdown report
-	$(BIN)/vebench run --env Pong --workers 1..4
+	$(BIN)/vebench run --env Pong --workers 1..4 || [ $$? -eq 1 ]  # a failed cell stands in the report
 	$(BIN)/vebench report --output .vebench/report.md
 
 test: $(VENV)/tested

@@ -61,7 +61,7 @@ def outcomes(*cells: Cell, timeout: float = 30.0, rounds: int = 2) -> list[Outco
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
         events = list(run(Plan(spec, cells), launch))
         token = launch._token  # noqa: SLF001 - to see that none of its bearers is left
-    assert guardian.bearers(token) == []
+    assert guardian.members(token) == []
     return [event.outcome for event in events if isinstance(event, CellFinished)]
 
 
@@ -107,6 +107,11 @@ def test_a_backend_that_hangs_is_ended_at_its_timeout() -> None:
     assert second.status == "ok"
 
 
+def test_a_backend_is_given_the_time_to_close() -> None:
+    (outcome,) = outcomes(cell("FreesOnClose"))
+    assert outcome.status == "ok"
+
+
 def test_a_backend_that_hangs_while_closing_has_been_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vebench.engine.launcher.CLOSE_S", 0.2)
     (outcome,) = outcomes(cell("HangsOnClose"))
@@ -118,6 +123,46 @@ def test_a_killed_cell_keeps_the_windows_it_had() -> None:
     assert outcome.status == "failed"
     assert outcome.reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
     assert len(outcome.windows) == 1
+
+
+@linux
+def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell() -> None:
+    first, second = outcomes(cell("Forgetful"), cell("BecomesAnother"), timeout=2.0)
+    assert first.status == "ok"
+    assert second.reason == "its process runs on, but can tell nothing any more"
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [command for command in commands if b"123.456" in command]
+
+
+def test_windows_that_follow_each_other_quickly_do_not_outrun_the_timeout() -> None:
+    (outcome,) = outcomes(cell("Sound"), rounds=40, timeout=1.0)
+    assert outcome.reason == "no end after 1 s (--timeout)"
+    assert outcome.windows
+
+
+def test_what_an_adapter_says_wrongly_of_itself_is_a_failure_of_its_cell() -> None:
+    reasons = [outcome.reason for outcome in outcomes(cell("FramelessInfo"), cell("UnheardOfAutoreset"))]
+    assert all(str(reason).startswith("its answer cannot be read") for reason in reasons), reasons
+    assert "frame_skip" in str(reasons[0])
+    assert "autoreset" in str(reasons[1])
+
+
+def test_environments_that_are_not_there_are_found_before_anything_is_timed() -> None:
+    (outcome,) = outcomes(cell("CountsFromOne"))
+    assert outcome.reason == "ValueError: recv() returned env_ids [1, 2, 3, 4, 5, 6], which must lie in 0..5"
+
+
+@linux
+def test_a_process_whose_name_is_no_text_disturbs_nobody() -> None:
+    rename = (
+        "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe', 0, 0, 0); print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", rename], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        (outcome,) = outcomes(cell("Sound"))
+        other.kill()
+    assert outcome.status == "ok"
 
 
 def test_a_cell_that_exits_gives_its_status_and_its_last_words() -> None:
@@ -179,6 +224,18 @@ def test_an_interrupt_ends_the_run_with_the_windows_that_it_has() -> None:
     assert len(last.outcome.windows) >= 1
 
 
+def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupts.requested
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interrupts.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @linux
 def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
     script = (
@@ -210,7 +267,7 @@ def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path) -> N
     assert runner.returncode == -signal.SIGKILL
     token = runner.stdout.split()[0]
     deadline = time.monotonic() + 20
-    while (guardian.bearers(token) or list(tmp_path.iterdir())) and time.monotonic() < deadline:
+    while (guardian.members(token) or list(tmp_path.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert guardian.bearers(token) == []
+    assert guardian.members(token) == []
     assert list(tmp_path.iterdir()) == []

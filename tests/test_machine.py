@@ -63,6 +63,20 @@ def test_the_memory_left_is_the_systems_or_the_containers_if_that_is_less(
     assert host.memory_available(tree(limits)) == 600_000
 
 
+def test_files_read_in_a_container_take_no_memory_that_a_process_could_not_have(
+    tree: Callable[[dict[str, str]], Path],
+) -> None:
+    root = tree(
+        {
+            "proc/self/cgroup": "0::/\n",
+            "sys/fs/cgroup/memory.max": "1000000\n",
+            "sys/fs/cgroup/memory.current": "990000\n",
+            "sys/fs/cgroup/memory.stat": "anon 90000\ninactive_file 500000\nactive_file 400000\n",
+        }
+    )
+    assert host.memory_available(root) == 910_000
+
+
 def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path]) -> None:
     stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
     root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from multiprocessing import shared_memory
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -140,3 +142,46 @@ class Greedy(Sound):
             f"cpus={sorted(os.sched_getaffinity(0))} omp={os.environ['OMP_NUM_THREADS']}"
             f" cwd_is_tmp={os.environ['TMPDIR'] == os.getcwd()}"  # noqa: PTH109 - compared as text
         )
+
+
+class FreesOnClose(Sound):
+    """Takes a while to close, and frees a named segment of shared memory then that nobody else would free."""
+
+    def reset(self, seed: int) -> None:
+        self._path = Path("/dev/shm") / f"vebench-test-{os.getpid()}"  # noqa: S108 - it is named on purpose
+        self._path.touch()
+
+    def close(self) -> None:
+        time.sleep(0.3)
+        self._path.unlink()
+
+
+class Forgetful(Sound):
+    """Starts a process in its group that has forgotten its environment."""
+
+    def reset(self, seed: int) -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(123.456)"], env={})
+
+
+class BecomesAnother(Sound):
+    """Turns into another program, without the environment it was given."""
+
+    def reset(self, seed: int) -> None:
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(123.456)"], {})  # noqa: S606 - the fault
+
+
+class FramelessInfo(Sound):
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, frame_skip=0)
+
+
+class UnheardOfAutoreset(Sound):
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, autoreset="sometimes")  # type: ignore[arg-type] # the fault
+
+
+class CountsFromOne(Sound):
+    def recv(self) -> Batch:
+        return super().recv()._replace(env_ids=np.arange(1, self._rows + 1))

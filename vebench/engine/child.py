@@ -1,14 +1,13 @@
-"""One cell, in an interpreter of its own. Run as a script: ``python child.py REQUEST RESULT_FD``.
+"""One cell, in an interpreter of its own: ``python -m vebench.engine.child REQUEST RESULT_FD``.
 
 REQUEST is a JSON file. Results go as JSON lines to the descriptor RESULT_FD; standard output and error belong to what
-the libraries print. The interpreter needs neither vebench nor its dependencies: it gets the two packages that it loads
-(``vebench`` and ``vebench.backends``, of which only modules that need numpy and Python 3.10) as folders in the request.
+the libraries print. The interpreter needs neither vebench nor its dependencies: the launcher puts what is loaded here,
+modules that need numpy and Python 3.10, on its path.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
@@ -16,10 +15,12 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from vebench.machine import counters, pinning
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.backends.interface import VectorBackend
+    from vebench.backends.interface import BackendInfo, Batch, VectorBackend
 
 
 def main(request_file: str, result_fd: int) -> int:
@@ -27,9 +28,6 @@ def main(request_file: str, result_fd: int) -> int:
     started = time.perf_counter_ns()
     with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not needed here otherwise
         request = json.load(file)
-    graft(request["packages"])
-    from vebench.machine import pinning  # noqa: PLC0415 - the packages are there only now
-
     affinity = pinning.restrict(request["cpus"]) if request["pin"] else pinning.allowed()
     # The last place: the user's folder must not shadow a library.
     sys.path.append(request["folder"])
@@ -48,21 +46,6 @@ def main(request_file: str, result_fd: int) -> int:
     return 0
 
 
-def graft(packages: dict[str, str]) -> None:
-    """Make each package importable from its folder, whether or not this interpreter has it installed, parents first."""
-    for name, folder in packages.items():
-        init = f"{folder}/__init__.py"
-        spec = importlib.util.spec_from_file_location(name, init, submodule_search_locations=[folder])
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{folder} is no package")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-        parent, _, last = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], last, module)
-
-
 def build(request: dict[str, Any]) -> VectorBackend:
     """Return the request's backend, reset, its first batch received: ready for the first ``send``."""
     from vebench.backends.interface import Setup, Task  # noqa: PLC0415 - heavy: only after pinning
@@ -78,8 +61,20 @@ def build(request: dict[str, Any]) -> VectorBackend:
     factory = getattr(importlib.import_module(module), name)
     backend: VectorBackend = factory(setup, **request["options"])
     backend.reset(setup.seed)
-    backend.recv()
+    check(backend.recv(), backend.info)
     return backend
+
+
+def check(batch: Batch, info: BackendInfo) -> None:
+    """Raise ValueError if a batch is not what the interface says, before the timed loop stumbles over it."""
+    count = len(batch.env_ids)
+    if {len(batch.observations), len(batch.rewards), len(batch.terminated), len(batch.truncated)} != {count}:
+        raise ValueError(f"recv() returned arrays of unequal length: {[len(array) for array in batch]}")
+    if batch.terminated.dtype != bool or batch.truncated.dtype != bool:
+        raise ValueError(f"terminated and truncated must be bool, not {batch.terminated.dtype}")
+    ids = set(batch.env_ids.tolist())
+    if not ids <= set(range(info.num_envs)):
+        raise ValueError(f"recv() returned env_ids {sorted(ids)}, which must lie in 0..{info.num_envs - 1}")
 
 
 def measure(
@@ -91,7 +86,6 @@ def measure(
 ) -> None:
     """Warm up, measure the windows, and tell of each as soon as it is over."""
     from vebench.engine.measure import Loop, action_tape  # noqa: PLC0415 - heavy: only after pinning
-    from vebench.machine import counters  # noqa: PLC0415 - the package is there only now
 
     info = backend.info
     tape = action_tape(info.action_space, request["seed"], info.batch_size)
@@ -106,6 +100,7 @@ def measure(
         "affinity": affinity,
     }
     tell("ready", {"startup_ns": time.perf_counter_ns() - started, "layout": layout})
+    memory = counters.proportional_memory(counters.process_tree(os.getpid()))
 
     loop = Loop(backend, tape, time.perf_counter_ns)
     pace = loop.warm_up(request["warmup_ns"], request["duration_ns"])
@@ -122,7 +117,9 @@ def measure(
         before = read()
         count = loop.run_for(request["duration_ns"], pace)
         tell("window", {**count._asdict(), **difference(before, read())})
-    tell("done", {"peak_rss_bytes": counters.proportional_memory(counters.process_tree(os.getpid()))})
+    # Looked at twice only: between windows it would give environments that run ahead the time to do so.
+    memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
+    tell("done", {"peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None)})
 
 
 def difference(before: dict[str, int | None], after: dict[str, int | None]) -> dict[str, int | None]:
@@ -142,8 +139,6 @@ def one_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    # A script's own folder is its first place to import from; modules here must not shadow anybody's.
-    sys.path.pop(0)
     # A number of its own, kept from children that a backend starts by exec; forked ones are ended with the group.
     os.set_inheritable(int(sys.argv[2]), False)
     sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
 
 if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
+
+
+# What a cell tells is checked against these when it arrives, so that nothing absurd gets into a run file.
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
 @dataclass(frozen=True)
@@ -19,26 +26,26 @@ class Window:
     from the CPUs owned. The last two are None where the system does not tell.
     """
 
-    ns: int
-    rows: int
-    resets: int
-    cpu_ns: int | None = None
-    throttled_ns: int | None = None
-    steal_ns: int | None = None
+    ns: Positive
+    rows: Count
+    resets: Count
+    cpu_ns: Count | None = None
+    throttled_ns: Count | None = None
+    steal_ns: Count | None = None
 
 
 @dataclass(frozen=True)
 class Layout:
     """What a cell's adapter really built, as it said itself, and the CPUs that its process may use, as read back."""
 
-    num_envs: int
-    batch_size: int
-    processes: int
-    threads: int
-    frame_skip: int
-    autoreset: str = "next_step"
+    num_envs: Positive
+    batch_size: Positive
+    processes: Count
+    threads: Count
+    frame_skip: Positive
+    autoreset: Literal["next_step", "same_step"] = "next_step"
     differences: tuple[str, ...] = ()
-    affinity: tuple[int, ...] | None = None
+    affinity: tuple[Count, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Run as a script beside the runner, in a session of its own: it waits for the end of its standard input, which comes when
 the runner closes it or dies, then ends every process of the run and removes the run's scratch folder. A process
 belongs to the run if it carries the run's token in its environment, which children inherit through any fork, exec or
-``setsid``; where there is no /proc, the process groups that the runner announced are ended instead.
+``setsid``, or if it is in the process group of the current cell, which the runner has announced.
 
 Standard library only: it runs isolated, without site-packages.
 """
@@ -22,30 +22,34 @@ TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, no secret
 PATIENCE_S = 2.0
 
 
-def bearers(token: str) -> list[int]:
-    """Return the processes that carry the token in their environment."""
+def members(token: str, group: int | None = None) -> list[int]:
+    """Return the living processes that carry the token in their environment, or belong to the process group."""
     mark = f"{TOKEN_VARIABLE}={token}".encode()
     found = []
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in entry.read_bytes().split(b"\0"):
-                found.append(int(entry.parent.name))
-        except OSError:  # it ended in the meantime, or is not ours
-            continue
+    for entry in Path("/proc").glob("[0-9]*"):
+        pid = int(entry.name)
+        # The command name stands in parentheses and may hold anything: proc(5).
+        state, _parent, own_group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"", b"0")
+        # A process may have replaced its environment, or left its group; hardly one does both.
+        in_group = group is not None and int(own_group) == group
+        if state != b"Z" and (in_group or mark in _read(pid, "environ").split(b"\0")):
+            found.append(pid)
     return found
 
 
 def end(token: str, group: int | None = None) -> None:
-    """Kill the process group, and every process that carries the token; return when they are gone."""
-    deadline = time.monotonic() + PATIENCE_S
-    if group is not None and not Path("/proc/self").exists():
+    """Kill every process that carries the token or belongs to the group, and return when they are gone."""
+    if not Path("/proc/self").exists():
         _kill_group(group)
-    while alive := [pid for pid in bearers(token) if not _is_zombie(pid)]:
+        return
+    deadline = time.monotonic() + PATIENCE_S
+    while alive := members(token, group):
         # multiprocessing's resource tracker unlinks the shared memory of those that cannot do it any more, and then
         # ends by itself: it is killed last, and only if it takes too long.
-        trackers = [pid for pid in alive if _is_tracker(pid)]
-        for pid in alive if time.monotonic() > deadline else [pid for pid in alive if pid not in trackers]:
-            _kill(pid)
+        overdue = time.monotonic() > deadline
+        for pid in alive:
+            if overdue or not _is_tracker(pid):
+                _kill(pid)
         if time.monotonic() > deadline + PATIENCE_S:
             return  # in an uninterruptible system call: nothing that we could do
         time.sleep(0.005)
@@ -53,10 +57,6 @@ def end(token: str, group: int | None = None) -> None:
 
 def _is_tracker(pid: int) -> bool:
     return b"multiprocessing.resource_tracker" in _read(pid, "cmdline")
-
-
-def _is_zombie(pid: int) -> bool:
-    return _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([b"Z"], [])
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -71,7 +71,9 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _kill_group(group: int) -> None:
+def _kill_group(group: int | None) -> None:
+    if group is None:
+        return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 

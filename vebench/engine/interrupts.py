@@ -24,7 +24,9 @@ class Interrupts:
     def __enter__(self) -> Self:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
-        self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        # A hang-up that is ignored already is ignored on purpose: that is what nohup does.
+        heeded = [number for number in SIGNALS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._handle) for number in heeded}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

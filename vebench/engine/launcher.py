@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +21,9 @@ from typing import IO, TYPE_CHECKING, Protocol, Self
 
 import vebench
 import vebench.backends
-from vebench.engine import child, guardian
+from vebench.engine import guardian
 from vebench.engine.messages import Done, decode
+from vebench.errors import StorageError
 from vebench.machine import pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
@@ -44,6 +44,9 @@ LOOK_S = 0.5
 LEAST_MEMORY = 256 * MEBIBYTE
 # After its last window a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
+CLOSE_LOOK_S = 0.01
+PARTING_S = 1.0  # between the end of a cell's answers and that of its process
+CHILD = "vebench.engine.child"
 # A library that prints without end must not fill the disk; what it printed last is what is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
@@ -87,7 +90,11 @@ class Launcher:
         self._token = secrets.token_hex(8)
 
     def __enter__(self) -> Self:
-        self._scratch = Path(tempfile.mkdtemp(prefix="vebench-"))
+        try:
+            self._scratch = Path(tempfile.mkdtemp(prefix="vebench-"))
+            self._lay_packages()
+        except OSError as error:
+            raise StorageError(f"no scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, self._token, str(self._scratch)],
             stdin=subprocess.PIPE,
@@ -103,19 +110,20 @@ class Launcher:
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[RunningCell]:
         """Start ``cell`` and return its conversation."""
-        folder = Path(tempfile.mkdtemp(dir=self._scratch))
-        request = folder / "request.json"
-        request.write_text(json.dumps(self._request(cell)))
-        results, answers = os.pipe()
         with contextlib.ExitStack() as stack:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            stack.callback(os.close, results)
+            folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True))
+            )
+            request = folder / "request.json"
+            request.write_text(json.dumps(self._request(cell)))
+            log = stack.enter_context((folder / "log").open("a+b"))
             if cell.cpus and self._pinned:
                 stack.enter_context(_keep_off(cell.cpus))
-            log = stack.enter_context((folder / "log").open("a+b"))
+            results, answers = os.pipe()
+            stack.callback(os.close, results)
             try:
                 process = subprocess.Popen(
-                    [self._python, "-X", "faulthandler", child.__file__, str(request), str(answers)],
+                    [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -131,13 +139,29 @@ class Launcher:
             deadline = time.monotonic() + self._spec.timeout
             yield RunningCell(process, results, log, self._interrupts, deadline, self._spec.timeout)
 
+    def _lay_packages(self) -> None:
+        """Lay out what the child loads as packages of links, as they would be installed.
+
+        So every interpreter finds them, and only them, whether or not it has vebench; also the interpreters that a
+        backend spawns.
+        """
+        package = self._packages / "vebench"
+        package.mkdir(parents=True)
+        ours = Path(vebench.__path__[0])
+        backends = Path(vebench.backends.__path__[0])
+        for source in (ours / "__init__.py", ours / "engine", ours / "machine", backends):
+            (package / source.name).symlink_to(source.absolute())
+
+    @property
+    def _packages(self) -> Path:
+        return self._scratch / "packages"
+
     @property
     def _pinned(self) -> bool:
         return self._spec.pin != "none"
 
     def _request(self, cell: Cell) -> dict[str, object]:
         return {
-            "packages": {"vebench": vebench.__path__[0], "vebench.backends": vebench.backends.__path__[0]},
             "folder": str(Path.cwd()),
             "pin": self._pinned,
             "cpus": cell.cpus,
@@ -155,8 +179,9 @@ class Launcher:
     def _environment(self, folder: Path) -> dict[str, str]:
         # What libraries put into the temporary folder goes with the cell's.
         ours = {guardian.TOKEN_VARIABLE: self._token, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH}
-        if path := os.environ.get("PYTHONPATH"):  # the cell works in another folder
-            ours["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in path.split(os.pathsep))
+        # The cell works in another folder, so what was relative to this one must not be any more.
+        theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+        ours["PYTHONPATH"] = os.pathsep.join([str(self._packages), *theirs])
         return {**os.environ, **ours}
 
     def _announce(self, group: int) -> None:
@@ -168,6 +193,7 @@ class Launcher:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         guardian.end(self._token, process.pid)
+        process.kill()
         process.wait()
         self._announce(0)
 
@@ -196,10 +222,9 @@ class RunningCell:
                     message = decode(line)
                 except ValueError as error:
                     raise CellError(f"its answer cannot be read: {error}") from None
-                yield message
                 if isinstance(message, Done):
                     self._let_close()
-                    return
+                yield message
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
@@ -215,23 +240,33 @@ class RunningCell:
             if self.interrupts.requested:
                 raise InterruptedCellError("interrupted")
             if self.results in readable:
+                self._look()
                 return os.read(self.results, 1 << 16)
             if ended:
                 return b""
-            if time.monotonic() > self.deadline:
-                raise CellError(f"no end after {self.timeout:g} s (--timeout)")
-            if os.fstat(self.output.fileno()).st_size > MOST_LOG:
-                os.ftruncate(self.output.fileno(), 0)
-            left = memory_available()
-            if left is not None and left < LEAST_MEMORY:
-                raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")
+            self._look()
+
+    def _look(self) -> None:
+        """Raise CellError if the cell has taken too long or too much; keep its log from filling the disk."""
+        if time.monotonic() > self.deadline:
+            raise CellError(f"no end after {self.timeout:g} s (--timeout)")
+        if os.fstat(self.output.fileno()).st_size > MOST_LOG:
+            os.ftruncate(self.output.fileno(), 0)
+        left = memory_available()
+        if left is not None and left < LEAST_MEMORY:
+            raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")
 
     def _let_close(self) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(CLOSE_S)
+        """Wait until the process has closed its backend and ended, for a while, and not for an impatient user."""
+        patience = time.monotonic() + CLOSE_S
+        while self.process.poll() is None and time.monotonic() < patience and not self.interrupts.requested:
+            select.select([self.interrupts.fileno()], [], [], CLOSE_LOOK_S)
 
     def _death(self) -> str:
-        status = self.process.wait()
+        try:
+            status = self.process.wait(PARTING_S)
+        except subprocess.TimeoutExpired:
+            return "its process runs on, but can tell nothing any more"
         if status >= 0:
             last = self.log().strip().rpartition("\n")[2][:300]
             return f"its process ended with status {status}" + (f": {last}" if last else "")

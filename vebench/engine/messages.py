@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from vebench.engine.events import Layout, Window  # noqa: TC001 - msgspec reads the annotations
+from vebench.engine.events import Count, Layout, Window  # noqa: TC001 - msgspec reads the annotations
 
 
 @dataclass(frozen=True)
 class Ready:
     """The environments are built and reset, which took ``startup_ns`` from the interpreter's first line."""
 
-    startup_ns: int
+    startup_ns: Count
     layout: Layout
 
 
@@ -21,7 +21,7 @@ class Ready:
 class Done:
     """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree."""
 
-    peak_rss_bytes: int | None
+    peak_rss_bytes: Count | None
 
 
 @dataclass(frozen=True)

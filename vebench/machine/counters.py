@@ -21,7 +21,7 @@ def process_tree(root: int) -> list[int]:
     for entry in PROC.glob("[0-9]*/stat"):
         try:
             # The command name stands in parentheses and may hold anything, also parentheses: proc(5).
-            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+            parent = int(entry.read_bytes().rpartition(b")")[2].split()[1])
         except OSError:  # it ended in the meantime
             continue
         children.setdefault(parent, []).append(int(entry.parent.name))

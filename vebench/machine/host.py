@@ -54,7 +54,7 @@ def memory_available(root: Path = Path("/")) -> int | None:
     for folder in _up_to_mount(group, root):
         limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
         if limit is not None and used is not None:
-            candidates.append(max(0, int(limit - used)))
+            candidates.append(max(0, int(limit - used + _file_cache(folder))))
     known = [candidate for candidate in candidates if candidate is not None]
     return min(known) if known else None
 
@@ -75,6 +75,12 @@ def _up_to_mount(group: Path | None, root: Path) -> list[Path]:
     if group is None:
         return []
     return [folder for folder in (group, *group.parents) if folder.is_relative_to(mount)]
+
+
+def _file_cache(group: Path) -> float:
+    """Return the bytes of a cgroup's memory that hold files read, which the kernel gives up for processes."""
+    lines = (line.split() for line in _text(group / "memory.stat").splitlines())
+    return sum(float(line[1]) for line in lines if line[0] in ("active_file", "inactive_file"))
 
 
 def _number(path: Path) -> float | None:

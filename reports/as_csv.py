@@ -15,15 +15,29 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool | None
 
+DERIVED = (
+    "steps_per_second",
+    "frames_per_second",
+    "speedup",
+    "efficiency",
+    "of_ceiling",
+    "frames_per_cpu_second",
+    "ns_per_batch",
+)
+COLUMNS = (
+    *("file", "env", "backend", "workers", "envs_per_worker", "num_envs", "batch_size", "processes", "threads", "cpus"),
+    *("frame_skip", "status", "reason", "repeats", "windows", "rows", "resets"),
+    *(f"{name}{bound}" for name in DERIVED for bound in ("", "_low", "_high")),
+    *("startup_seconds", "peak_rss_bytes", "oversubscribed", "findings"),
+)
+
 
 def render(report: Report) -> str:
     """Return a head line and a line for each cell of every section. What does not apply is empty."""
-    lines = [_line(section, cell) for section in report.sections for cell in section.cells]
     out = io.StringIO()
-    if lines:
-        writer = csv.DictWriter(out, fieldnames=list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+    writer = csv.DictWriter(out, fieldnames=COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_line(section, cell) for section in report.sections for cell in section.cells)
     return out.getvalue()
 
 
@@ -46,16 +60,10 @@ def _line(section: Section, cell: CellSummary) -> dict[str, Value]:
         "windows": cell.windows,
         "rows": cell.rows,
         "resets": cell.resets,
-        **_spread("steps_per_second", cell.steps_per_second),
-        **_spread("frames_per_second", cell.frames_per_second),
-        **_spread("speedup", cell.speedup),
-        **_spread("efficiency", cell.efficiency),
-        **_spread("of_ceiling", cell.of_ceiling),
-        **_spread("frames_per_cpu_second", cell.frames_per_cpu_second),
-        **_spread("ns_per_batch", cell.ns_per_batch),
+        **{key: value for name in DERIVED for key, value in _spread(name, getattr(cell, name)).items()},
         "startup_seconds": cell.startup_seconds,
         "peak_rss_bytes": cell.peak_rss_bytes,
-        "oversubscribed": cell.oversubscribed,
+        "oversubscribed": cell.oversubscribed or cell.crowded,
         "findings": " ".join(finding.code for finding in (*cell.findings, *section.findings)),
     }
 

@@ -41,6 +41,12 @@ def _cell(section: Section, cell: CellSummary) -> dict[str, object]:
         "options": dict(cell.options),
         "file": section.name,
         "loop_ns_per_batch": _estimate(cell.loop_ns_per_batch),
+        "envs_per_worker": cell.envs_per_worker,
+        "batch_size": cell.batch_size,
+        "processes": cell.processes,
+        "threads": cell.threads,
+        "cpus": list(cell.cpus),
+        "frame_skip": cell.frame_skip,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vebench.reports.tables import document
+from vebench.reports.tables import DIFFERENCES, document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,18 +30,19 @@ def _page(page: Document) -> Iterator[str]:
     for name, value in page.facts:
         yield f"- {name}: {_code(value) if name == 'command' else _escaped(value)}"
     yield ""
-    for table in page.tables:
-        yield from _table(table)
     yield from (f"{_escaped(line)}  " for line in page.legend)
     if any(text.tone == "best" for table in page.tables for row in table.rows for text in row.texts):
-        yield "**Bold** marks the best of each task."
+        yield "**Bold**: highest median."
     yield ""
+    for table in page.tables:
+        yield from _table(table)
     if page.remarks:
         yield "### Findings"
         yield ""
         for remark in page.remarks:
-            yield f"- **{remark.code}**: {_escaped(remark.text)}  "
-            yield f"  → {_escaped(remark.remedy)}"
+            yield f"- **{remark.code}**: {_escaped(remark.text)}"
+            yield from (f"  - {_escaped(place)}" for place in remark.places)
+            yield f"  - → {_escaped(remark.remedy)}"
         yield ""
 
 
@@ -55,9 +56,13 @@ def _table(table: Table) -> Iterator[str]:
     yield f"| {'-' * widths[0]} | {' | '.join('-' * (width - 1) + ':' for width in widths[1:])} |"
     yield from (_line(line, widths) for line in body)
     yield ""
-    for note in table.notes:
-        yield f"- {_escaped(note)}"
+    yield from (f"{_escaped(note)}  " for note in table.notes)
     if table.notes:
+        yield ""
+    if table.differences:
+        yield DIFFERENCES
+        yield ""
+        yield from (f"- {_escaped(difference)}" for difference in table.differences)
         yield ""
 
 
@@ -68,7 +73,7 @@ def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 def _inline(text: Text) -> str:
     first, *others = map(_escaped, text.lines)
-    return " · ".join([f"**{first}**" if text.tone == "best" else first, *others])
+    return "<br>".join([f"**{first}**" if text.tone == "best" else first, *others])
 
 
 def _escaped(text: str) -> str:

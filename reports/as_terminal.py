@@ -5,22 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from vebench.reports.tables import document
+from vebench.reports.tables import DIFFERENCES, document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
-    from vebench.reports.tables import Document, Report, Table, Text
+    from vebench.reports.tables import Document, Remark, Report, Table, Text
 
 STYLES = {"plain": "", "best": "bold green", "reference": "cyan", "missing": "yellow"}
 BEST = "* "
 PADDING = 2  # a blank on either side of a column
 DIVIDER = 1
+NARROW = 100
+INDENT = 2
 LABEL_SHARE = 3  # a label takes a third of the width at most; longer ones are folded
 
 
@@ -42,15 +46,33 @@ def write_document(page: Document, console: Console) -> None:
     for line in page.legend:
         console.print(Line(line, style="dim"))
     if any(text.tone == "best" for table in page.tables for row in table.rows for text in row.texts):
-        console.print(Line(f"{BEST}marks the best of each task.", style="dim"))
+        console.print(Line(f"{BEST}highest median", style="dim"))
     if page.remarks:
         console.print()
         console.print(Line("Findings", style="bold"))
-        remarks = Grid.grid(padding=(0, 2, 0, 0))
-        for remark in page.remarks:
-            remarks.add_row(Line(remark.code, style="yellow"), Line(f"{remark.text}\n-> {remark.remedy}"))
-        console.print(remarks)
+        _write_remarks(page.remarks, console)
     console.print()
+
+
+def _write_remarks(remarks: Sequence[Remark], console: Console) -> None:
+    """Print remarks with their codes beside them, or above them where the terminal is narrow."""
+    if console.width < NARROW:
+        for remark in remarks:
+            console.print(Line(remark.code, style="yellow"))
+            console.print(Padding(_remark(remark), (0, 0, 0, INDENT)))
+        return
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    for remark in remarks:
+        grid.add_row(Line(remark.code, style="yellow"), _remark(remark))
+    console.print(grid)
+
+
+def _remark(remark: Remark) -> Group:
+    """Return what is so, where, and what to do, each on lines of its own that go on indented."""
+    places = (Padding(Line(place), (0, 0, 0, INDENT)) for place in remark.places)
+    remedy = Grid.grid(padding=(0, 1, 0, 0))
+    remedy.add_row(Line("->"), Line(remark.remedy, overflow="fold"))
+    return Group(Line(remark.text), *places, remedy)
 
 
 def _write_table(table: Table, console: Console) -> None:
@@ -72,6 +94,10 @@ def _write_table(table: Table, console: Console) -> None:
         console.print(grid)
     for note in table.notes:
         console.print(Line(note, style="dim"))
+    if table.differences:
+        console.print(Line(DIFFERENCES, style="dim"))
+    for difference in table.differences:
+        console.print(Padding(Line(difference, style="dim"), (0, 0, 0, INDENT)))
 
 
 def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:

@@ -24,9 +24,9 @@ def spread(estimate: Estimate) -> str:
     """Return the larger half of the interval, relative to the median: ``±1.4%``; or that there is none."""
     if estimate.low is None or estimate.high is None:
         return "(no interval)"
-    if estimate.median <= 0:
+    half = estimate.half_width
+    if half is None:
         return f"(to {number(estimate.high)})"
-    half = max(estimate.high / estimate.median - 1, 1 - estimate.low / estimate.median)
     if half > WIDEST:
         return "±>100%"
     if 0 < half < NARROWEST:

@@ -6,6 +6,7 @@ Nothing is drawn but on events, for drawing takes CPU time from what is being me
 from __future__ import annotations
 
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -18,11 +19,13 @@ from rich.text import Text
 from vebench.analysis.scaling import NULL, batch_time, frame_rates
 from vebench.analysis.statistics import estimate
 from vebench.engine.events import CellFinished, CellReady, CellStarted, RunStarted, WindowDone
+from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.results.records import one_line, record
+from vebench.reports.console import forsake
+from vebench.results.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from rich.console import Console, RenderableType
@@ -50,10 +53,46 @@ class Screen:
 
 
 def screen(console: Console, clock: Callable[[], float], *, quiet: bool = False) -> Screen:
-    """Return the screen that suits ``console``, which writes to standard error. ``clock`` gives seconds."""
+    """Return the screen that suits ``console``, which writes to standard error. ``clock`` gives seconds.
+
+    Where the screen cannot be written any more, it goes quiet: that must not end a run.
+    """
     if quiet:
         return Screen()
-    return LiveScreen(console, clock) if console.is_terminal else LineScreen(console)
+    return Tolerant(LiveScreen(console, clock) if console.is_terminal else LineScreen(console), console)
+
+
+class Tolerant(Screen):
+    """Another screen, until it cannot be written: its reader is gone, or the disk behind it full."""
+
+    def __init__(self, screen: Screen, console: Console) -> None:
+        self._screen = screen
+        self._console = console
+
+    def __enter__(self) -> Self:
+        with self._or_quiet():
+            self._screen.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Put the terminal back, if it is still there."""
+        with self._or_quiet():
+            self._screen.__exit__(kind, error, trace)
+
+    def show(self, event: Event) -> None:
+        """Pass the event on."""
+        with self._or_quiet():
+            self._screen.show(event)
+
+    @contextmanager
+    def _or_quiet(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._console.quiet = True
+            forsake(self._console.file)
 
 
 @dataclass(frozen=True)
@@ -232,7 +271,7 @@ def _result(event: CellFinished) -> str:
     loop = batch_time([cell]) if cell.backend == NULL else None
     frames = estimate(frame_rates([cell]))
     if loop is not None:
-        rate = f"{figures.microseconds(loop)} per batch"
+        rate = f"{figures.microseconds(loop)} a batch"
     elif frames is not None:
         rate = f"{figures.number(frames.median)} frames/s {figures.spread(frames)}"
     else:

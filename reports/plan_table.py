@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import seconds
 from vebench.reports import figures
 from vebench.reports.tables import Document, Row, Table, Text, place
-from vebench.results.records import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vebench.plan.cells import Cell, Plan
 
+STARTUP_SECONDS = 2.0  # of a cell, by rule of thumb: half of that for one process, more for hundreds
 COLUMNS = ("workers", "environments", "processes x threads", "CPUs")
 
 
 def plan_document(plan: Plan) -> Document:
-    """Return a table for each task with every cell of ``plan``, and how long measuring them will take at least."""
+    """Return a table for each task with every cell of ``plan``, and about how long measuring them will take."""
     spec = plan.spec
     runnable = sum(cell.skip is None for cell in plan.cells)
+    total = seconds(plan) + STARTUP_SECONDS * runnable
     once = {cell.key._replace(repeat=0): cell for cell in plan.cells}
     cells = sorted(once.values(), key=lambda cell: place(cell.task.id, cell.backend, spec))
     envs = dict.fromkeys(cell.task.id for cell in cells)
-    repeats = f", {spec.repeats} repeats each" if spec.repeats > 1 else ""
-    skipped = len(plan.cells) - runnable
     return Document(
         title="Plan",
         facts=(
-            ("cells", f"{runnable} to be measured{repeats}{f', {skipped} skipped' if skipped else ''}"),
+            ("cells", _cells(plan)),
             (
                 "each",
                 f"{spec.warmup:g} s of warm-up, {figures.counted(spec.rounds, 'window')} of {spec.duration:g} s",
             ),
-            ("time", f"{figures.duration(seconds(plan))}, and what it takes to start each cell"),
+            ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),
         ),
         tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env]) for env in envs),
     )
+
+
+def _cells(plan: Plan) -> str:
+    """Return how many cells there are, each counted once, and how often they are measured."""
+    by_repeat = Counter(cell.repeat for cell in plan.cells if cell.skip is None)
+    skipped = len({cell.key._replace(repeat=0) for cell in plan.cells if cell.skip is not None})
+    each = set(by_repeat.values())
+    count = figures.counted(max(each, default=0), "cell")
+    if len(each) > 1:  # what is left of a run
+        count = f"{figures.counted(by_repeat.total(), 'cell')} in {len(by_repeat)} repeats"
+    elif len(by_repeat) > 1:
+        count += f" x {len(by_repeat)} repeats"
+    return f"{count}{f', {skipped} skipped' if skipped else ''}"
 
 
 def _task(env: str, cells: Sequence[Cell]) -> Table:
@@ -56,7 +70,7 @@ def _task(env: str, cells: Sequence[Cell]) -> Table:
 
 def _row(cell: Cell) -> Row:
     shape = cell.shape
-    ahead = f" ({shape.batch_size} a batch)" if shape.batch_size != shape.num_envs else ""
+    ahead = f" ({shape.batch_size} a batch)" if shape.batch_size < shape.num_envs else ""
     texts = (
         str(cell.workers),
         f"{shape.num_envs}{ahead}",

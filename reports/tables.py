@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from vebench.analysis import findings
-from vebench.analysis.scaling import CellSummary, summarise
+from vebench.analysis.scaling import NULL, REFERENCE, CellSummary, summarise
 from vebench.backends.registry import ENTRIES
+from vebench.errors import one_line
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.reports import figures
-from vebench.results.records import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vebench.plan.spec import RunSpec
     from vebench.results.records import HostRecord, Run
@@ -23,6 +23,7 @@ Tone = Literal["plain", "best", "reference", "missing"]
 RANKS = {entry.name: (entry.reference, rank) for rank, entry in enumerate(ENTRIES)}
 THIRD_PARTY = (False, len(RANKS))
 GIB = 2**30
+DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
 
 
 @dataclass(frozen=True)
@@ -66,28 +67,33 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a column of labels, headed ``corner``, and one column for each of ``columns``."""
+    """A table with a column of labels, headed ``corner``, and one column for each of ``columns``.
+
+    ``notes`` are footnotes; ``differences``, to be headed ``DIFFERENCES``, tell which rows did other work than others.
+    """
 
     title: str
     corner: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     numbers: bool = True
 
 
 @dataclass(frozen=True)
 class Remark:
-    """A finding as it is told: its code, what is so and where, and what to do."""
+    """A finding as it is told: its code, what is so, where (a line for each place), and what to do."""
 
     code: str
     text: str
+    places: tuple[str, ...]
     remedy: str
 
 
 @dataclass(frozen=True)
 class Document:
-    """Everything that is said of one run: facts by name, tables, how to read them, and remarks last."""
+    """Everything that is said of one run: facts by name, how to read tables, tables, and remarks last."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -104,8 +110,8 @@ def document(section: Section) -> Document:
         facts=_facts(section.run),
         tables=tuple(_task(env, [cell for cell in section.cells if cell.env == env]) for env in envs),
         legend=(
-            "In each place: frames/s with its interval; steps/s · speedup over for-loop with one worker.",
-            "± is the larger half of the 95 % interval of the median over windows; it holds for steps/s, too.",
+            f"In each place: frames/s, steps/s, and the speedup over {REFERENCE} with one worker.",
+            "±: the true median lies within this distance, with 95 % confidence.",
         )
         if envs
         else ("No cell has been measured yet.",),
@@ -119,7 +125,8 @@ def _section(name: str, run: Run) -> Section:
     def key(cell: CellSummary) -> tuple[object, ...]:
         return *place(cell.env, BackendChoice(cell.backend, dict(cell.options)), spec), cell.workers
 
-    return Section(one_line(name), run, tuple(sorted(summarise(run), key=key)), findings.of_run(run))
+    file = one_line(name)
+    return Section(file, run, tuple(sorted(summarise(run, file), key=key)), findings.of_run(run, file))
 
 
 def place(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
@@ -135,13 +142,12 @@ def place(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]
 
 def _task(env: str, cells: Sequence[CellSummary]) -> Table:
     columns = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
-    marked = {cell.workers for cell in cells if cell.oversubscribed}
+    marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     best = max(filter(_may_be_best, cells), key=_speed, default=None)
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
     skips = sorted({cell.frame_skip for cell in cells})
-    owned = max(cell.cpus_owned for cell in cells)
     return Table(
         title=f"{one_line(env)}: frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)",
         corner="backend",
@@ -154,11 +160,26 @@ def _task(env: str, cells: Sequence[CellSummary]) -> Table:
             )
             for label, row in by_label.items()
         ),
-        notes=(
-            *((f"! more workers than the {figures.counted(owned, 'CPU')} owned",) if marked else ()),
-            *_differences(cells),
-        ),
+        notes=tuple(_notes(cells, marked)),
+        differences=_differences(cells),
     )
+
+
+def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int]) -> Iterator[str]:
+    """Yield the footnotes of a table; ``marked`` maps oversubscribed worker counts to the CPUs owned."""
+    if marked:
+        yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
+    if any(cell.loop_ns_per_batch for cell in cells):
+        yield f"{NULL}: what the measuring loop itself costs"
+    if any(cell.frames_per_second and not cell.reference for cell in cells) and not any(cell.speedup for cell in cells):
+        yield _no_speedups(cells)
+
+
+def _no_speedups(cells: Sequence[CellSummary]) -> str:
+    what = f"no speedups: {REFERENCE} with one worker"
+    if any(cell.backend == REFERENCE and cell.workers == 1 for cell in cells):
+        return f"{what} has no rate"
+    return f"{what} was not measured (add -b {REFERENCE} and 1 to --workers)"
 
 
 def _may_be_best(cell: CellSummary) -> bool:
@@ -182,28 +203,30 @@ def _text(cell: CellSummary | None, best: CellSummary | None) -> Text:
     if cell.frames_per_second is None or cell.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if cell.loop_ns_per_batch is not None:
-        return Text((figures.microseconds(cell.loop_ns_per_batch), "per batch"), "reference")
-    steps = figures.number(cell.steps_per_second.median)
-    below = f"{steps} · {figures.times(cell.speedup)}" if cell.speedup else f"{steps} · no for-loop"
+        return Text((figures.microseconds(cell.loop_ns_per_batch), "a batch"), "reference")
+    lines = [figures.rate(cell.frames_per_second), f"{figures.number(cell.steps_per_second.median)} steps/s"]
+    # A speedup of what no backend can beat would read as that of one.
+    if cell.speedup is not None and not cell.reference:
+        lines.append(figures.times(cell.speedup))
     tone: Tone = "best" if cell is best else "reference" if cell.reference else "plain"
-    return Text((figures.rate(cell.frames_per_second), below), tone)
+    return Text(tuple(lines), tone)
 
 
-def _differences(cells: Sequence[CellSummary]) -> list[str]:
+def _differences(cells: Sequence[CellSummary]) -> tuple[str, ...]:
     labels_by_difference: dict[str, dict[str, None]] = {}
     for cell in cells:
         for difference in cell.differences:
             labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
-    return [f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items()]
+    return tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
 
 
 def _remarks(section: Section) -> tuple[Remark, ...]:
-    of_cells = (
-        Remark(group.finding.code, one_line(f"{group.where}: {group.finding.message}"), one_line(group.finding.remedy))
-        for group in findings.grouped(section.cells)
+    of_cells = ((group.finding, group.places) for group in findings.grouped(section.cells))
+    of_run = ((finding, ()) for finding in section.findings)
+    return tuple(
+        Remark(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))
+        for finding, places in (*of_cells, *of_run)
     )
-    of_run = (Remark(finding.code, one_line(finding.message), one_line(finding.remedy)) for finding in section.findings)
-    return (*of_cells, *of_run)
 
 
 def _facts(run: Run) -> tuple[tuple[str, str], ...]:

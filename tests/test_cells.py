@@ -206,6 +206,11 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
     [
         (replace(SPEC, envs=()), "--env: name at least one"),
         (replace(SPEC, workers=()), "--workers: give at least one"),
+        (replace(SPEC, workers=(0,)), "--workers 0: must be a whole number from 1 to 65536"),
+        (replace(SPEC, workers=(1, -3)), "--workers -3: must be"),
+        (replace(SPEC, workers=(65537,)), "--workers 65537: must be"),
+        (replace(SPEC, workers=(2, 1)), "--workers: numbers must ascend"),
+        (replace(SPEC, workers=(2, 2)), "--workers: numbers must ascend"),
         (replace(SPEC, envs_per_worker=0), "--envs-per-worker 0: must be a whole number from 1 to"),
         (replace(SPEC, envs_per_worker=10**30), "--envs-per-worker 1000000000000000000000000000000: must be"),
         (replace(SPEC, rounds=0), "--rounds 0: must be"),

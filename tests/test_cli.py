@@ -6,16 +6,21 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vebench.results.records import RunRecord
 
 ADAPTERS = Path(__file__).parent / "adapters"
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
@@ -108,6 +113,17 @@ def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Callable[..., R
     ("arguments", "words"),
     [
         ((), ["--env", "Pong"]),
+        (("pong",), ["pong", "--env pong"]),
+        (("-e", "Pong", "Ant"), ["Ant", "--env Ant"]),
+        (("-e", "Pong,,Ant"), ["--env", "missing"]),
+        (("-e", "CartPole", "-b", "faulty:Sound[lenght=3]"), ["lenght", "length"]),
+        (("-e", "CartPole", "-b", b"faulty:Sound[length=\xff]"), ["--backend", "UTF-8"]),
+        (("-e", b"Pong\xff"), ["--env", "UTF-8"]),
+        (("-e", "Pong", "-o", "-"), ["-o", "run file", "vebench report"]),
+        (("-e", "Pong", "-o", "run.csv"), ["-o", "run file", "vebench report -o report.csv"]),
+        (("-e", "Pong", "-o", ""), ["-o ''", "name a file"]),
+        (("-e", "Pong", "-o", "."), ["-o .", "folder"]),
+        (("-e", "Pong", "-w", "1", "-w", ""), ["--workers"]),
         (("-e", "Pnog"), ["Pnog", "Pong"]),
         (("-e", "Pong", "-b", "envpol-sync"), ["envpol-sync", "envpool-sync"]),
         (("-e", "Pong", "-b", "envpool-async[ration=2]"), ["ration", "ratio"]),
@@ -133,9 +149,9 @@ def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Callable[..., R
     ],
 )
 def test_what_cannot_be_measured_is_one_line_and_status_2_and_leaves_no_file(
-    vebench: Callable[..., Result], tmp_path: Path, arguments: tuple[str, ...], words: list[str]
+    vebench: Callable[..., Result], tmp_path: Path, arguments: tuple[str | bytes, ...], words: list[str]
 ) -> None:
-    result = vebench("run", *arguments)
+    result = vebench("run", *map(os.fsdecode, arguments))
     assert (result.status, result.out, result.err.count("\n")) == (2, "", 1), result.err
     assert result.err.startswith("vebench: ")
     for word in words:
@@ -180,6 +196,72 @@ def test_a_report_that_cannot_be_made_is_one_line_and_status_2(
     assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
     for word in words:
         assert word in result.err
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_a_report_never_overwrites_a_run(
+    vebench: Callable[..., Result], measured: Path, tmp_path: Path, *, change: bool
+) -> None:
+    target = measured
+    if change:  # another run than its input
+        target = tmp_path / "other.csv"
+        target.write_bytes(measured.read_bytes())
+    before = target.read_bytes()
+    result = vebench("report", measured, "-f", "csv", "-o", target)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert "would be overwritten" in result.err
+    assert target.read_bytes() == before
+
+
+def test_a_report_may_be_written_again(vebench: Callable[..., Result], measured: Path, tmp_path: Path) -> None:
+    for name in ("report.md", "report.csv"):
+        target = tmp_path / name
+        assert [vebench("report", measured, "-o", target).status for _ in range(2)] == [0, 0]
+
+
+def test_all_runs_of_a_folder_are_reported_with_their_logs_left_out(
+    vebench: Callable[..., Result], measured: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for age, name in enumerate(("b.jsonl", "a.jsonl")):
+        (folder / name).write_bytes(measured.read_bytes())
+        os.utime(folder / name, (age, age))
+    (folder / "a.jsonl.log").write_text("== CartPole-v1, null\nboom\n")
+    for arguments, names in (([folder], ["b", "a"]), (sorted(folder.iterdir()), ["a", "b"])):
+        result = vebench("report", *arguments, "-f", "json")
+        files = list(dict.fromkeys(cell["file"] for cell in json.loads(result.out)))
+        assert files == [str(folder / f"{name}.jsonl") for name in names]
+
+
+def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Callable[..., Result]) -> None:
+    result = vebench("run", "-e", "Pong,Ant", "-e", "CartPole", "-w", "1", "-w", "2,4", "-b", "for-loop", "--dry-run")
+    assert [line.split()[1] for line in result.out.splitlines() if line.startswith(" for-loop")] == ["1", "2", "4"] * 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("workers", [0]),
+        ("workers", [-3]),
+        ("workers", [1, 1]),
+        ("backends", [{"name": "nothing"}]),
+        ("backends", [{"name": "envpool-async", "options": {"ratio": "abc"}}]),
+        ("envs", ["Pnog"]),
+        ("pin", "everywhere"),
+        ("rounds", 0),
+    ],
+)
+def test_a_run_that_nobody_can_have_asked_for_is_not_resumed(
+    vebench: Callable[..., Result], tmp_path: Path, header: Callable[..., RunRecord], key: str, value: object
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    first = json.loads(msgspec.json.encode(header()))
+    first["spec"][key] = value
+    path.write_text(json.dumps(first) + "\n")
+    result = vebench("run", "--resume", path)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1), result.err
+    assert result.err.startswith(f"vebench: {path}, line 1: ")
 
 
 def test_a_run_is_never_overwritten(vebench: Callable[..., Result], measured: Path) -> None:
@@ -270,9 +352,43 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(tmp_path: Pa
         process.send_signal(number)
         _, err = process.communicate()
     assert process.returncode == 130
-    assert "Traceback" not in err
-    assert f"vebench run --resume {path}" in err
+    last = err.splitlines()[-1]
+    assert re.fullmatch(
+        rf"vebench: interrupted: [1-3] of 4 cells are in {path}; to go on: vebench run --resume {path}", last
+    )
+    assert not [line for line in err.splitlines()[:-1] if not line.startswith("[")]
     assert [cell["status"] for cell in lines(path)[1:]][:1] == ["ok"]
+
+
+def test_an_interrupt_before_anything_is_measured_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(600)\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "vebench.cli", "run", "-e", "slow:Env-v0"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not list(tmp_path.glob("**/here")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert (process.returncode, err) == (130, "vebench: interrupted\n")
+
+
+def test_what_looks_like_markup_in_a_files_name_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a[" / "b].jsonl"
+    path.parent.mkdir()
+    arguments = ["run", "-e", "CartPole", "-w", "1..8", "-b", "null", "--duration", "0.2", "-o", path]
+    with subprocess.Popen(
+        [sys.executable, "-m", "vebench.cli", *map(str, arguments)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert f"cells are in {path}; to go on: vebench run --resume '{path}'" in err
 
 
 def test_list_shows_backends_and_tasks(vebench: Callable[..., Result]) -> None:
@@ -287,10 +403,45 @@ def test_version_and_help_are_there(vebench: Callable[..., Result]) -> None:
     for arguments in (("--help",), ("run", "--help"), ("report", "-h")):
         result = vebench(*arguments)
         assert (result.status, result.err) == (0, "")
-        assert "Usage:" in result.out
+        assert "Usage: vebench" in result.out
+
+
+def test_help_has_examples_and_names_values_as_users_do(vebench: Callable[..., Result]) -> None:
+    text = " ".join(vebench("run", "--help").out.split())
+    for words in ("vebench run -e Pong -w 1..8", "--env ENV", "--workers COUNTS", "--duration SECONDS", "1..81:*3"):
+        assert words in text
+    assert "TEXT" not in text
+    assert "FLOAT" not in text
+    assert "newest run in .vebench/" in " ".join(vebench("report", "--help").out.split())
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(measured: Path) -> None:
     command = f"{sys.executable} -m vebench.cli report {measured} -f json | head -n 1"
     result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert (result.stdout, result.stderr) == ("[\n", "")
+
+
+def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    run = f"{sys.executable} -m vebench.cli run -e CartPole -w 1,2,4 -b null {' '.join(BRIEF)} -o {path}"
+    command = f"{{ {run} 2>&1; echo $? > {tmp_path / 'status'}; }} | head -n 1"
+    result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (result.stdout.count("\n"), result.stderr) == (1, "")
+    assert (tmp_path / "status").read_text() == "0\n"
+    assert [cell["status"] for cell in lines(path)[1:]] == ["ok"] * 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [("report", "run.jsonl"), ("report", "run.jsonl", "-f", "csv"), ("list",)])
+@pytest.mark.usefixtures("measured")
+def test_output_that_cannot_be_written_is_one_line_and_status_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "vebench.cli", *arguments],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (result.returncode, result.stderr) == (2, "vebench: standard output: No space left on device\n")

@@ -56,7 +56,7 @@ def test_a_backend_slower_than_a_plain_loop_is_told(codes: Codes, cell: CellOf) 
 
 def test_a_backend_that_may_be_as_fast_as_a_plain_loop_is_not_told(codes: Codes, cell: CellOf) -> None:
     noisy = (700, 1400, 900, 1100)
-    assert codes(cell("for-loop", 1, STEADY), cell("gym-async", 2, noisy)) == [set(), set()]
+    assert codes(cell("for-loop", 1, STEADY), cell("gym-async", 2, noisy)) == [set(), {"unstable"}]
 
 
 def test_a_backend_faster_than_the_bare_simulator_is_told(codes: Codes, cell: CellOf) -> None:
@@ -74,7 +74,7 @@ def test_more_workers_than_cpus_are_told_unless_skipped(codes: Codes, cell: Cell
 
 
 def test_a_throttled_window_is_told(codes: Codes, cell: CellOf) -> None:
-    windows = tuple(WindowRecord(ns=10**9, rows=9, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0))
+    windows = tuple(WindowRecord(ns=10**9, rows=9, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0, 0))
     calm = tuple(msgspec.structs.replace(window, throttled_ns=0) for window in windows)
     assert codes(cell(windows=windows), cell(workers=2, windows=calm)) == [{"throttled"}, set()]
 
@@ -94,6 +94,69 @@ def test_a_loop_that_costs_over_a_hundredth_of_a_batch_is_told(codes: Codes, cel
     assert codes(null, cell("for-loop", 1, (10_000,) * 4)) == [set(), set()]
     assert codes(null, cell("for-loop", 1, (30_000,) * 4)) == [set(), {"loop-cost"}]
     assert codes(null, cell("for-loop", 2, (30_000,) * 4)) == [set(), set()]
+
+
+@pytest.mark.parametrize(("steps", "share"), [(30_000, "1%"), (50_000, "2%"), (300_000, "10%"), (1_900_000, "50%")])
+def test_the_share_of_the_loop_is_told_in_steps(header: Header, cell: CellOf, steps: int, share: str) -> None:
+    cells = (cell("null", 1, (2_000_000,) * 4), cell("for-loop", 1, (steps,) * 4))
+    (found,) = summarise(Run(header(), cells))[1].findings
+    assert found.message == f"over {share} of the time is the measuring loop's own"
+
+
+def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again(header: Header, cell: CellOf) -> None:
+    run = Run(header(), (cell("gym-async", 2, status="failed", reason="boom"),))
+    (found,) = summarise(run, "my runs/a.jsonl")[0].findings
+    assert "my runs/a.jsonl.log" in found.remedy
+    assert "vebench run --resume 'my runs/a.jsonl'" in found.remedy
+
+
+def test_an_interrupted_cell_is_not_told_to_be_mended(header: Header, cell: CellOf) -> None:
+    run = Run(header(), (cell("gym-async", 2, STEADY, status="failed", reason="interrupted"),))
+    (found,) = summarise(run, "a.jsonl")[0].findings
+    assert (found.code, found.remedy) == ("interrupted", "vebench run --resume a.jsonl measures it again")
+
+
+@pytest.mark.parametrize(("planned", "told"), [(None, []), (3, []), (4, ["3 of 4 cells"]), (30, ["3 of 30 cells"])])
+def test_a_run_that_did_not_get_to_its_end_is_told(
+    header: Header, cell: CellOf, planned: int | None, told: list[str]
+) -> None:
+    cells = [cell("for-loop", workers, STEADY) for workers in (1, 2)]
+    cells.append(cell("gym-sync", 1, status="failed", reason="boom"))
+    cells.append(cell("gym-sync", 2, status="failed", reason="interrupted"))
+    run = Run(msgspec.structs.replace(header(), cells=planned), tuple(cells))
+    found = of_run(run, "a.jsonl")
+    assert [finding.message for finding in found] == told
+    assert all((finding.code, "--resume a.jsonl" in finding.remedy) == ("incomplete", True) for finding in found)
+
+
+def test_repeats_too_few_for_an_interval_are_told_as_such(header: Header, cell: CellOf) -> None:
+    for count, told in ((2, [("too-few-repeats", "measure with --repeats 4 or more, or with one")]), (4, [])):
+        cells = tuple(cell("for-loop", 1, STEADY, repeat=repeat) for repeat in range(count))
+        (found,) = summarise(Run(header(), cells))
+        assert [(finding.code, finding.remedy) for finding in found.findings] == told
+
+
+def test_an_unstable_reference_is_told_to_spoil_all_speedups(header: Header, cell: CellOf) -> None:
+    noisy = (700, 1400, 900, 1100)
+    loop, other = summarise(Run(header(), (cell("for-loop", 1, noisy), cell("gym-sync", 1, noisy))))
+    assert [[finding.code for finding in one.findings] for one in (loop, other)] == [["unstable"]] * 2
+    assert "speedups" in loop.findings[0].message
+    assert "speedups" not in other.findings[0].message
+
+
+def test_more_environments_are_no_remedy_where_each_is_a_process(header: Header, cell: CellOf) -> None:
+    cells = (cell("for-loop", 1, FAST), cell("gym-async", 2, STEADY), cell("shm-sync", 2, STEADY))
+    _, process_each, process_per_cpu = summarise(Run(header(), cells))
+    assert "--envs-per-worker" not in process_each.findings[0].remedy
+    assert "--envs-per-worker" in process_per_cpu.findings[0].remedy
+
+
+def test_more_processes_than_cpus_are_told(header: Header, cell: CellOf) -> None:
+    (found,) = summarise(Run(header(), (cell("gym-async", 2, STEADY, processes=16, envs_per_worker=8),)))
+    assert [(finding.code, finding.message) for finding in found.findings] == [
+        ("oversubscribed", "more processes or threads than the 2 CPUs owned")
+    ]
+    assert "--envs-per-worker" in found.findings[0].remedy
 
 
 def test_a_run_without_pinning_is_told(header: Header) -> None:
@@ -125,7 +188,22 @@ def test_the_same_finding_of_many_cells_is_told_once(header: Header, cell: CellO
         for workers in sizes
     )
     groups = grouped(summarise(Run(header(), cells)))
-    assert [group.where for group in groups] == ["Ant-v5, Hopper-v5: every backend at 4..256 workers"]
+    assert [group.places for group in groups] == [("Ant-v5, Hopper-v5: every backend at 4..256 workers",)]
+
+
+def test_a_finding_of_several_tasks_has_a_line_for_each_unless_they_are_alike(header: Header, cell: CellOf) -> None:
+    skipped = [
+        cell(backend, workers, env=env, status="skipped", reason="no")
+        for env, backend, workers in (
+            ("Ant-v5", "gym-sync", 1), ("Pong", "gym-sync", 1), ("Pong", "gym-async", 2), ("Hopper-v5", "gym-sync", 1),
+        )
+    ]  # fmt: skip
+    measured = [cell("for-loop", 1, STEADY, env=env) for env in ("Ant-v5", "Pong", "Hopper-v5")]
+    (group,) = grouped(summarise(Run(header(), tuple(skipped + measured))))
+    assert group.places == (
+        "Ant-v5, Hopper-v5: gym-sync at 1 worker",
+        "Pong: gym-sync at 1 worker; gym-async at 2 workers",
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,12 +225,12 @@ def test_worker_counts_that_follow_each_other_are_told_as_a_range(
         for count in (1, 2, 4, 8)
     ]
     groups = grouped(summarise(Run(header(), tuple(swept))))
-    assert where in [group.where for group in groups if group.finding.message == "no"]
+    assert [group.places for group in groups if group.finding.message == "no"] == [(where,)]
 
 
 def test_backends_with_the_same_finding_are_named_together(header: Header, cell: CellOf) -> None:
     cells = [cell("for-loop", 2, FAST), cell("for-loop", 1, FAST)]
-    cells += [cell(backend, 2, STEADY) for backend in ("gym-sync", "gym-async")]
+    cells += [cell(backend, 2, STEADY) for backend in ("gym-sync", "shm-sync")]
     (group,) = grouped(summarise(Run(header(), tuple(cells))))
-    assert group.where == "ALE/Pong-v5: gym-sync, gym-async at 2 workers"
+    assert group.places == ("ALE/Pong-v5: gym-sync, shm-sync at 2 workers",)
     assert isinstance(group.finding, Finding)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from vebench.backends import registry
 from vebench.errors import UsageError
-from vebench.plan.grammar import MAX_WORKERS, parse_backends, parse_workers
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import check_choices, parse_backends, parse_envs, parse_workers
+from vebench.plan.spec import MAX_WORKERS, BackendChoice
 
 counts = st.integers(1, MAX_WORKERS)
 
@@ -99,6 +99,22 @@ def test_any_text_is_a_worker_range_or_an_error_of_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("texts", "names"),
+    [([], ()), (["Pong"], ("Pong",)), (["Pong, Ant", "mine:A/B-v0"], ("Pong", "Ant", "mine:A/B-v0"))],
+)
+def test_environments_are_joined_by_commas_or_repeated(texts: list[str], names: tuple[str, ...]) -> None:
+    assert parse_envs(texts) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"), [("", "a name is missing"), ("Pong,", "a name is missing"), ("\udcff", "is not UTF-8")]
+)
+def test_a_name_that_is_none_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=f"^--env.*{complaint}"):
+        parse_envs(["Ant", text])
+
+
+@pytest.mark.parametrize(
     ("texts", "choices"),
     [
         ([], ()),
@@ -176,6 +192,7 @@ def test_the_order_of_options_does_not_matter() -> None:
         ("mod:", "is named module:Class"),
         ("mod:A:B", "is named module:Class"),
         ("m:C[2x=1]", "2x=1 is not KEY=VALUE"),
+        ("m:C[a=\udcff]", "is not UTF-8"),
     ],
 )
 def test_backends_that_make_no_sense_are_refused(text: str, complaint: str) -> None:
@@ -206,6 +223,27 @@ foreign_choices = st.dictionaries(keys, values, max_size=4).map(
 def test_labels_read_back_as_the_choices_that_they_label(choices: list[BackendChoice]) -> None:
     assert parse_backends([choice.label for choice in choices]) == tuple(choices)
     assert parse_backends([",".join(choice.label for choice in choices)] if choices else []) == tuple(choices)
+
+
+@given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))
+def test_choices_that_were_parsed_pass_the_check_of_a_file(choices: list[BackendChoice]) -> None:
+    check_choices(tuple(choices))
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        (BackendChoice("nothing"), "no such backend"),
+        (BackendChoice("envpool-async", {"ratio": "abc"}), "ratio must be a whole number"),
+        (BackendChoice("envpool-async", {"ratio": 3}), "not as vebench writes it"),
+        (BackendChoice("envpool-async", {"ratio": 2.0}), "ratio must be a whole number"),
+        (BackendChoice("m:C", {"x": "1"}), "not as vebench writes it"),
+        (BackendChoice("for-loop,null"), "not as vebench writes it"),
+    ],
+)
+def test_choices_that_no_command_line_gives_are_refused(choice: BackendChoice, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        check_choices((choice,))
 
 
 @given(st.text() | st.text(alphabet="null:[]=,m \n", max_size=30))

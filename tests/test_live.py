@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import re
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from vebench.backends.registry import Shape
 from vebench.engine.events import CellFinished, CellReady, CellStarted, Outcome, RunStarted, Window, WindowDone
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.console import OurConsole
 from vebench.reports.live import screen
 
 if TYPE_CHECKING:
@@ -86,7 +89,34 @@ def test_the_null_backend_is_shown_by_what_the_loop_costs(plan: Plan) -> None:
     (null,) = plan.cells[2:]
     windows = (Window(SECOND, 2_000_000, 0),) * 4
     events: list[Event] = [RunStarted(plan), CellFinished(null, Outcome("ok", windows=windows))]
-    assert "0.50 µs ±0.0% per batch" in shown(events, terminal=False)
+    assert "0.50 µs ±0.0% a batch" in shown(events, terminal=False)
+
+
+class Gone(io.StringIO):
+    """A stream whose reader goes away after the first line, or whose disk is full then."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        if "\n" in self.getvalue():
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(errno.ENOSPC, "No space left on device")])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_screen_that_cannot_be_written_goes_quiet_and_ends_nothing(
+    plan: Plan, error: OSError, *, terminal: bool
+) -> None:
+    before = sys.stdout
+    console = OurConsole(file=Gone(error), force_terminal=terminal, width=100, height=30)
+    with screen(console, Clock()) as view:
+        for event in told(plan):
+            view.show(event)
+    assert console.quiet
+    assert sys.stdout is before
 
 
 def test_quiet_shows_nothing(plan: Plan) -> None:

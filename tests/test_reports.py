@@ -8,14 +8,15 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from vebench.analysis.statistics import Estimate
 from vebench.backends.interface import Task
 from vebench.machine.placement import place
-from vebench.plan.cells import expand
-from vebench.plan.spec import RunSpec
+from vebench.plan.cells import Plan, expand, without
+from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports import as_csv, as_json, as_markdown, as_terminal, figures
 from vebench.reports.plan_table import plan_document
 from vebench.reports.tables import Report, document
@@ -105,17 +106,40 @@ def test_no_cell_is_blank(report: Report) -> None:
 
 def test_a_cell_shows_frames_and_steps_with_interval_and_speedup(report: Report) -> None:
     (table,) = document(report.sections[0]).tables
-    assert table.rows[2].texts[1].lines == ("14,402 ±0.3%", "3,600 · 1.56x ±0.4%")
+    assert table.rows[2].texts[1].lines == ("14,402 ±0.3%", "3,600 steps/s", "1.56x ±0.4%")
+
+
+def test_a_reference_row_shows_no_speedup(report: Report) -> None:
+    (table,) = document(report.sections[0]).tables
+    assert (table.rows[4].label, table.rows[4].texts[1].lines) == ("ceiling", ("37,610 ±0.1%", "9,402 steps/s"))
+
+
+@pytest.mark.parametrize(
+    ("loop", "note"),
+    [
+        ((2, "ok"), "was not measured (add -b for-loop and 1 to --workers)"),
+        ((1, "failed"), "has no rate"),
+    ],
+)
+def test_without_the_reference_one_note_says_why_there_are_no_speedups(
+    header: Header, cell: CellOf, loop: tuple[int, str], note: str
+) -> None:
+    workers, status = loop
+    cells = (cell("for-loop", workers, (900,) * 4, status=status), cell("gym-sync", 1, (900,) * 4))
+    (table,) = document(Report.of([("a", Run(header(), cells))]).sections[0]).tables
+    assert table.notes == (f"no speedups: for-loop with one worker {note}",)
+    assert [text.lines[1:] for text in table.rows[1].texts if text.tone != "missing"] == [("900 steps/s",)]
 
 
 def test_one_window_is_shown_to_have_no_interval(report: Report) -> None:
     (table,) = document(report.sections[0]).tables
-    assert table.rows[3].texts[1].lines == ("14,800 (no interval)", "3,700 · 1.61x (no interval)")
+    assert table.rows[3].texts[1].lines == ("14,800 (no interval)", "3,700 steps/s", "1.61x (no interval)")
 
 
 def test_the_null_backend_shows_the_cost_of_the_loop(report: Report) -> None:
     (table,) = document(report.sections[0]).tables
-    assert table.rows[-1].texts[0].lines == ("0.40 µs ±0.7%", "per batch")
+    assert table.rows[-1].texts[0].lines == ("0.40 µs ±0.7%", "a batch")
+    assert "null: what the measuring loop itself costs" in table.notes
 
 
 def test_the_best_is_the_fastest_with_an_interval_that_is_no_reference(report: Report) -> None:
@@ -133,12 +157,15 @@ def test_a_rate_that_cannot_be_is_not_called_the_best(header: Header, cell: Cell
 def test_columns_with_more_workers_than_cpus_are_marked(report: Report) -> None:
     (table,) = document(report.sections[0]).tables
     assert table.columns == ("1 worker", "2 workers", "4 workers !")
-    assert "! more workers than the 2 CPUs owned" in table.notes
+    assert "! more workers than the 2 CPUs that they run on" in table.notes
 
 
 def test_differences_from_the_reference_are_noted(report: Report) -> None:
     (table,) = document(report.sections[0]).tables
-    assert "envpool-sync: rewards are float32" in table.notes
+    assert table.differences == ("envpool-sync: rewards are float32",)
+    heading = "Not quite the same work as for-loop:"
+    assert f"{heading}\n  envpool-sync: rewards are float32" in on_terminal(report, 80)
+    assert f"{heading}\n\n- envpool-sync: rewards are float32\n" in as_markdown.render(report)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
@@ -151,7 +178,15 @@ def test_a_terminal_is_never_overrun(wide: Report, report: Report, width: int) -
 def test_a_table_too_wide_is_split_and_loses_no_column(wide: Report, width: int) -> None:
     text = on_terminal(wide, width)
     assert [text.count(f" {size} worker") >= 1 for size in SIZES] == [True] * len(SIZES)
-    assert len(re.findall(r"2,305 · 1\.00x ±0\.\d%", text)) == 2 * len(SIZES) - 1  # one is the loop over itself
+    assert len(re.findall(r"2,305 steps/s", text)) == 2 * len(SIZES)
+    assert len(re.findall(r"1\.00x ±0\.\d%", text)) == 2 * len(SIZES) - 1  # one is the loop over itself
+
+
+def test_three_worker_counts_fit_beside_each_other_in_80_columns(header: Header, cell: CellOf) -> None:
+    fast = (1_111_111, 1_222_222, 1_111_111, 1_222_222)
+    cells = [cell(backend, size, fast) for size in (1, 2, 4) for backend in ("for-loop", "envpool-async", "ceiling")]
+    text = on_terminal(Report.of([("a.jsonl", Run(header(), tuple(cells)))]), 80)
+    assert re.search(r"backend +1 worker +2 workers +4 workers !", text)
 
 
 def test_without_colour_the_best_is_still_marked(report: Report) -> None:
@@ -162,9 +197,27 @@ def test_without_colour_the_best_is_still_marked(report: Report) -> None:
 
 def test_findings_come_last_with_their_remedies(report: Report) -> None:
     text = on_terminal(report, 200)
-    assert text.index("Findings") > text.index("marks the best")
-    assert "ALE/Pong-v5: gym-async at 4 workers: timed out after 300 s in recv | see log" in text
-    assert "-> mend the cause" in text
+    assert text.index("Findings") > text.index("highest median")
+    assert re.search(
+        r"\nfailed +timed out after 300 s in recv \| see log *\n +ALE/Pong-v5: gym-async at 4 workers *\n"
+        r" +-> see pong\.jsonl\.log .*vebench run --resume pong\.jsonl measures it again",
+        text,
+    )
+
+
+def test_on_a_narrow_terminal_a_findings_code_has_a_line_of_its_own(report: Report) -> None:
+    lines = [line.rstrip() for line in on_terminal(report, 80).splitlines()]
+    start = lines.index("failed")
+    assert lines[start + 1 : start + 3] == [
+        "  timed out after 300 s in recv | see log",
+        "    ALE/Pong-v5: gym-async at 4 workers",
+    ]
+
+
+def test_a_run_that_was_not_finished_says_so(sweep: Run) -> None:
+    run = Run(msgspec.structs.replace(sweep.header, cells=30), sweep.cells)
+    text = as_markdown.render(Report.of([("r.jsonl", run)]))
+    assert "- **incomplete**: 14 of 30 cells\n  - → vebench run --resume r.jsonl" in text
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(header: Header, cell: CellOf) -> None:
@@ -180,6 +233,12 @@ def test_a_markdown_table_has_as_many_columns_in_each_line(report: Report) -> No
     assert len(lines) == 2 + 6
     assert {line.replace("\\|", "").count("|") for line in lines} == {5}
     assert len({len(line) for line in lines}) == 1
+    assert " **14,402 ±0.3%**<br>3,600 steps/s<br>1.56x ±0.4% |" in lines[4]
+
+
+def test_markdown_says_how_to_read_a_table_before_it(report: Report) -> None:
+    text = as_markdown.render(report)
+    assert text.index("In each place: ") < text.index("**Bold**: highest median") < text.index("### ALE/Pong-v5")
 
 
 def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(report: Report) -> None:
@@ -228,6 +287,10 @@ def test_json_has_the_keys_that_the_design_fixes_in_that_order(report: Report) -
         "env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup",
         "efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings",
     ]  # fmt: skip
+    pool = next(cell for cell in cells if (cell["backend"], cell["workers"]) == ("envpool-sync", 2))
+    assert {key: pool[key] for key in list(pool)[-6:]} == {
+        "envs_per_worker": 1, "batch_size": 2, "processes": 1, "threads": 1, "cpus": [0, 1], "frame_skip": 4,
+    }  # fmt: skip
     assert list(cells[0]["speedup"]) == ["median", "low", "high"]
 
 
@@ -257,7 +320,9 @@ def test_a_run_without_a_cell_is_rendered(header: Header) -> None:
     empty = Report.of([("a.jsonl", Run(header(), ()))])
     assert "No cell has been measured yet." in on_terminal(empty, 80)
     assert "No cell has been measured yet." in as_markdown.render(empty)
-    assert (as_csv.render(empty), as_json.render(empty)) == ("", "[]\n")
+    assert as_json.render(empty) == "[]\n"
+    assert list(csv.DictReader(io.StringIO(as_csv.render(empty)))) == []
+    assert as_csv.render(empty).startswith("file,env,backend,workers,")
 
 
 def test_a_window_without_transitions_is_rendered(header: Header, cell: CellOf) -> None:
@@ -268,15 +333,27 @@ def test_a_window_without_transitions_is_rendered(header: Header, cell: CellOf) 
     assert json.loads(as_json.render(report))[0]["frames_per_second"]["low"] == 0.0
 
 
-@pytest.fixture
-def planned() -> str:
-    tasks = (Task("ALE/Pong-v5", "atari", 4, "Pong-v5"), Task("Own-v0", "gymnasium", 1))
-    spec = RunSpec(("Pong", "Own-v0"), (1, 4), repeats=2)
-    plan = expand(spec, tasks, place("compact", frozenset({0, 1})), None)
+TASKS = (Task("ALE/Pong-v5", "atari", 4, "Pong-v5"), Task("Own-v0", "gymnasium", 1))
+
+
+def shown(plan: Plan) -> str:
     console = Console(file=io.StringIO(), width=80)
     as_terminal.write_document(plan_document(plan), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+@pytest.fixture
+def planned() -> str:
+    spec = RunSpec(("Pong", "Own-v0"), (1, 4), repeats=2)
+    return shown(expand(spec, TASKS, place("compact", frozenset({0, 1})), None))
+
+
+def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
+    spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), repeats=3)
+    whole = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
+    assert "2 cells x 3 repeats" in shown(whole)
+    assert "5 cells in 3 repeats" in shown(without(whole, {whole.cells[0].key}))
 
 
 def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:
@@ -285,11 +362,13 @@ def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> N
         ["envpool-async", "1", "3", "(1", "a", "batch)", "1", "x", "1", "0"],
         ["envpool-async", "4", "12", "(4", "a", "batch)", "1", "x", "2", "0-1"],
     ]
+    bare = [line.split() for line in planned.splitlines() if line.startswith(" ceiling ")]
+    assert bare[1] == ["ceiling", "4", "2", "2", "x", "1", "0-1"]
 
 
 def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:
     assert "skipped: envpool-sync at 1, 4 workers: envpool-sync has no Own-v0" in " ".join(planned.split())
     # Pong on 8 backends, Own-v0 on 5 and 2 skipped; each at 2 worker counts, twice, for 7 seconds.
-    assert "52 to be measured, 2 repeats each, 8 skipped" in planned
-    assert "6 min 04 s" in planned
+    assert "26 cells x 2 repeats, 4 skipped" in planned
+    assert "about 7 min 48 s, of which 2 s a cell to start it" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")

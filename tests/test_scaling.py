@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import exp
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from vebench.analysis.scaling import CellSummary, summarise
-from vebench.analysis.statistics import Estimate
+from vebench.analysis.scaling import CellSummary, frame_rates, summarise
+from vebench.analysis.statistics import Estimate, estimate, ratio
 from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
 
 if TYPE_CHECKING:
@@ -95,14 +97,75 @@ def test_the_null_backend_shows_what_the_loop_costs_and_no_speedup(summaries: Su
     assert loop.loop_ns_per_batch is None
 
 
-def test_repeats_are_pooled(summaries: Summaries, cell: CellOf) -> None:
+def test_of_several_repeats_each_is_one_observation(summaries: Summaries, cell: CellOf) -> None:
     (found,) = summaries(
-        cell("for-loop", 1, (1000, 1000), startup_ns=10**9, peak_rss_bytes=5),
-        cell("for-loop", 1, (1200, 1200), startup_ns=3 * 10**9, peak_rss_bytes=9, repeat=1),
+        cell("for-loop", 1, (1000, 1000, 1), startup_ns=10**9, peak_rss_bytes=5, frame_skip=1),
+        cell("for-loop", 1, (1200, 9000, 1200), startup_ns=3 * 10**9, peak_rss_bytes=9, repeat=1, frame_skip=1),
+        cell("for-loop", 1, (1,), status="failed", startup_ns=None, peak_rss_bytes=None, repeat=2, frame_skip=1),
     )
-    assert (found.repeats, found.windows, found.startup_seconds, found.peak_rss_bytes) == (2, 4, 2.0, 9)
-    assert found.steps_per_second is not None
-    assert found.steps_per_second.median == 1100.0
+    assert (found.repeats, found.windows, found.startup_seconds, found.peak_rss_bytes) == (3, 6, 2.0, 9)
+    assert found.observations == 2
+    assert found.frames_per_second == found.frames_per_cpu_second == estimate([1000.0, 1200.0])
+    assert found.ns_per_batch == estimate([1e9 / 1000, 1e9 / 1200])
+
+
+def test_a_speedup_of_repeats_is_that_of_their_medians(summaries: Summaries, cell: CellOf) -> None:
+    _, found = summaries(
+        *(cell("for-loop", 1, (steps, steps), repeat=repeat) for repeat, steps in enumerate((990, 1000, 1010))),
+        *(cell("envpool-sync", 2, (steps, steps), repeat=repeat) for repeat, steps in enumerate((1900, 2000, 2100))),
+    )
+    assert found.speedup == ratio([7600.0, 8000.0, 8400.0], [3960.0, 4000.0, 4040.0])
+
+
+def test_the_interval_of_repeats_holds_the_true_median_as_often_as_it_says(cell: CellOf) -> None:
+    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    held = 0
+    for _ in range(400):
+        processes = [random.gauss(0, 0.05) for _ in range(4)]
+        cells = [
+            cell(steps=tuple(round(1e6 * exp(luck + random.gauss(0, 0.01))) for _ in range(6)), repeat=repeat)
+            for repeat, luck in enumerate(processes)
+        ]
+        found = estimate(frame_rates(cells))
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 4e6 <= found.high
+    assert 365 <= held <= 398
+
+
+def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summaries: Summaries, cell: CellOf) -> None:
+    slow = WindowRecord(ns=10**9, rows=10, resets=0, cpu_ns=10**9, throttled_ns=5 * 10**8)
+    free = WindowRecord(ns=10**9, rows=1000, resets=0, cpu_ns=10**9, throttled_ns=0)
+    found = summaries(
+        cell("for-loop", 1, windows=(slow, free, free)),
+        cell("gym-sync", 1, windows=(slow, slow)),
+        cell("shm-sync", 1, windows=(slow,)),
+        cell("shm-sync", 1, windows=(free,), repeat=1),
+    )
+    assert [one.steps_per_second and one.steps_per_second.median for one in found] == [1000.0, 10.0, 1000.0]
+    assert [(one.observations, one.throttled_windows, one.windows) for one in found] == [
+        (2, 1, 3),
+        (2, 2, 2),
+        (1, 1, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "crowded"),
+    [
+        ({"processes": 2, "threads": 1}, False),
+        ({"processes": 16, "threads": 1}, True),
+        ({"processes": 1, "threads": 3}, True),
+        ({"processes": 16, "threads": 1, "options": {"max_concurrency": 2}}, False),
+        ({"processes": 16, "threads": 1, "workers": 4}, False),  # that is oversubscribed
+    ],
+)
+def test_more_processes_or_threads_than_cpus_owned_are_crowded(
+    summaries: Summaries, cell: CellOf, fields: dict[str, object], crowded: bool
+) -> None:
+    (found,) = summaries(cell(**{"backend": "gym-async", "workers": 2, "steps": STEADY, **fields}))
+    assert found.crowded is crowded
 
 
 def test_a_failed_repeat_does_not_hide_those_that_went_well(summaries: Summaries, cell: CellOf) -> None:

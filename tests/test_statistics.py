@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.analysis.statistics import Estimate, estimate, ratio
+from vebench.analysis.statistics import Estimate, estimate, middle_of, ratio
 
 rates = st.lists(st.floats(1e-3, 1e12), min_size=2, max_size=12)
 
@@ -53,6 +53,19 @@ def test_windows_without_any_transition_are_zero() -> None:
 def test_an_estimate_changes_its_unit_with_its_interval() -> None:
     assert Estimate(2.0, 1.0, 3.0).scaled(4) == Estimate(8.0, 4.0, 12.0)
     assert Estimate(2.0).scaled(4) == Estimate(8.0)
+
+
+@pytest.mark.parametrize(
+    ("sample", "middle"), [([4.0], 4.0), ([1.0, 9.0, 2.0], 2.0), ([4.0, 9.0], 6.0), ([0.0, 4.0], 0.0)]
+)
+def test_the_middle_of_two_rates_is_their_geometric_mean(sample: list[float], middle: float) -> None:
+    assert middle_of(sample) == middle
+
+
+def test_the_half_width_is_the_larger_one_over_the_median() -> None:
+    assert Estimate(100.0, 80.0, 125.0).half_width == 0.25
+    assert Estimate(100.0, 50.0, 125.0).half_width == 0.5
+    assert (Estimate(100.0).half_width, Estimate(0.0, 0.0, 5.0).half_width) == (None, None)
 
 
 @given(rates)

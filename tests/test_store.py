@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +22,10 @@ from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 from vebench.results import store
+from vebench.results.header import what_differs
+from vebench.results.paths import default_path, named, newest, run_output
 from vebench.results.records import CellRecord, HostRecord, RunRecord, WindowRecord, record
-from vebench.results.store import RunWriter, default_path, newest, read
+from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +77,76 @@ def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
     assert second["windows"][0] == {
         "ns": 10**9, "rows": 2300, "resets": 0, "cpu_ns": 10**9, "throttled_ns": None, "steal_ns": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"num_envs": -3}, "num_envs = -3: Expected int >= 0"),
+        ({"frame_skip": 0}, "frame_skip = 0: Expected int >= 1"),
+        ({"batch_size": 2**70}, "batch_size = 1180591620717411303424: "),
+        ({"processes": "two"}, "processes = two: Expected int, got str"),
+        ({"startup_ns": -1}, "startup_ns = -1: Expected int >= 0"),
+        ({"windows": (WindowRecord(10, 5, 0), WindowRecord(0, 5, 0))}, "windows[1].ns = 0: Expected int >= 1"),
+        ({"autoreset": "\udcff"}, "what cannot be written: "),
+    ],
+)
+def test_a_cell_that_could_not_be_read_again_is_written_as_failed(
+    path: Path, header: Header, cell: CellOf, fields: dict[str, object], said: str
+) -> None:
+    odd = cell("shm-sync", 2, **fields)
+    with RunWriter.create(path, header()) as writer:
+        kept = writer.append(odd)
+        writer.append(cell("for-loop", 1, (2300,)))
+    assert read(path).cells == (kept, cell("for-loop", 1, (2300,)))
+    assert (kept.key, kept.status, kept.windows) == (odd.key, "failed", ())
+    assert kept.reason is not None
+    assert kept.reason.startswith(f"the adapter said {said}")
+
+
+def test_a_run_that_could_not_be_read_again_leaves_no_file(path: Path, header: Header) -> None:
+    choice = BackendChoice("mine:Adapter", {"a": "\udcff"})
+    with pytest.raises(UsageError, match="a run file cannot hold what was asked for"):
+        RunWriter.create(path, header(backends=[{"name": choice.name, "options": choice.options}]))
+    assert not path.exists()
+
+
+def test_the_number_of_planned_cells_is_kept_and_need_not_be_there(written: Path, header: Header, path: Path) -> None:
+    assert read(written).header.cells is None
+    written.unlink()
+    with RunWriter.create(path, msgspec.structs.replace(header(), cells=30)):
+        assert read(path).header.cells == 30
+
+
+def test_a_report_never_overwrites_a_run(written: Path, tmp_path: Path) -> None:
+    other, link = tmp_path / "other.csv", tmp_path / "link.csv"
+    other.write_bytes(written.read_bytes()[:40])  # damaged, and still one
+    link.symlink_to(written)
+    for target in (written, other, link):
+        with pytest.raises(UsageError, match="is a run file, and would be overwritten"):
+            refuse_to_overwrite(target, [])
+    odd = tmp_path / "odd.md"
+    odd.write_text("whatever was named as a run\n")
+    with pytest.raises(UsageError, match="would be overwritten"):
+        refuse_to_overwrite(odd, [written, odd])
+
+
+@pytest.mark.parametrize("content", [None, "", "# Throughput\n", '[{"type": "run"}]\n', "[" * 100_000])
+def test_a_report_may_overwrite_what_is_no_run(written: Path, tmp_path: Path, content: str | None) -> None:
+    target = tmp_path / "report.md"
+    if content is not None:
+        target.write_text(content)
+    refuse_to_overwrite(target, [written, tmp_path / "gone.jsonl"])
+
+
+def test_runs_with_another_python_or_another_vebench_differ(header: Header) -> None:
+    one = msgspec.structs.replace(header(), packages={"vebench": "1.0"})
+    python = msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, python="3.12.1"))
+    patch = msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, python="3.11.0"))
+    assert what_differs(one, python) == ["Python 3.11 against 3.12"]
+    assert what_differs(one, patch) == []
+    later = msgspec.structs.replace(one, packages={"vebench": "1.1"})
+    assert what_differs(one, later) == ["vebench 1.0 against 1.1"]
 
 
 def test_a_run_is_not_overwritten(written: Path, header: Header) -> None:
@@ -140,10 +213,14 @@ def test_a_cut_off_last_line_is_dropped_with_a_note(written: Path, cut: int) -> 
     assert run.notes == (f"{written}, line 3: cut off, left out",)
 
 
-def test_a_last_line_that_is_no_json_is_dropped_with_a_note(written: Path) -> None:
-    replace_line(written, 3, '{"type": "cell", "env"')
-    run = read(written)
-    assert (len(run.cells), len(run.notes)) == (1, 1)
+@pytest.mark.parametrize("line", ['{"type": "cell", "env"', "", "null"])
+def test_a_last_line_that_was_written_to_its_end_is_not_pardoned(written: Path, line: str) -> None:
+    replace_line(written, 3, line)
+    before = written.read_bytes()
+    for reader in (read, RunWriter.resume):
+        with pytest.raises(RunFileError, match=r"pong.jsonl, line 3: "):
+            reader(written)
+    assert written.read_bytes() == before
 
 
 def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(written: Path) -> None:
@@ -329,6 +406,40 @@ def test_the_newest_run_is_the_one_written_to_last(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (seconds, seconds))
     assert newest(tmp_path).name == "a.jsonl"
+
+
+def test_a_folder_means_its_runs_the_oldest_first(tmp_path: Path) -> None:
+    for seconds, name in ((300, "b.jsonl"), (500, "a.jsonl"), (900, "b.jsonl.log"), (400, "c.jsonl")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (seconds, seconds))
+    alone = Path("alone.jsonl")
+    assert [file.name for file in named([tmp_path, alone])] == ["b.jsonl", "c.jsonl", "a.jsonl", "alone.jsonl"]
+
+
+def test_logs_are_left_out_of_several_files() -> None:
+    run, log = Path("a.jsonl"), Path("a.jsonl.log")
+    assert named([run, log, Path("odd.log")]) == [run, Path("odd.log")]
+    assert named([log]) == [log]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("-", "-o is the run file (JSON Lines), such as run.jsonl; a table comes from vebench report -o report.csv"),
+        ("a.MD", "a table comes from vebench report -o report.md"),
+        ("a.json", "a table comes from vebench report -o report.json"),
+        ("", "-o '': name a file"),
+        (".", "-o .: is a folder: name a file in it"),
+    ],
+)
+def test_what_a_run_cannot_be_written_to_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        run_output(text)
+    assert complaint in str(error.value)
+
+
+def test_a_run_is_written_to_any_other_file() -> None:
+    assert [run_output(name) for name in ("a.jsonl", "b", "c.run")] == [Path("a.jsonl"), Path("b"), Path("c.run")]
 
 
 def test_where_there_is_no_run_it_says_how_to_get_one(tmp_path: Path) -> None:

@@ -64,6 +64,12 @@ ADAPTER_MODULE = """
         def reset(self, seed): ...
         def recv(self): ...
 
+    class Tuned(Adapter):
+        def __init__(self, setup, depth=1, *, width): ...
+
+    class Open(Adapter):
+        def __init__(self, setup, **options): ...
+
     def build(setup):
         return Adapter(setup)
 
@@ -83,10 +89,10 @@ def beside_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def refusal(*names: str, backend: str | None = None, timeout: float = 60.0) -> str:
+def refusal(*names: str, backend: str | None = None, timeout: float = 60.0, **options: int) -> str:
     """Return the error that resolving gives."""
     with pytest.raises(UsageError) as raised:
-        resolve(names, [BackendChoice(backend)] if backend else [], timeout=timeout)
+        resolve(names, [BackendChoice(backend, {**options})] if backend else [], timeout=timeout)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -173,11 +179,16 @@ def test_a_known_id_that_a_users_module_registers_anew_is_his(beside_user: Path)
     ("name", "complaint"),
     [
         ("", "a name is missing"),
-        ("pong", "no such environment (did you mean Pong"),
+        ("pong", "no such environment (did you mean Pong?);"),
+        ("Thing", "registered by a module of yours? write MODULE:ID"),
         ("HalfCheeta", "did you mean HalfCheetah"),
         ("HalfCheetah-v9", "did you mean HalfCheetah"),
         ("FrozenLak-v1", "did you mean FrozenLake-v1"),
         ("mine:user/Mime-v3", "did you mean user/Mine-v3"),
+        ("mine:Nope", "registers no Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3, user/Needy-v3"),
+        ("adapters_of_mine:Nope", "module adapters_of_mine registers no Nope; it registers none"),
+        ("ale_py:ALE/Pnog-v5", "did you mean ALE/Pong-v5"),
+        ("mine:a b", "module mine registers no a b; it registers user/Keyed-v3"),
         ("Pong, Ant", "no such environment"),
         ("a\nb", "'a\\nb': no such environment"),
         ("nowhere:Thing-v0", "module nowhere cannot be imported: ModuleNotFoundError"),
@@ -238,6 +249,29 @@ def test_a_third_partys_adapter_is_found_beside_the_user(name: str) -> None:
 @pytest.mark.usefixtures("beside_user")
 def test_an_adapter_that_cannot_be_loaded_is_refused(target: str, complaint: str) -> None:
     assert f"--backend {target}: {complaint}" in refusal("Pong", backend=target)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "complaint"),
+    [
+        ("Adapter", {"depth": 1}, "no option depth; it has none"),
+        ("build", {"depth": 1}, "no option depth; it has none"),
+        ("Tuned", {"dept": 1, "width": 2}, "no option dept; it has depth, width (did you mean depth?)"),
+        ("Tuned", {"setup": 1, "width": 2}, "no option setup; it has depth, width"),
+        ("Tuned", {"depth": 1}, "it cannot be built: missing a required argument: 'width'"),
+    ],
+)
+@pytest.mark.usefixtures("beside_user")
+def test_options_that_an_adapters_signature_does_not_take_are_refused(
+    target: str, options: dict[str, int], complaint: str
+) -> None:
+    assert complaint in refusal("Pong", backend=f"adapters_of_mine:{target}", **options)
+
+
+@pytest.mark.parametrize(("target", "options"), [("Tuned", {"width": 2, "depth": 3}), ("Open", {"anything": 1})])
+@pytest.mark.usefixtures("beside_user")
+def test_options_that_an_adapters_signature_takes_pass(target: str, options: dict[str, int]) -> None:
+    assert resolve(["Pong"], [BackendChoice(f"adapters_of_mine:{target}", {**options})]) == (PONG,)
 
 
 def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user: Path) -> None:

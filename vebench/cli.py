@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from vebench import __version__
-from vebench.errors import UsageError, VebenchError
+from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
-
     from vebench.reports.tables import Report
 
-INTERRUPTED = 130
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
+DEFAULT_WORKERS = "1..4"
 
 app = typer.Typer(
     help="Measure which vector-env backend is fastest on this machine, and how far to trust the figure.",
@@ -33,23 +31,46 @@ app = typer.Typer(
 def main() -> NoReturn:
     """Run the command line. Every error that a user can meet becomes one line and an exit status."""
     try:
-        status = app(standalone_mode=False)
+        status = _invoke()
     except VebenchError as error:
         status = _fail(str(error), error.exit_status)
     except typer.TyperException as error:
-        status = _fail(" ".join(error.format_message().split()), UsageError.exit_status)
-    except (KeyboardInterrupt, typer.Abort):
-        status = _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` does; Python would complain once more on its way out.
-        sys.stdout = None
+        status = _fail(error.format_message(), UsageError.exit_status)
+    except KeyboardInterrupt:
+        status = _fail("interrupted", InterruptedRunError.exit_status)
+    except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+        _forsake_output()
         status = 0
+    except OSError as error:
+        _forsake_output()
+        status = _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
     sys.exit(status)
 
 
+def _invoke() -> int:
+    """Return the exit status of the command. Typer's own way to call it would answer some of its errors itself."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("vebench", sys.argv[1:]) as context:
+            return command.invoke(context) or 0
+    except typer.Exit as done:
+        return done.exit_code
+
+
 def _fail(text: str, status: int) -> int:
-    typer.echo(f"vebench: {text}", err=True)
+    try:
+        typer.echo(f"vebench: {one_line(text)}", err=True)
+    except OSError:  # nobody is there to read it: the status must do
+        from vebench.reports.console import forsake
+
+        forsake(sys.stderr)
     return status
+
+
+def _forsake_output() -> None:
+    from vebench.reports.console import forsake
+
+    forsake(sys.stdout)
 
 
 def _show_version(wanted: bool) -> None:
@@ -72,45 +93,78 @@ def vebench(
         raise typer.Exit(UsageError.exit_status)
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})  # to tell what they may have been meant to be
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", help="Environment: Pong, HalfCheetah, CartPole-v1, module:Id. Repeatable."),
+        typer.Option(
+            "--env", "-e", metavar="ENV", help="Pong, HalfCheetah, CartPole-v1, MODULE:ID ... Comma or repeat."
+        ),
     ] = None,
     workers: Annotated[
-        str, typer.Option("--workers", "-w", help="Worker counts: 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds).")
-    ] = "1..4",
+        list[str] | None,
+        typer.Option(
+            "--workers",
+            "-w",
+            metavar="COUNTS",
+            help="8, or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). "
+            f"Comma or repeat. Default: {DEFAULT_WORKERS}.",
+        ),
+    ] = None,
     backend: Annotated[
         list[str] | None,
-        typer.Option("--backend", "-b", help="NAME[KEY=VALUE,...] or module:Class. Repeatable. Default: all."),
+        typer.Option(
+            "--backend",
+            "-b",
+            metavar="NAME",
+            help="A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS. Comma or repeat. Default: all.",
+        ),
     ] = None,
-    envs_per_worker: Annotated[int, typer.Option(help="Environments stepped at a time for each worker.")] = 1,
-    duration: Annotated[float, typer.Option(help="Seconds of one window.")] = 1.0,
-    rounds: Annotated[int, typer.Option(help="Windows of each cell.")] = 6,
-    warmup: Annotated[float, typer.Option(help="Seconds before the first window.")] = 1.0,
-    repeats: Annotated[int, typer.Option(help="Passes over all cells, each in an order of its own.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of environments, actions and the order of cells.")] = 0,
-    pin: Annotated[str, typer.Option(help="CPUs of a cell: compact, none, or a list such as 0-3,8.")] = "compact",
-    timeout: Annotated[float, typer.Option(help="Seconds after which a cell is ended.")] = 300.0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Run file. Default: in .vebench/.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Finish the run in this file; the plan comes from it.")] = None,
+    envs_per_worker: Annotated[
+        int, typer.Option(metavar="N", help="Environments stepped at a time for each worker.")
+    ] = 1,
+    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Length of one window.")] = 1.0,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Windows of each cell.")] = 6,
+    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="What runs before the first window.")] = 1.0,
+    repeats: Annotated[int, typer.Option(metavar="N", help="Passes over all cells, each in an order of its own.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of environments, actions and the order of cells.")] = 0,
+    pin: Annotated[
+        str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, none, or a list such as 0-3,8.")
+    ] = "compact",
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a cell is ended.")] = 300.0,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Run file, such as pong.jsonl. Default: a new one in .vebench/."
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Finish the run in this file; the plan comes from it.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
 ) -> int:
-    """Measure, and print a table."""
-    from vebench import session
-    from vebench.plan.grammar import parse_backends, parse_workers
-    from vebench.plan.spec import RunSpec
+    """Measure, and print a table.
 
+    \b
+    vebench run -e Pong -w 1..8
+    vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
+    """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
+    from vebench import session
+    from vebench.plan.grammar import parse_backends, parse_envs, parse_workers
+    from vebench.plan.spec import RunSpec
+    from vebench.results import paths
+
+    if context.args:
+        raise UsageError(f"{context.args[0]}: a word too many; an environment is named with --env {context.args[0]}")
     if resume is not None:
         _refuse_beside_resume(context)
         return session.resume(resume, dry_run=dry_run, quiet=quiet)
     spec = RunSpec(
-        envs=tuple(env or ()),
-        workers=parse_workers(workers),
+        envs=parse_envs(env or ()),
+        workers=parse_workers(",".join(workers or (DEFAULT_WORKERS,))),
         backends=parse_backends(backend or ()),
         envs_per_worker=envs_per_worker,
         duration=duration,
@@ -121,7 +175,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
         pin=pin,
         timeout=timeout,
     )
-    return session.start(spec, output, dry_run=dry_run, quiet=quiet)
+    path = None if output is None else paths.run_output(output)
+    return session.start(spec, path, dry_run=dry_run, quiet=quiet)
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:
@@ -138,27 +193,47 @@ def _refuse_beside_resume(context: typer.Context) -> None:
 
 @app.command()
 def report(
-    files: Annotated[list[Path] | None, typer.Argument(help="Run files. Default: the newest in .vebench/.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", hidden=True),  # told of below, without Python's name of its type
+    ] = None,
     *,
     form: Annotated[
-        str | None, typer.Option("--format", "-f", help="terminal, markdown, csv or json. Default: by -o, or terminal.")
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="terminal, markdown, csv or json. Default: by the suffix of -o, or terminal.",
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
 ) -> None:
-    """Render runs as tables."""
-    from vebench.reports.tables import Report
-    from vebench.results import store
+    """Render runs as tables.
 
-    render = _renderer(form, output)
-    paths = files or [store.newest()]
-    text = render(Report.of((str(path), store.read(path)) for path in paths))
-    if output is None:
+    FILE is a run file or a folder of them. Default: the newest run in .vebench/; one that was written elsewhere, with
+    -o, must be named.
+
+    \b
+    vebench report
+    vebench report pong.jsonl -o pong.md
+    """  # noqa: D301 - as above
+    from vebench.reports.tables import Report
+    from vebench.results import paths, store
+
+    target = None if output is None else paths.output(output)
+    render = _renderer(form, target)
+    sources = paths.named(files) if files else [paths.newest()]
+    if target is not None:
+        store.refuse_to_overwrite(target, sources)
+    text = render(Report.of((str(path), store.read(path)) for path in sources))
+    if target is None:
         typer.echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}: name another file with -o") from None
+        raise UsageError(f"cannot write {target}: {error.strerror}: name another file with -o") from None
 
 
 def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
@@ -181,27 +256,21 @@ def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
 
 
 def _on_terminal(report: Report, *, to_file: bool) -> str:
-    from vebench.reports import as_terminal
+    from vebench.reports import as_terminal, console
 
-    console = _console(plain=to_file)
-    with console.capture() as captured:
-        as_terminal.write(report, console)
+    terminal = console.for_data(plain=to_file)
+    with terminal.capture() as captured:
+        as_terminal.write(report, terminal)
     return captured.get()
-
-
-def _console(*, plain: bool) -> Console:
-    from rich.console import Console
-
-    return Console(no_color=plain, force_terminal=False if plain else None, highlight=False, soft_wrap=False)
 
 
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why not."""
-    from vebench.reports import as_terminal
+    from vebench.reports import as_terminal, console
     from vebench.reports.listing import list_document
 
-    as_terminal.write_document(list_document(), _console(plain=False))
+    as_terminal.write_document(list_document(), console.for_data())
 
 
 if __name__ == "__main__":

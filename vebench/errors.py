@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_LONGEST_SHOWN = 80
+
 
 class VebenchError(Exception):
     """An error whose text is one line that says what is wrong and what would be right."""
@@ -31,6 +33,24 @@ class NotComparableError(VebenchError):
     """Two things that were to be put beside each other were not measured under the same conditions."""
 
     exit_status = 3
+
+
+class InterruptedRunError(VebenchError):
+    """The user has ended a run. What was measured is in its file."""
+
+    exit_status = 130
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` on one line, in characters that can be encoded and shown, whatever a library has said."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
+def shown(text: str) -> str:
+    """Return ``text`` as an error can quote it: on one line, escaped if it would not print, not too long."""
+    if len(text) > _LONGEST_SHOWN:
+        text = f"{text[: _LONGEST_SHOWN - 3]}..."
+    return text if text and text.isprintable() else repr(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

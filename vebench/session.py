@@ -9,22 +9,22 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run as measure
-from vebench.errors import NotComparableError, UsageError
+from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.machine.host import memory_available, read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import expand, without
+from vebench.plan.grammar import check_choices
+from vebench.plan.spec import check
 from vebench.plan.tasks import resolve
-from vebench.reports import as_terminal
+from vebench.reports import as_terminal, console
 from vebench.reports.live import screen
 from vebench.reports.plan_table import plan_document
 from vebench.reports.tables import Report
-from vebench.results import header, logs, store
+from vebench.results import header, logs, paths, store
 from vebench.results.records import record
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from vebench.plan.cells import CellKey, Plan
     from vebench.plan.spec import RunSpec
-    from vebench.results.records import Run, RunRecord
+    from vebench.results.records import CellRecord, Run, RunRecord
     from vebench.results.store import RunWriter
 
 DONE, FAILED = 0, 1
@@ -45,7 +45,7 @@ def start(spec: RunSpec, output: Path | None, *, dry_run: bool, quiet: bool) -> 
     plan, head = _prepare(spec)
     if dry_run:
         return _show(plan)
-    path = output or store.default_path(datetime.now(UTC), spec.envs)
+    path = output or paths.default_path(datetime.now(UTC), spec.envs)
     with store.RunWriter.create(path, head) as writer:
         return _measure(plan, writer, done=0, quiet=quiet)
 
@@ -53,10 +53,16 @@ def start(spec: RunSpec, output: Path | None, *, dry_run: bool, quiet: bool) -> 
 def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    Raises NotComparableError if this machine or its packages are not those of the run.
+    Raises RunFileError if the file asks for what nobody can have asked for, and NotComparableError if this machine or
+    its packages are not those of the run.
     """
     run = store.read(path)
-    plan, head = _prepare(run.header.spec)
+    try:
+        check(run.header.spec)
+        check_choices(run.header.spec.backends)
+        plan, head = _prepare(run.header.spec)
+    except UsageError as error:
+        raise RunFileError(f"{path}, line 1: {error}") from None
     if differences := header.what_differs(run.header, head):
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a run of its own")
     left = without(plan, _settled(plan, run))
@@ -75,7 +81,7 @@ def _prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     if plan.cells and all(cell.skip for cell in plan.cells):
         raise UsageError(f"nothing of this can run here: {plan.cells[0].skip}")
     command = shlex.join(["vebench", *sys.argv[1:]])
-    return plan, header.gather(spec, host, placement, command, datetime.now(UTC))
+    return plan, header.gather(plan, host, placement, command, datetime.now(UTC))
 
 
 def _settled(plan: Plan, run: Run) -> set[CellKey]:
@@ -89,33 +95,43 @@ def _settled(plan: Plan, run: Run) -> set[CellKey]:
 
 
 def _show(plan: Plan) -> int:
-    as_terminal.write_document(plan_document(plan), Console(highlight=False))
+    as_terminal.write_document(plan_document(plan), console.for_data())
     return DONE
 
 
 def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool) -> int:
-    """Measure the plan's cells, each on disk as soon as it ends; show the table, also of an interrupted run."""
-    errors = Console(stderr=True, highlight=False)
-    failed = False
+    """Measure the plan's cells, each on disk as soon as it ends, and show the table. Returns the exit status.
+
+    Raises InterruptedRunError if the user ends it.
+    """
+    kept: list[CellRecord] = []
     try:
         with (
             Interrupts() as interrupts,
             Launcher(plan.spec, interrupts) as launch,
-            screen(errors, time.monotonic, quiet=quiet) as display,
+            screen(console.for_progress(), time.monotonic, quiet=quiet) as display,
             closing(measure(plan, launch, done)) as events,
         ):
             for event in events:
                 if isinstance(event, CellStarted):
                     writer.reserve(BYTES_PER_CELL + BYTES_PER_WINDOW * plan.spec.rounds)
                 elif isinstance(event, CellFinished):
-                    writer.append(record(event.cell, event.outcome))
+                    kept.append(writer.append(record(event.cell, event.outcome)))
                     logs.keep(writer.path, event.cell.key, event.outcome.log)
-                    failed |= event.outcome.status == "failed"
                 display.show(event)
     except KeyboardInterrupt:
-        where = shlex.quote(str(writer.path))
-        errors.print(f"What was measured is in {where}; to go on: vebench run --resume {where}", soft_wrap=True)
-        raise
+        here = done + sum(not cell.interrupted for cell in kept)
+        raise InterruptedRunError(
+            f"interrupted: {here} of {done + len(plan.cells)} cells are in {writer.path}; "
+            f"to go on: vebench run --resume {shlex.quote(str(writer.path))}"
+        ) from None
     if not quiet:
-        as_terminal.write(Report.of([(str(writer.path), store.read(writer.path))]), Console(highlight=False))
-    return FAILED if failed else DONE
+        _show_table(writer.path)
+    return FAILED if any(cell.status == "failed" for cell in kept) else DONE
+
+
+def _show_table(path: Path) -> None:
+    try:
+        as_terminal.write(Report.of([(str(path), store.read(path))]), console.for_data())
+    except BrokenPipeError:  # nobody reads it, as behind `head`: how the run went is the same
+        console.forsake(sys.stdout)

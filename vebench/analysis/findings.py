@@ -6,10 +6,13 @@ told once.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
+from vebench.results.logs import SUFFIX as LOG_SUFFIX
+from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,17 +22,24 @@ if TYPE_CHECKING:
 
 # With fewer, Student's quantile alone makes an interval about as wide as what it is to resolve (3.18 at four windows,
 # 4.30 at three, 12.7 at two).
-ENOUGH_WINDOWS = 4
+ENOUGH = 4
+WIDE = 0.2
 LOOP_LIMIT_NS = 1_000
-LOOP_SHARE = 0.01
+# Told in steps, so that cells with about the same share are told of together.
+LOOP_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+# More environments for each worker are more processes to these, not more work for each.
+PROCESS_FOR_EACH_ENVIRONMENT = frozenset({"gym-async"})
 RANGE_LENGTH = 3
 GRAVEST_FIRST = (
     "failed",
+    "interrupted",
     "above-ceiling",
     "throttled",
     "unpinned",
+    "unstable",
     "loop-cost",
     "too-few-windows",
+    "too-few-repeats",
     "slower-than-for-loop",
     "oversubscribed",
     "skipped",
@@ -47,18 +57,22 @@ class Finding:
 
 @dataclass(frozen=True)
 class Group:
-    """The same finding of several cells; ``where`` names them: ``Ant-v5: gym-sync, gym-async at 4..256 workers``."""
+    """The same finding of several cells, named in ``places``: ``Ant-v5: gym-sync, gym-async at 4..256 workers``."""
 
     finding: Finding
-    where: str
+    places: tuple[str, ...]
 
 
-def of_cell(cell: CellSummary, null: CellSummary | None) -> tuple[Finding, ...]:
-    """Return what is to be said of ``cell``; ``null`` is the measuring loop's own cell of the same batch size."""
+def of_cell(cell: CellSummary, null: CellSummary | None, file: str) -> tuple[Finding, ...]:
+    """Return what is to be said of ``cell``.
+
+    ``null`` is the measuring loop's own cell of the same batch size, ``file`` the name of the run file.
+    """
     found = (
-        failed(cell),
+        failed(cell, file),
         skipped(cell),
-        too_few_windows(cell),
+        too_few(cell),
+        unstable(cell),
         above_ceiling(cell),
         slower_than_for_loop(cell),
         oversubscribed(cell),
@@ -69,23 +83,30 @@ def of_cell(cell: CellSummary, null: CellSummary | None) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding is not None)
 
 
-def of_run(run: Run) -> tuple[Finding, ...]:
-    """Return what is to be said of the run as a whole and of its file."""
-    notes = tuple(
-        Finding("file", note, "vebench run --resume FILE measures the cell again that this line held")
-        for note in run.notes
-    )
-    finding = unpinned(run)
-    return notes if finding is None else (finding, *notes)
+def of_run(run: Run, file: str = "FILE") -> tuple[Finding, ...]:
+    """Return what is to be said of the run as a whole and of its file, which is named ``file``."""
+    notes = (Finding("file", note, f"{resume(file)} measures again what this line held") for note in run.notes)
+    found = (unpinned(run), incomplete(run, file), *notes)
+    return tuple(finding for finding in found if finding is not None)
 
 
-def failed(cell: CellSummary) -> Finding | None:
-    """Tell of a cell of which some repeat did not end well."""
+def resume(file: str) -> str:
+    """Return the command that finishes the run in ``file``."""
+    return f"vebench run --resume {shlex.quote(file)}"
+
+
+def failed(cell: CellSummary, file: str) -> Finding | None:
+    """Tell of a cell of which some repeat did not end well, be it by the user's hand."""
     if not cell.failed_repeats:
         return None
     share = f"{cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
-    reason = cell.reason or "no reason was recorded"
-    return Finding("failed", share + reason, "mend the cause, then vebench run --resume FILE measures it again")
+    if cell.reason == INTERRUPTED:
+        return Finding("interrupted", f"{share}ended by the user while measured", f"{resume(file)} measures it again")
+    return Finding(
+        "failed",
+        share + (cell.reason or "no reason was recorded"),
+        f"see {file}{LOG_SUFFIX} for what it printed, if anything; once mended, {resume(file)} measures it again",
+    )
 
 
 def skipped(cell: CellSummary) -> Finding | None:
@@ -99,14 +120,28 @@ def skipped(cell: CellSummary) -> Finding | None:
     )
 
 
-def too_few_windows(cell: CellSummary) -> Finding | None:
-    """Tell of an interval that is missing, or too wide to be of use, for want of windows."""
-    if cell.status != "ok" or cell.windows >= ENOUGH_WINDOWS:
+def too_few(cell: CellSummary) -> Finding | None:
+    """Tell of an interval that is missing, or too wide to be of use, for want of windows, or of repeats."""
+    if cell.status != "ok" or cell.observations >= ENOUGH:
         return None
-    effect = "no interval" if cell.windows < FEWEST_FOR_INTERVAL else "a poor interval"
-    counted = "1 window" if cell.windows == 1 else f"{cell.windows} windows"
+    effect = "no interval" if cell.observations < FEWEST_FOR_INTERVAL else "a poor interval"
+    if cell.repeats - cell.failed_repeats > 1 and cell.observations > 1:
+        message = f"{cell.observations} repeats give {effect}: each counts as one observation"
+        return Finding("too-few-repeats", message, f"measure with --repeats {ENOUGH} or more, or with one")
+    counted = "1 window gives" if cell.observations == 1 else f"{cell.observations or 'no'} windows give"
+    return Finding("too-few-windows", f"{counted} {effect}", f"measure with --rounds {ENOUGH} or more")
+
+
+def unstable(cell: CellSummary) -> Finding | None:
+    """Tell of a rate that is little more than a guess, though there were observations enough."""
+    half = cell.frames_per_second.half_width if cell.frames_per_second else None
+    if half is None or half <= WIDE or cell.observations < ENOUGH:
+        return None
+    effect = ", and all speedups with it" if cell.backend == "for-loop" and cell.workers == 1 else ""
     return Finding(
-        "too-few-windows", f"{counted} give{'s' * (cell.windows == 1)} {effect}", "measure with --rounds 6 or more"
+        "unstable",
+        f"uncertain by more than {WIDE:.0%}{effect}",
+        "measure on an idle machine, with a longer --duration, more --rounds or more --repeats",
     )
 
 
@@ -127,18 +162,21 @@ def slower_than_for_loop(cell: CellSummary) -> Finding | None:
         return None
     if cell.speedup.high is None or cell.speedup.high >= 1:
         return None
+    more_work = "" if cell.backend in PROCESS_FOR_EACH_ENVIRONMENT else ", or try a larger --envs-per-worker"
     return Finding(
-        "slower-than-for-loop",
-        "slower than a plain Python loop with one worker",
-        "use for-loop here, or give each worker more to do with --envs-per-worker",
+        "slower-than-for-loop", "slower than a plain Python loop with one worker", f"use for-loop here{more_work}"
     )
 
 
 def oversubscribed(cell: CellSummary) -> Finding | None:
-    """Tell of more workers than CPUs that do work at the same time."""
-    if not cell.oversubscribed or cell.status == "skipped":
+    """Tell of more workers, processes or threads than CPUs that do work at the same time."""
+    if not (cell.oversubscribed or cell.crowded) or cell.status == "skipped":
         return None
     one = cell.cpus_owned == 1
+    if cell.crowded:
+        message = f"more processes or threads than the {cell.cpus_owned} CPU{'' if one else 's'} owned"
+        remedy = "with a smaller --envs-per-worker, or " if cell.envs_per_worker > 1 else ""
+        return Finding("oversubscribed", message, f"measure {remedy}on more CPUs")
     return Finding(
         "oversubscribed",
         f"more workers than the {cell.cpus_owned} CPU{'' if one else 's'} owned",
@@ -152,7 +190,7 @@ def throttled(cell: CellSummary) -> Finding | None:
         return None
     return Finding(
         "throttled",
-        "held back by the container's CPU quota while measured",
+        "held back by the container's CPU quota; windows that were are left out where there are others",
         "give the container more CPUs (--cpus), or measure with fewer --workers",
     )
 
@@ -177,9 +215,10 @@ def loop_cost(cell: CellSummary, null: CellSummary | None) -> Finding | None:
     if cell is null:
         message = f"the measuring loop itself costs over {LOOP_LIMIT_NS / 1_000:g} microsecond per batch"
         return Finding("loop-cost", message, remedy) if loop.median > LOOP_LIMIT_NS else None
-    if loop.median <= LOOP_SHARE * cell.ns_per_batch.median:
+    shares = [share for share in LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
+    if not shares:
         return None
-    return Finding("loop-cost", f"over {LOOP_SHARE:.0%} of the time is the measuring loop's own", remedy)
+    return Finding("loop-cost", f"over {shares[-1]:.0%} of the time is the measuring loop's own", remedy)
 
 
 def unpinned(run: Run) -> Finding | None:
@@ -192,6 +231,14 @@ def unpinned(run: Run) -> Finding | None:
     return Finding("unpinned", message, "measure on Linux, where the CPU affinity of a process can be set")
 
 
+def incomplete(run: Run, file: str) -> Finding | None:
+    """Tell of a run that has not got to its end."""
+    there, planned = sum(not cell.interrupted for cell in run.cells), run.header.cells
+    if planned is None or there >= planned:
+        return None
+    return Finding("incomplete", f"{there} of {planned} cells", f"{resume(file)} measures the others")
+
+
 def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
     """Return the findings of all cells, each told once, with the cells that it holds for."""
     groups: dict[Finding, list[CellSummary]] = {}
@@ -199,19 +246,22 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
         for finding in cell.findings:
             groups.setdefault(finding, []).append(cell)
     return tuple(
-        Group(finding, where(members, cells))
+        Group(finding, places(members, cells))
         for finding, members in sorted(groups.items(), key=lambda group: GRAVEST_FIRST.index(group[0].code))
     )
 
 
-def where(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> str:
-    """Return words for ``members`` of ``cells``: tasks, backends and workers, each list as short as can be."""
+def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tuple[str, ...]:
+    """Return words for ``members`` of ``cells``, a line for each task, or for several in which they are the same.
+
+    Each lists backends and workers, as short as can be.
+    """
     envs_by_text: dict[str, list[str]] = {}
     for env in dict.fromkeys(cell.env for cell in members):
         here = [cell for cell in cells if cell.env == env]
         text = _backends([cell for cell in members if cell.env == env], here)
         envs_by_text.setdefault(text, []).append(env)
-    return "; ".join(f"{', '.join(envs)}: {text}" for text, envs in envs_by_text.items())
+    return tuple(f"{', '.join(envs)}: {text}" for text, envs in envs_by_text.items())
 
 
 def _backends(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> str:
@@ -221,7 +271,7 @@ def _backends(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> s
         workers = tuple(sorted({cell.workers for cell in members if cell.label == label}))
         labels_by_workers.setdefault(workers, []).append(label)
     every = len({cell.label for cell in cells})
-    return ", ".join(
+    return "; ".join(
         f"{'every backend' if len(labels) == every > 1 else ', '.join(labels)} at {_workers(workers, swept)}"
         for workers, labels in labels_by_workers.items()
     )

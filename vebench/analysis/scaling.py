@@ -7,12 +7,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from vebench.analysis import findings
-from vebench.analysis.statistics import Estimate, estimate, ratio
+from vebench.analysis.statistics import Estimate, estimate, middle_of, ratio
 from vebench.backends.registry import BY_NAME
 from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Literal
 
     from vebench.results.records import CellRecord, Run, WindowRecord
@@ -27,10 +27,13 @@ NANO = 1e-9
 class CellSummary:
     """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
 
-    ``cpus_owned`` counts CPUs; ``windows``, ``rows`` and ``resets`` are totals over the repeats that went well, and so
-    are the rates. ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
-    ``reason`` is theirs. ``speedup`` is over ``for-loop`` with one worker; ``ns_per_batch`` is wall time.
-    ``throttled_windows`` were held back by a CPU quota. ``strayed``: the process was not on the CPUs that it owns.
+    ``cpus_owned`` counts CPUs; ``windows``, ``rows`` and ``resets`` are totals over the repeats that went well, as
+    rates are theirs. ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
+    ``reason`` is that of one. ``speedup`` is over ``for-loop`` with one worker; ``ns_per_batch`` is wall time.
+    ``observations`` is how many values each estimate stands on: windows of a single repeat, or else repeats.
+    ``throttled_windows`` were held back by a CPU quota, and count only where there are no others. ``strayed``: the
+    process was not on the CPUs that it owns. ``oversubscribed``: more workers than CPUs that do work at the same time;
+    ``crowded``: not that, but more processes or threads at work than CPUs owned.
     """
 
     env: str
@@ -49,12 +52,14 @@ class CellSummary:
     reason: str | None
     repeats: int
     failed_repeats: int
+    observations: int
     windows: int
     rows: int
     resets: int
     throttled_windows: int
     strayed: bool
     oversubscribed: bool
+    crowded: bool
     differences: tuple[str, ...]
     startup_seconds: float | None
     peak_rss_bytes: int | None
@@ -83,8 +88,11 @@ class CellSummary:
         return self.ns_per_batch if self.backend == NULL else None
 
 
-def summarise(run: Run) -> tuple[CellSummary, ...]:
-    """Return every cell of ``run`` with its findings, in the order in which cells first appear."""
+def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
+    """Return every cell of ``run`` with its findings, in the order in which cells first appear.
+
+    ``file`` is the run file's name, which remedies quote.
+    """
     groups: dict[tuple[str, str, int, int], list[CellRecord]] = {}
     for record in run.cells:
         groups.setdefault(record.key[:-1], []).append(record)
@@ -113,33 +121,53 @@ def summarise(run: Run) -> tuple[CellSummary, ...]:
         )
     nulls = {(cell.env, cell.workers, cell.envs_per_worker): cell for cell in cells if cell.backend == NULL}
     return tuple(
-        replace(cell, findings=findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker))))
+        replace(cell, findings=findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker)), file))
         for cell in cells
     )
 
 
 def frame_rates(records: Sequence[CellRecord]) -> list[float]:
-    """Return frames per second of every window of the cells that went well, pooled over repeats."""
-    return [window.transitions * record.frame_skip / (window.ns * NANO) for record, window in _windows(records)]
+    """Return frames per second of a cell, given all its repeats: independent observations, as ``_observed`` has it."""
+    return _observed(records, lambda record, window: window.transitions * record.frame_skip / (window.ns * NANO))
 
 
 def batch_time(records: Sequence[CellRecord]) -> Estimate | None:
     """Return the wall time from one batch to the next, in nanoseconds."""
     return estimate(
-        [window.ns * record.batch_size / window.rows for record, window in _windows(records) if window.rows]
+        _observed(
+            records,
+            lambda record, window: window.ns * record.batch_size / window.rows if window.rows else None,
+        )
     )
 
 
 def _rates_by_cpu_time(records: Sequence[CellRecord]) -> list[float]:
-    return [
-        window.transitions * record.frame_skip / (window.cpu_ns * NANO)
-        for record, window in _windows(records)
-        if window.cpu_ns
+    return _observed(
+        records,
+        lambda record, window: (
+            window.transitions * record.frame_skip / (window.cpu_ns * NANO) if window.cpu_ns else None
+        ),
+    )
+
+
+def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowRecord], float | None]) -> list[float]:
+    """Return the rates that an estimate may take as independent: of a single repeat, its windows.
+
+    Windows of one repeat share its process, and with it the luck of its memory layout and its moment: of two repeats or
+    more, each is one observation, its median. Windows that a CPU quota held back are left out where others remain.
+    """
+    repeats = [
+        (record, [window for window in record.windows if not window.throttled_ns])
+        for record in records
+        if record.status == "ok"
     ]
-
-
-def _windows(records: Sequence[CellRecord]) -> list[tuple[CellRecord, WindowRecord]]:
-    return [(record, window) for record in records if record.status == "ok" for window in record.windows]
+    if not any(windows for _, windows in repeats):
+        repeats = [(record, list(record.windows)) for record, _ in repeats]
+    rates = [
+        [value for window in windows if (value := rate(record, window)) is not None] for record, windows in repeats
+    ]
+    rates = [repeat for repeat in rates if repeat]
+    return rates[0] if len(rates) == 1 else [middle_of(repeat) for repeat in rates]
 
 
 def _unity(rates: Sequence[float]) -> Estimate | None:
@@ -151,7 +179,8 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
     well = [record for record in records if record.status == "ok"]
     failed = [record for record in records if record.status == "failed"]
     first = (well or failed or records)[0]
-    windows = [window for _, window in _windows(records)]
+    windows = [window for record in well for window in record.windows]
+    cpus_owned = max(1, min(len(first.cpus), first.workers, usable))
     startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
     return CellSummary(
         env=first.env,
@@ -164,19 +193,28 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         processes=first.processes,
         threads=first.threads,
         cpus=first.cpus,
-        cpus_owned=max(1, min(len(first.cpus), first.workers, usable)),
+        cpus_owned=cpus_owned,
         frame_skip=first.frame_skip,
         status=first.status,
         reason=next((record.reason for record in (*failed, *records) if record.reason is not None), None),
         repeats=len(records),
         failed_repeats=len(failed),
+        observations=len(frame_rates(records)),
         windows=len(windows),
         rows=sum(window.rows for window in windows),
         resets=sum(window.resets for window in windows),
         throttled_windows=sum(bool(window.throttled_ns) for window in windows),
         strayed=any(record.affinity is not None and set(record.affinity) != set(record.cpus) for record in records),
         oversubscribed=first.workers > usable,
+        crowded=_at_work(first) > cpus_owned and first.workers <= usable,
         differences=first.differences,
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )
+
+
+def _at_work(record: CellRecord) -> int:
+    """Return how many threads of all processes step environments at the same time."""
+    limit = record.options.get("max_concurrency") if record.backend == "gym-async" else None
+    processes = min(record.processes, limit) if isinstance(limit, int) else record.processes
+    return processes * record.threads

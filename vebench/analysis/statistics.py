@@ -1,7 +1,8 @@
 """Estimates with their intervals, and ratios of them. Pure functions of the rates of windows.
 
 Rates are positive and their noise is multiplicative, so intervals are formed on the log scale, where they are
-symmetric and turned back never reach below zero. Windows are taken to be independent.
+symmetric and turned back never reach below zero. The rates are taken to be independent; what is made of windows and
+repeats before they come here, so that they are, stands in ``vebench.analysis.scaling``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import exp, log, pi, sqrt
-from statistics import median, stdev
+from statistics import median, median_high, median_low, stdev
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 
-# Standard error of a median over that of a mean, for many normal values (Kendall & Stuart, The Advanced Theory of
-# Statistics, vol. 1, 10.10).
+# Standard error of a median over that of a mean, for many normal values. The variance of a median of n values with
+# density f around their true median m tends to 1 / (4 n f(m)^2), which is pi sigma^2 / (2 n) where they are normal
+# (H. Cramer, Mathematical Methods of Statistics, 1946, section 28.5).
 MEDIAN_OVER_MEAN = sqrt(pi / 2)
 
 # An interval needs a spread, and a spread needs two values.
@@ -30,11 +32,18 @@ WIDEST_LOG = 100.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and its 95 % interval, in one unit. Without an interval (one window) ``low`` and ``high`` are None."""
+    """A median and its 95 % interval, in one unit. Without an interval (one rate) ``low`` and ``high`` are None."""
 
     median: float
     low: float | None = None
     high: float | None = None
+
+    @property
+    def half_width(self) -> float | None:
+        """The larger half of the interval, over the median; None without an interval, or for a median of zero."""
+        if self.low is None or self.high is None or self.median <= 0:
+            return None
+        return max(self.high / self.median - 1, 1 - self.low / self.median)
 
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate times an exact, positive number."""
@@ -60,6 +69,11 @@ def estimate(rates: Sequence[float]) -> Estimate | None:
         return _around(middle, quantile * _standard_error([log(rate) for rate in rates]))
     half = quantile * _standard_error(rates)
     return Estimate(middle, max(0.0, middle - half), middle + half)
+
+
+def middle_of(rates: Sequence[float]) -> float:
+    """Return the median on the log scale: of an even number of rates, the geometric mean of the middle two."""
+    return sqrt(median_low(rates) * median_high(rates))
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate | None:

@@ -7,15 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
-from vebench.errors import UsageError, did_you_mean
-from vebench.plan.spec import BackendChoice
+from vebench.errors import UsageError, did_you_mean, shown
+from vebench.plan.spec import MAX_WORKERS, BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.backends.interface import OptionValue
 
-MAX_WORKERS = 1 << 16
 WORKERS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
@@ -23,14 +22,27 @@ _BACKEND = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
 _TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_LONGEST_SHOWN = 80
 
 
-def shown(text: str) -> str:
-    """Return ``text`` as an error can quote it: on one line, escaped if it would not print, not too long."""
-    if len(text) > _LONGEST_SHOWN:
-        text = f"{text[: _LONGEST_SHOWN - 3]}..."
-    return text if text and text.isprintable() else repr(text)
+def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of environments in ``texts``, each one or more of them joined by commas, in that order.
+
+    Raises UsageError where a name is missing or is no text.
+    """
+    names = tuple(name.strip() for text in texts for name in text.split(","))
+    for text in texts:
+        _check_text("--env", text)
+    if not all(names):
+        raise UsageError("--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more")
+    return names
+
+
+def _check_text(option: str, text: str) -> None:
+    """Raise UsageError if ``text`` holds bytes of the command line that are no UTF-8: a run file is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{option} {shown(text)}: is not UTF-8") from None
 
 
 def parse_workers(text: str) -> tuple[int, ...]:
@@ -88,7 +100,15 @@ def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     return tuple({choice.label: choice for text in texts for choice in _choices(text)}.values())
 
 
+def check_choices(choices: tuple[BackendChoice, ...]) -> None:
+    """Raise UsageError if ``choices``, read from a file, are none that ``parse_backends`` returns."""
+    if parse_backends([choice.label for choice in choices]) != choices:
+        labels = ", ".join(choice.label for choice in choices)
+        raise UsageError(f"--backend {shown(labels)}: not as vebench writes it down")
+
+
 def _choices(text: str) -> Iterator[BackendChoice]:
+    _check_text("--backend", text)
     position = 0
     while True:
         match = _BACKEND.match(text, position)

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vebench.errors import UsageError
-from vebench.plan.grammar import shown
+from vebench.errors import UsageError, one_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,13 +19,15 @@ if TYPE_CHECKING:
 PROBE = Path(__file__).with_name("probe.py")
 
 
-def ask(envs: Sequence[str], adapters: Sequence[str], python: str, timeout: float) -> dict[str, Any]:
+def ask(
+    envs: Sequence[str], adapters: Sequence[tuple[str, Sequence[str]]], python: str, timeout: float
+) -> dict[str, Any]:
     """Return what ``probe.py`` answers about these environments and adapters, as its docstring says.
 
-    ``timeout`` is in seconds. Raises UsageError if there is no answer: the interpreter does not start, or something
-    that it imports crashes or hangs.
+    An adapter is ``module:Class`` with the names of the options given to it. ``timeout`` is in seconds. Raises
+    UsageError if there is no answer: the interpreter does not start, or something that it imports crashes or hangs.
     """
-    asked = shown(", ".join([*envs, *adapters]))
+    asked = shown(", ".join([*envs, *(target for target, _ in adapters)]))
     with tempfile.TemporaryDirectory(prefix="vebench-") as scratch:
         request = json.dumps({"envs": [*envs], "adapters": [*adapters], "scratch": scratch})
         try:
@@ -38,7 +39,7 @@ def ask(envs: Sequence[str], adapters: Sequence[str], python: str, timeout: floa
     try:
         facts: dict[str, Any] = json.loads(answer)
     except ValueError:
-        last = " ".join(printed.strip().rpartition("\n")[2].split())[:300]
+        last = one_line(printed.strip().rpartition("\n")[2])[:300]
         ended = f"status {status}" if status >= 0 else f"signal {-status}"
         raise UsageError(f"looking up {asked}: Python ended with {ended}: {last or 'no word of why'}") from None
     return facts

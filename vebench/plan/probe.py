@@ -1,14 +1,17 @@
 """Looks up environments and adapters in the interpreter that will step them. Run as a script: ``python probe.py``.
 
-The request is JSON on standard input, ``{"envs": [name], "adapters": ["module:Class"], "scratch": folder}``; the answer
-is JSON on standard output, ``{"envs": [facts], "adapters": [facts], "registered": [id]}``, where facts hold an
-``error`` if there is one. What libraries print goes to standard error. Needs Python 3.10, and Gymnasium for ``envs``.
+The request is JSON on standard input, ``{"envs": [name], "adapters": [["module:Class", [option]]], "scratch":
+folder}``; the answer is JSON on standard output, ``{"envs": [facts], "adapters": [facts], "registered": [id]}``, where
+facts hold an ``error`` if there is one. What libraries print goes to standard error. Needs Python 3.10, and Gymnasium
+for ``envs``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -27,7 +30,7 @@ def main() -> None:
     sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
     sys.dont_write_bytecode = True
     os.chdir(request["scratch"])
-    reply: dict[str, Any] = {"adapters": [adapter_facts(target) for target in request["adapters"]]}
+    reply: dict[str, Any] = {"adapters": [adapter_facts(*adapter) for adapter in request["adapters"]]}
     if request["envs"]:
         reply.update(look_up(request["envs"]))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
@@ -52,25 +55,24 @@ def env_facts(name: str) -> dict[str, Any]:
     """Return the facts of one environment: ``id``, ``package`` (whose it is), ``module`` (to import), ``frame_skip``.
 
     ``name`` is what ``gymnasium.make`` takes. An environment that cannot be stepped has an ``error`` instead, which is
-    empty if no environment has that name.
+    empty if no environment has that name; then ``names`` are those that its module registers, if it has one.
     """
     from gymnasium import error as errors  # noqa: PLC0415 - imported on use
     from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
 
     module, _, env_id = name.rpartition(":")
     try:
-        parse_env_id(env_id)
-    except errors.Error:  # no name that an environment can have
-        return {"error": ""}
-    try:
-        if module:
-            importlib.import_module(module)
+        names = ids_of(module) if module else []
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module raises is the answer
         return {"error": f"module {module} cannot be imported: {one_line(error)}"}
     try:
+        parse_env_id(env_id)
+    except errors.Error:  # no name that an environment can have
+        return {"error": "", "names": names}
+    try:
         env = make(env_id, disable_env_checker=True)
     except errors.UnregisteredEnv:
-        return {"error": ""}
+        return {"error": "", "names": names}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises is the answer
         return {"error": f"it cannot be made: {one_line(error)}"}
     try:
@@ -83,6 +85,21 @@ def env_facts(name: str) -> dict[str, Any]:
     finally:
         with contextlib.suppress(Exception):
             env.close()
+
+
+@functools.cache
+def ids_of(module: str) -> list[str]:
+    """Import ``module`` and return the environments that it has registered, now or before."""
+    from gymnasium import registry  # noqa: PLC0415 - imported on use
+
+    before = set(registry)
+    importlib.import_module(module)
+    # Imported with a library that was loaded before, it has none that are new; then entry points tell which are its.
+    return sorted(
+        name
+        for name, spec in registry.items()
+        if name not in before or f"{home(spec.entry_point)}.".startswith(f"{module}.")
+    )
 
 
 def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium is imported on use
@@ -99,9 +116,13 @@ def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium
 
 def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
     """Return the name of the package that the environment's entry point stands in."""
-    entry_point = env.spec.entry_point if env.spec else None
+    return home(env.spec.entry_point if env.spec else None).partition(".")[0]
+
+
+def home(entry_point: object) -> str:
+    """Return the name of the module that an environment's entry point stands in."""
     place = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
-    return str(place).partition(":")[0].partition(".")[0]
+    return str(place).partition(":")[0]
 
 
 def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
@@ -113,8 +134,11 @@ def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
     return 1
 
 
-def adapter_facts(target: str) -> dict[str, Any]:
-    """Return an ``error`` if ``module:Class`` cannot be loaded or is no adapter, else no facts at all."""
+def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
+    """Return an ``error`` if ``module:Class`` cannot be loaded or is no adapter, else no facts at all.
+
+    Where another name would do, ``wanted`` is the one that was not found, and ``names`` are those that are there.
+    """
     module, _, name = target.partition(":")
     try:
         loaded = importlib.import_module(module)
@@ -123,11 +147,31 @@ def adapter_facts(target: str) -> dict[str, Any]:
     factory = getattr(loaded, name, None)
     if factory is None:
         known = [other for other in vars(loaded) if not other.startswith("_")]
-        return {"error": f"module {module} has no {name}", "names": known}
+        return {"error": f"module {module} has no {name}", "wanted": name, "names": known}
     if not callable(factory):
         return {"error": f"{name} is no class"}
     lacking = [method for method in METHODS if isinstance(factory, type) and not hasattr(factory, method)]
-    return {"error": f"{name} has no method {', '.join(lacking)}"} if lacking else {}
+    return {"error": f"{name} has no method {', '.join(lacking)}"} if lacking else options_error(factory, options)
+
+
+def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - whatever a module holds
+    """Return an ``error`` if the adapter's signature tells that it cannot be built with just these options."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # written in C, and without one
+        return {}
+    parameters = list(signature.parameters.values())
+    known = [one.name for one in parameters[1:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    for option in options:
+        if not takes_any and option not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            return {"error": f"no option {option}; {has}", "wanted": option, "names": known}
+    try:
+        signature.bind(None, **dict.fromkeys(options))
+    except TypeError as error:
+        return {"error": f"it cannot be built: {error}"}
+    return {}
 
 
 def one_line(error: BaseException) -> str:

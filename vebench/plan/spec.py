@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from vebench.errors import UsageError
 
+MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
 MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
@@ -62,6 +63,10 @@ def check(spec: RunSpec) -> None:
         raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")
     if not spec.workers:
         raise UsageError("--workers: give at least one number")
+    for workers in spec.workers:
+        _check_count("--workers", workers, 1, MAX_WORKERS)
+    if list(spec.workers) != sorted(set(spec.workers)):
+        raise UsageError("--workers: numbers must ascend, each once")
     _check_count("--envs-per-worker", spec.envs_per_worker, 1, MAX_ENVS_PER_WORKER)
     _check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
     _check_count("--repeats", spec.repeats, 1, MAX_REPEATS)

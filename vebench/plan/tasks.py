@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.interface import Task
-from vebench.errors import UsageError, did_you_mean
-from vebench.plan.grammar import shown
+from vebench.errors import UsageError, did_you_mean, shown
 from vebench.plan.lookup import ask
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice
 
 ATARI_FRAME_SKIP = 4
+MOST_NAMED = 5  # of a module's environments in an error
 
 # All that ale-py 0.12.1 and EnvPool 1.2.5 carry both.
 ATARI_GAMES = tuple(
@@ -92,11 +92,11 @@ def resolve(
     if not all(names):
         raise UsageError("--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more")
     unknown = list(dict.fromkeys(name for name in names if name not in BY_NAME))
-    adapters = list(dict.fromkeys(choice.name for choice in backends if ":" in choice.name))
+    adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(BY_NAME)
     if unknown or adapters:
         answer = ask(unknown, adapters, python, timeout)
-        for target, facts in zip(adapters, answer["adapters"], strict=True):
+        for (target, _), facts in zip(adapters, answer["adapters"], strict=True):
             _check_adapter(target, facts)
         for name, facts in zip(unknown, answer.get("envs", ()), strict=True):
             found[name] = _task(name, facts, answer.get("registered", ()))
@@ -105,16 +105,14 @@ def resolve(
 
 def _check_adapter(target: str, facts: Mapping[str, Any]) -> None:
     if "error" in facts:
-        near = did_you_mean(target.partition(":")[2], facts.get("names", ()))
+        near = did_you_mean(facts.get("wanted", ""), facts.get("names", ()))
         raise UsageError(f"--backend {shown(target)}: {facts['error']}{near}")
 
 
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     """Return the task that the lookup of ``name`` found. Raises UsageError if it found none that can be stepped."""
     if "error" in facts:
-        near = did_you_mean(name.rpartition(":")[2], [*BY_NAME, *registered])
-        missing = f"no such environment{near}; vebench list shows the known ones, module:Id imports others"
-        raise UsageError(f"--env {shown(name)}: {facts['error'] or missing}")
+        raise UsageError(f"--env {shown(name)}: {facts['error'] or _missing(name, facts, registered)}")
     # Only what a package has registered itself is known here: a user's module may have put another in its place.
     if facts["package"] in ("gymnasium", "ale_py") and facts["id"] in BY_NAME:
         return BY_NAME[facts["id"]]
@@ -123,6 +121,23 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
             return Task(facts["id"], "atari", ATARI_FRAME_SKIP)
         return Task(facts["id"], "gymnasium", facts["frame_skip"], module="ale_py")
     return Task(facts["id"], "gymnasium", facts["frame_skip"], module=facts["module"])
+
+
+def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> str:
+    """Return that there is no such environment, and what may have been meant: names of ours come first."""
+    module, _, env_id = name.rpartition(":")
+    if module:
+        names = facts.get("names", ())
+        some = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+        near = did_you_mean(env_id, names)
+        return f"module {module} registers no {shown(env_id)}{near}; it registers {some or 'none'}"
+    ours = {short_name(task.id).casefold(): short_name(task.id) for task in KNOWN}
+    same = ours.get(short_name(name).casefold())
+    near = f" (did you mean {same}?)" if same else did_you_mean(name, [*ours.values(), *registered])
+    return (
+        f"no such environment{near}; vebench list shows the known ones; "
+        "registered by a module of yours? write MODULE:ID"
+    )
 
 
 def _distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.cells import Plan
 
 # Whatever can make the same cell faster or slower.
 PACKAGES = (
@@ -32,11 +32,11 @@ PACKAGES = (
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 
 
-def gather(spec: RunSpec, host: Host, placement: Placement, command: str, now: datetime) -> RunRecord:
-    """Return the header of a run that starts ``now`` with this spec on this host."""
+def gather(plan: Plan, host: Host, placement: Placement, command: str, now: datetime) -> RunRecord:
+    """Return the header of a run that starts ``now`` with this plan on this host."""
     return RunRecord(
         schema=SCHEMA,
-        spec=spec,
+        spec=plan.spec,
         host=HostRecord(
             system=host.system,
             kernel=host.kernel,
@@ -54,6 +54,7 @@ def gather(spec: RunSpec, host: Host, placement: Placement, command: str, now: d
         packages=installed(),
         command=command,
         started=now.isoformat(timespec="seconds"),
+        cells=len(plan.cells),
     )
 
 
@@ -71,6 +72,12 @@ def installed() -> dict[str, str]:
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return what makes cells of the two runs incomparable, in words; empty if nothing does."""
     pairs = [(name, getattr(one.host, name), getattr(other.host, name)) for name in DECISIVE]
-    names = sorted({*one.packages, *other.packages} - {"vebench"})
+    pairs.append(("Python", _minor(one.host.python), _minor(other.host.python)))
+    names = sorted({*one.packages, *other.packages})
     pairs += [(name, one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names]
     return [f"{name} {first} against {second}" for name, first, second in pairs if first != second]
+
+
+def _minor(version: str) -> str:
+    """Return ``3.11`` for ``3.11.9``: what Python promises to keep within, and so does its speed."""
+    return ".".join(version.split(".")[:2])

@@ -8,10 +8,13 @@ History of the schema:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
+from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import BackendChoice, RunSpec
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
 
 SCHEMA = 1
+INTERRUPTED = "interrupted"  # the reason that the engine gives for a cell which the user ended
 
 # Bounded, so that every rate derived from them is a finite float.
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -80,6 +84,11 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
         """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the cell measured."""
         return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was the user who ended the cell: that is no fault of it."""
+        return self.status == "failed" and self.reason == INTERRUPTED
+
 
 class HostRecord(Struct, frozen=True):
     """The machine that a run ran on: enough to tell whether two runs can be put beside each other."""
@@ -99,7 +108,10 @@ class HostRecord(Struct, frozen=True):
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
-    """The first line of a run file: what was asked for, where, with which packages, and the command that repeats it."""
+    """The first line of a run file: what was asked for, where, with which packages, and the command that repeats it.
+
+    ``cells`` is how many cells were planned, None in files of earlier versions.
+    """
 
     schema: int
     spec: RunSpec
@@ -107,6 +119,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     packages: dict[str, str]
     command: str
     started: str = ""
+    cells: Count | None = None
 
 
 class Run(Struct, frozen=True):
@@ -155,6 +168,43 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
     )
 
 
-def one_line(text: str) -> str:
-    """Return ``text`` on one line, in characters that can be encoded and shown, whatever a library has said."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+def encode(line: CellRecord | RunRecord) -> bytes:
+    """Return the line as a run file holds it. Raises ValueError, which says why, if it could not be read again."""
+    try:
+        data = msgspec.json.encode(line)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"what cannot be written: {error}") from None
+    try:
+        msgspec.json.decode(data, type=type(line))
+    except msgspec.DecodeError as error:
+        what, _, path = str(error).replace("`", "").partition(" - at $.")
+        raise ValueError(f"{path} = {shown(str(_at(line, path)))}: {what}") from None
+    return data
+
+
+def _at(line: object, path: str) -> object:
+    """Return the value at a path as msgspec writes it: ``windows[0].rows``."""
+    value: Any = line
+    for step in re.findall(r"\w+", path):
+        value = value[int(step)] if step.isdecimal() else getattr(value, step)
+    return value
+
+
+def unreadable(cell: CellRecord, reason: str) -> CellRecord:
+    """Return ``cell`` as failed for this reason, without anything that its adapter said."""
+    return CellRecord(
+        env=cell.env,
+        backend=cell.backend,
+        options=cell.options,
+        workers=cell.workers,
+        envs_per_worker=cell.envs_per_worker,
+        num_envs=0,
+        batch_size=0,
+        processes=0,
+        threads=0,
+        cpus=cell.cpus,
+        frame_skip=1,
+        repeat=cell.repeat,
+        status="failed",
+        reason=one_line(reason),
+    )

@@ -10,30 +10,26 @@ import ctypes
 import errno
 import fcntl
 import os
-import re
 import shlex
 import stat
 import sys
-from datetime import UTC
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from vebench.errors import RunFileError, StorageError, UsageError
-from vebench.plan.tasks import short_name
-from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, one_line
+from vebench.errors import RunFileError, StorageError, UsageError, one_line
+from vebench.results.paths import DEFAULT_FOLDER
+from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, encode, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-DEFAULT_FOLDER = Path(".vebench")
-SUFFIX = ".jsonl"
+RUN_BEGINS = b'{"type":"run"'  # as it is written
+LONGEST_HEADER = 1 << 24
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
-NAME_LENGTH = 60  # of the tasks' part of a default name: short enough for every file system
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -55,6 +51,11 @@ class RunWriter:
 
         Its folder must exist, but for the default one, which is made.
         """
+        header = msgspec.structs.replace(header, command=one_line(header.command))
+        try:
+            line = encode(header)
+        except ValueError as error:
+            raise UsageError(f"a run file cannot hold what was asked for: {one_line(str(error))}") from None
         try:
             if path.parent == DEFAULT_FOLDER:
                 path.parent.mkdir(exist_ok=True)
@@ -65,10 +66,9 @@ class RunWriter:
             ) from None
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}: name another file with -o") from None
-        header = msgspec.structs.replace(header, command=one_line(header.command))
         try:
             _lock(fd, path)
-            _write_line(fd, header)
+            _write_line(fd, line)
             _sync_folder(path)
         except OSError as error:
             os.close(fd)
@@ -111,13 +111,23 @@ class RunWriter:
             if error.errno in NO_SPACE:
                 self._cannot_write(error)
 
-    def append(self, cell: CellRecord) -> None:
-        """Write one cell and see it onto the disk. Raises StorageError; the file then ends as it did before."""
+    def append(self, cell: CellRecord) -> CellRecord:
+        """Write one cell, see it onto the disk, and return it as it can be read there.
+
+        A cell that could not be read again is written as failed instead, since one such line makes a whole file
+        unreadable. Raises StorageError; the file then ends as it did before.
+        """
         try:
-            _write_line(self._fd, cell)
+            line = encode(cell)
+        except ValueError as error:
+            cell = unreadable(cell, f"the adapter said {error}")
+            line = encode(cell)
+        try:
+            _write_line(self._fd, line)
         except OSError as error:
             self._cannot_write(error)
         self._cells += 1
+        return cell
 
     def close(self) -> None:
         """Release what was reserved and not used, and the lock. A second call does nothing."""
@@ -163,27 +173,27 @@ def read(path: Path) -> Run:
     return _parse(data, str(path))[0]
 
 
-def newest(folder: Path = DEFAULT_FOLDER) -> Path:
-    """Return the run file in ``folder`` that was written to last. Raises UsageError if there is none."""
+def refuse_to_overwrite(target: Path, sources: Iterable[Path]) -> None:
+    """Raise UsageError if ``target`` is one of ``sources``, or any other run file: those are never overwritten."""
+    itself = any(target.exists() and source.exists() and target.samefile(source) for source in sources)
+    if itself or holds_run(target):
+        raise UsageError(f"-o {target}: is a run file, and would be overwritten: name another file")
+
+
+def holds_run(path: Path) -> bool:
+    """Return whether ``path`` is a file that begins as a run file does, though it may be damaged further on."""
     try:
-        files = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
-    except OSError as error:
-        raise UsageError(f"cannot read {folder}: {error.strerror}") from None
-    if not files:
-        raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name a run file")
-    return max(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
-
-
-def default_path(now: datetime, envs: Iterable[str]) -> Path:
-    """Return where a run goes that no file was named for: by UTC time and tasks, never a file that exists."""
-    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:NAME_LENGTH].strip("-")
-    stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
-    path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
-    attempt = 1
-    while path.exists():
-        attempt += 1
-        path = DEFAULT_FOLDER / f"{stem}-{attempt}{SUFFIX}"
-    return path
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            line = file.readline(LONGEST_HEADER)
+    except (OSError, ValueError):
+        return False
+    try:
+        head = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return line.startswith(RUN_BEGINS)
+    return isinstance(head, dict) and head.get("type") == "run"
 
 
 def _parse(data: bytes, name: str) -> tuple[Run, int]:
@@ -197,31 +207,17 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
         raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run anew")
     notes = [f"{name}, line {len(lines) + 1}: cut off, left out"] if tail else []
     cells = {}
-    whole = len(data) - len(tail)
     for number, line in enumerate(lines[1:], start=2):
-        try:
-            cell = _decode(line, name, number)
-        except _CutOffError:
-            if number < len(lines) or tail:
-                raise
-            notes = [f"{name}, line {number}: cut off, left out"]
-            whole -= len(line) + 1
-            break
+        cell = _decode(line, name, number)
         cells[cell.key] = cell
-    return Run(header, tuple(cells.values()), tuple(notes)), whole
-
-
-class _CutOffError(RunFileError):
-    """A line is no JSON at all: pardoned where it is the last one."""
+    return Run(header, tuple(cells.values()), tuple(notes)), len(data) - len(tail)
 
 
 def _decode(line: bytes, name: str, number: int) -> CellRecord:
     try:
         value: CellRecord | RunRecord = msgspec.json.decode(line, type=CellRecord | RunRecord)
-    except msgspec.ValidationError as error:
-        raise RunFileError(_at(name, number, error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _CutOffError(_at(name, number, error)) from None
+        raise RunFileError(_at(name, number, error)) from None
     if isinstance(value, RunRecord):
         raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
     return value
@@ -252,9 +248,9 @@ def _at(name: str, number: int, error: Exception) -> str:
     return f"{name}, line {number}: {one_line(str(error).replace('`', ''))}"
 
 
-def _write_line(fd: int, line: CellRecord | RunRecord) -> None:
+def _write_line(fd: int, line: bytes) -> None:
     end = os.fstat(fd).st_size
-    rest = memoryview(msgspec.json.encode(line) + b"\n")
+    rest = memoryview(line + b"\n")
     try:
         while rest:
             rest = rest[os.write(fd, rest) :]

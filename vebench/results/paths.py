@@ -1,0 +1,79 @@
+"""Where run files lie: the folder of those that nobody named, the files that a report is to be made of."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vebench.errors import UsageError
+from vebench.plan.tasks import short_name
+from vebench.results import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+DEFAULT_FOLDER = Path(".vebench")
+SUFFIX = ".jsonl"
+NAME_LENGTH = 60  # of the tasks' part of a default name: short enough for every file system
+REPORT_SUFFIXES = frozenset({".md", ".markdown", ".csv", ".json", ".html", ".txt"})
+
+
+def default_path(now: datetime, envs: Iterable[str]) -> Path:
+    """Return where a run goes that no file was named for: by UTC time and tasks, never a file that exists."""
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:NAME_LENGTH].strip("-")
+    stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
+    path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
+    attempt = 1
+    while path.exists():
+        attempt += 1
+        path = DEFAULT_FOLDER / f"{stem}-{attempt}{SUFFIX}"
+    return path
+
+
+def output(text: str) -> Path:
+    """Return the file that ``-o`` names. Raises UsageError if it names none, but a folder or standard output."""
+    if text in ("", "-"):
+        raise UsageError(f"-o {text or repr(text)}: name a file")
+    if Path(text).is_dir():
+        raise UsageError(f"-o {text}: is a folder: name a file in it")
+    return Path(text)
+
+
+def run_output(text: str) -> Path:
+    """Return the file that ``-o`` names for a run. Raises UsageError, also if its suffix is that of a report."""
+    if text == "-" or Path(text).suffix.lower() in REPORT_SUFFIXES:
+        suffix = ".csv" if text == "-" else Path(text).suffix.lower()
+        raise UsageError(
+            f"-o {text}: -o is the run file (JSON Lines), such as run{SUFFIX}; "
+            f"a table comes from vebench report -o report{suffix}"
+        )
+    return output(text)
+
+
+def newest(folder: Path = DEFAULT_FOLDER) -> Path:
+    """Return the run file in ``folder`` that was written to last. Raises UsageError if there is none."""
+    return runs_in(folder)[-1]
+
+
+def named(paths: Sequence[Path]) -> list[Path]:
+    """Return the run files that ``paths`` mean, in that order.
+
+    A folder means all runs in it. Of several files, the logs beside run files are left out, so that a shell's
+    ``.vebench/*`` can be given. Raises UsageError for a folder without runs.
+    """
+    files = [file for path in paths for file in (runs_in(path) if path.is_dir() else [path])]
+    return [file for file in files if not file.name.endswith(SUFFIX + logs.SUFFIX)] or files
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the run files in ``folder``, the one written to last at the end. Raises UsageError if there is none."""
+    try:
+        files = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
+    except OSError as error:
+        raise UsageError(f"cannot read {folder}: {error.strerror}") from None
+    if not files:
+        raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name a run file")
+    return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))

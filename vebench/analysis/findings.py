@@ -26,7 +26,7 @@ ENOUGH = 4
 WIDE = 0.2
 LOOP_LIMIT_NS = 1_000
 # Told in steps, so that cells with about the same share are told of together.
-LOOP_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+LOOP_SHARES = (0.01, 0.1)
 # More environments for each worker are more processes to these, not more work for each.
 PROCESS_FOR_EACH_ENVIRONMENT = frozenset({"gym-async"})
 RANGE_LENGTH = 3

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vebench.backends.environments import ATARI_FRAME_LIMIT, action_space, make
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -166,7 +166,7 @@ class Ceiling:
             frame_skip=setup.task.frame_skip,
             processes=self._size,
             reuses_buffers=True,
-            differences=("the bare simulator: no observations, rewards, ends or batches",),
+            differences=(Difference("the bare simulator: no observations, rewards, ends or batches"),),
         )
 
     def reset(self, seed: int) -> None:

@@ -28,6 +28,9 @@ ATARI_NOOP_MAX = 30
 ATARI_SCREEN_SIZE = 84
 ATARI_STACK = 4
 
+# MuJoCo tasks whose start Gymnasium draws whatever its arguments.
+ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
+
 
 @dataclass(frozen=True)
 class Spaces:
@@ -57,7 +60,12 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
 
     if task.module is not None:
         importlib.import_module(task.module)
-    environment = _make_atari(task) if task.suite == "atari" else gymnasium.make(task.id, disable_env_checker=True)
+    if task.suite == "atari":
+        environment = _make_atari(task)
+    elif task.suite == "mujoco":
+        environment = _make_physics(task)
+    else:
+        environment = gymnasium.make(task.id, disable_env_checker=True)
     # OpenCV starts a pool of threads in every process, however many processes there are.
     if (opencv := sys.modules.get("cv2")) is not None:
         opencv.setNumThreads(1)
@@ -67,7 +75,9 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
 def _make_atari(task: Task) -> gymnasium.Env[Any, Any]:
     import ale_py  # noqa: PLC0415 - imported on use
     import gymnasium  # noqa: PLC0415 - imported on use
-    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation  # noqa: PLC0415 - imported on use
+    from gymnasium.wrappers import FrameStackObservation  # noqa: PLC0415 - imported on use
+
+    from vebench.backends.atari import Screen  # noqa: PLC0415 - imported on use
 
     gymnasium.register_envs(ale_py)
     emulator = gymnasium.make(
@@ -78,16 +88,23 @@ def _make_atari(task: Task) -> gymnasium.Env[Any, Any]:
         disable_env_checker=True,
         max_num_frames_per_episode=ATARI_FRAME_LIMIT,
     )
-    # Backgammon and VideoCheckers have no NOOP; the wrapper would press another button in its place, so it refuses.
-    can_wait = emulator.get_wrapper_attr("get_action_meanings")()[0] == "NOOP"
-    screen = AtariPreprocessing(
+    screen = Screen(
         emulator,
-        noop_max=ATARI_NOOP_MAX if can_wait else 0,
-        frame_skip=ATARI_FRAME_SKIP,
+        noop_max=1 if task.exact else ATARI_NOOP_MAX,
+        frame_skip=task.frame_skip,
         screen_size=ATARI_SCREEN_SIZE,
-        grayscale_obs=True,
     )
     return FrameStackObservation(screen, ATARI_STACK, padding_type="reset")
+
+
+def _make_physics(task: Task) -> gymnasium.Env[Any, Any]:
+    import gymnasium  # noqa: PLC0415 - imported on use
+
+    # Each class has a frame skip of its own; that of the task is the same, but for one who asks for another.
+    settings: dict[str, Any] = {"frame_skip": task.frame_skip, "disable_env_checker": True}
+    if not task.exact or task.id in ALWAYS_DRAWN:
+        return gymnasium.make(task.id, **settings)
+    return gymnasium.make(task.id, reset_noise_scale=0.0, **settings)
 
 
 def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:

@@ -28,7 +28,8 @@ class Task:
 
     ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that,
     for environments that register themselves on import. ``frame_skip`` is the number of emulator frames or physics
-    sub-steps in one agent step. ``pool_id`` is EnvPool's name for the same task, None where it has none.
+    sub-steps in one agent step. ``pool_id`` is EnvPool's name for the same task, None where it has none. ``exact`` asks
+    for the variant without chance, as far as there is one: one no-op at a reset, no noise on the start.
     """
 
     id: str
@@ -36,15 +37,16 @@ class Task:
     frame_skip: int
     pool_id: str | None = None
     module: str | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)
 class Setup:
     """What a cell gives to its adapter's constructor, along with the adapter's own options as keyword arguments.
 
-    ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned, to which the process is restricted already when
-    the adapter is built. The adapter steps ``workers x envs_per_worker`` environments at a time (its batch size);
-    environment ``i`` is seeded with ``seed + i``.
+    ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned. If ``pinned``, the process is restricted to them
+    already when the adapter is built, and threads may be placed on them. The adapter steps ``workers x
+    envs_per_worker`` environments at a time (its batch size); environment ``i`` is seeded with ``seed + i``.
     """
 
     task: Task
@@ -52,6 +54,7 @@ class Setup:
     envs_per_worker: int = 1
     cpus: tuple[int, ...] = (0,)
     seed: int = 0
+    pinned: bool = False
 
     @property
     def batch_size(self) -> int:
@@ -98,6 +101,20 @@ class ActionSpace:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """One way in which a backend's rows differ from the reference's, in words, and where that may be seen.
+
+    ``field`` is a field of ``Batch``, empty if rows show nothing of it. ``rows``: ``every``; ``end``, those that end an
+    episode; ``start``, the first ``count`` after a reset, its own row included.
+    """
+
+    text: str
+    field: str = ""
+    rows: Literal["every", "end", "start"] = "every"
+    count: int = 1
+
+
+@dataclass(frozen=True)
 class BackendInfo:
     """What an adapter says of itself once it is built. The harness takes counts from here, never from what was asked.
 
@@ -105,8 +122,9 @@ class BackendInfo:
     environments, the caller's included where it does. ``threads``: threads that step environments, in each of those.
     ``autoreset``: ``next_step`` if the row after an end only reports the reset (it is no transition), ``same_step`` if
     the row of the end itself carries the next episode's first observation. ``frame_skip``: frames in one step.
-    ``reuses_buffers``: the arrays of a batch are overwritten by the next ``recv``. ``differences``: in words, what
-    differs from the reference ``for-loop``.
+    ``reuses_buffers``: the arrays of a batch are overwritten by the next ``recv``. ``differences``: what differs from
+    the reference ``for-loop``, declared before anything is compared. ``chance``: why rows differ from the reference's
+    even in the exact variant of the task, None if they must not.
     """
 
     num_envs: int
@@ -117,7 +135,8 @@ class BackendInfo:
     threads: int = 1
     autoreset: Literal["next_step", "same_step"] = "next_step"
     reuses_buffers: bool = False
-    differences: tuple[str, ...] = field(default=())
+    differences: tuple[Difference, ...] = field(default=())
+    chance: str | None = None
 
 
 class Batch(NamedTuple):

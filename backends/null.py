@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,7 @@ class Null:
             action_space=ActionSpace.discrete(2),
             frame_skip=setup.task.frame_skip,
             reuses_buffers=True,
-            differences=("there is no environment",),
+            differences=(Difference("there is no environment"),),
         )
 
     def reset(self, seed: int) -> None:  # noqa: ARG002 - nothing here is random

@@ -24,6 +24,11 @@ def render(report: Report) -> str:
     return "\n".join([*title, *pages]).rstrip() + "\n"
 
 
+def render_document(page: Document) -> str:
+    """Return one document as a Markdown text."""
+    return "\n".join(_page(page)).rstrip() + "\n"
+
+
 def _page(page: Document) -> Iterator[str]:
     yield f"## {_escaped(page.title)}"
     yield ""

@@ -19,13 +19,28 @@ FOLDERS = {
     "vebench.reports": Path(vebench.reports.__path__[0]),
 }
 # Each may import those before it, and itself.
-STAGES = ("errors", "machine", "backends", "plan", "engine", "results", "analysis", "reports", "session", "cli")
+STAGES = (
+    "errors",
+    "machine",
+    "backends",
+    "plan",
+    "engine",
+    "results",
+    "analysis",
+    "reports",
+    "session",
+    "verification",
+    "cli",
+)
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 CHILD_SIDE = (
     "vebench",
     "vebench.engine",
     "vebench.engine.child",
+    "vebench.engine.faults",
     "vebench.engine.measure",
+    "vebench.engine.prove",
+    "vebench.engine.witness",
     "vebench.machine",
     "vebench.machine.counters",
     "vebench.machine.pinning",

@@ -264,6 +264,42 @@ def _on_terminal(report: Report, *, to_file: bool) -> str:
     return captured.get()
 
 
+@app.command()
+def verify(  # noqa: PLR0913 - one parameter for each option
+    *,
+    env: Annotated[list[str], typer.Option("--env", "-e", metavar="ENV", help="As in vebench run. Comma or repeat.")],
+    backend: Annotated[
+        list[str] | None,
+        typer.Option("--backend", "-b", metavar="NAME", help="As in vebench run. Comma or repeat. Default: all."),
+    ] = None,
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps of each environment to be compared.")] = 1000,
+    num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time.")] = 4,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of environments and actions.")] = 0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a comparison is ended.")] = 300.0,
+    form: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
+    ] = "terminal",
+) -> int:
+    """Prove that backends do the same work.
+
+    Steps each backend beside the for-loop on a variant of the task without chance, and compares every row by its bytes.
+    """
+    from vebench import verification
+    from vebench.plan.grammar import parse_backends, parse_envs
+
+    if form not in ("terminal", "markdown", "json"):
+        raise UsageError(f"-f {form}: no such format; there are terminal, markdown, json")
+    return verification.verify(
+        parse_envs(env),
+        parse_backends(backend or ()),
+        steps=steps,
+        num_envs=num_envs,
+        seed=seed,
+        timeout=timeout,
+        form=form,
+    )
+
+
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why not."""

@@ -59,6 +59,7 @@ def envpool_loop(task: str, workers: int, ratio: int):  # noqa: ANN201 - yields 
         num_envs=ratio * workers,
         batch_size=workers,
         num_threads=workers,
+        thread_affinity_offset=0,
         **(atari if task in ATARI else {}),
     )
     actions = [np.stack([envs.action_space.sample() for _ in range(workers)]) for _ in range(256)]

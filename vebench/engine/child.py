@@ -20,11 +20,11 @@ from vebench.machine import counters, pinning
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.backends.interface import BackendInfo, Batch, VectorBackend
+    from vebench.backends.interface import BackendInfo, Batch, Setup, VectorBackend
 
 
 def main(request_file: str, result_fd: int) -> int:
-    """Measure the cell that ``request_file`` describes. Returns the exit status: 0, or 1 if it failed."""
+    """Do what ``request_file`` asks for: measure a cell, or compare a backend. Returns the exit status."""
     started = time.perf_counter_ns()
     with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not needed here otherwise
         request = json.load(file)
@@ -36,7 +36,13 @@ def main(request_file: str, result_fd: int) -> int:
         os.write(result_fd, json.dumps({kind: body}).encode() + b"\n")
 
     try:
-        backend = build(request)
+        setup = read_setup(request)
+        if request["job"] == "prove":
+            from vebench.engine.prove import prove  # noqa: PLC0415 - heavy: only after pinning
+
+            prove(request, setup, tell)
+            return 0
+        backend = build(request, setup)
         measure(backend, request, affinity, started, tell)
     except BaseException as error:  # noqa: BLE001 - whatever a library raises is this cell's reason
         traceback.print_exc()
@@ -46,17 +52,22 @@ def main(request_file: str, result_fd: int) -> int:
     return 0
 
 
-def build(request: dict[str, Any]) -> VectorBackend:
-    """Return the request's backend, reset, its first batch received: ready for the first ``send``."""
+def read_setup(request: dict[str, Any]) -> Setup:
+    """Return what the request asks of an adapter."""
     from vebench.backends.interface import Setup, Task  # noqa: PLC0415 - heavy: only after pinning
 
-    setup = Setup(
+    return Setup(
         task=Task(**request["task"]),
         workers=request["workers"],
         envs_per_worker=request["envs_per_worker"],
         cpus=tuple(request["cpus"]),
         seed=request["seed"],
+        pinned=request["pin"] and pinning.SUPPORTED,
     )
+
+
+def build(request: dict[str, Any], setup: Setup) -> VectorBackend:
+    """Return the request's backend, reset, its first batch received: ready for the first ``send``."""
     module, _, name = request["target"].partition(":")
     factory = getattr(importlib.import_module(module), name)
     backend: VectorBackend = factory(setup, **request["options"])
@@ -96,7 +107,7 @@ def measure(
         "threads": info.threads,
         "frame_skip": info.frame_skip,
         "autoreset": info.autoreset,
-        "differences": info.differences,
+        "differences": [difference.text for difference in info.differences],
         "affinity": affinity,
     }
     tell("ready", {"startup_ns": time.perf_counter_ns() - started, "layout": layout})

@@ -61,6 +61,39 @@ class Outcome:
     log: str = ""
 
 
+Verdict = Literal["identical", "equal", "equivalent", "unverified", "different"]
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where a backend's row first is not the reference's. ``step`` counts from the reset, which is step 0."""
+
+    env_id: Count
+    step: Count
+    field: str
+    expected: str
+    found: str
+    size: float | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a comparison of one backend with the reference came to.
+
+    ``rows`` and ``ends``: rows compared, and ends of episodes among them. ``allowed``: differences that the adapter had
+    declared, and that showed. ``parting`` and ``fault``: where it differs, and the known fault that explains it.
+    ``reason``: why there is no verdict.
+    """
+
+    verdict: Verdict
+    rows: Count = 0
+    ends: Count = 0
+    allowed: tuple[str, ...] = ()
+    parting: Parting | None = None
+    fault: str | None = None
+    reason: str | None = None
+
+
 @dataclass(frozen=True)
 class RunStarted:
     """The first event. ``done`` cells of the plan were measured before, by the run that this one resumes."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from vebench.engine.events import Window
+    from vebench.engine.events import Proof, Window
     from vebench.engine.interrupts import Interrupts
     from vebench.engine.messages import Failure, Ready
     from vebench.plan.cells import Cell
@@ -63,8 +63,8 @@ class InterruptedCellError(CellError):
 class Conversation(Protocol):
     """What a running cell tells."""
 
-    def messages(self) -> Iterator[Ready | Window | Done | Failure]:
-        """Yield the cell's messages as they come, to ``Done`` or ``Failure``. Raises CellError if none will come."""
+    def messages(self) -> Iterator[Ready | Window | Done | Proof | Failure]:
+        """Yield the cell's messages, to ``Done``, ``Proof`` or ``Failure``. Raises CellError if none will come."""
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
@@ -162,6 +162,8 @@ class Launcher:
 
     def _request(self, cell: Cell) -> dict[str, object]:
         return {
+            "job": "measure" if cell.proof_steps is None else "prove",
+            "steps": cell.proof_steps,
             "folder": str(Path.cwd()),
             "pin": self._pinned,
             "cpus": cell.cpus,
@@ -209,7 +211,7 @@ class RunningCell:
     deadline: float
     timeout: float
 
-    def messages(self) -> Iterator[Ready | Window | Done | Failure]:
+    def messages(self) -> Iterator[Ready | Window | Done | Proof | Failure]:
         """Yield the cell's messages; see ``Conversation``."""
         buffer = b""
         while True:

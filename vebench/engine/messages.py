@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from vebench.engine.events import Count, Layout, Window  # noqa: TC001 - msgspec reads the annotations
+from vebench.engine.events import Count, Layout, Proof, Window  # noqa: TC001 - msgspec reads the annotations
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,17 @@ class Message:
     ready: Ready | None = None
     window: Window | None = None
     done: Done | None = None
+    proof: Proof | None = None
     error: Failure | None = None
 
 
 _DECODER = msgspec.json.Decoder(Message)
 
 
-def decode(line: bytes) -> Ready | Window | Done | Failure:
+def decode(line: bytes) -> Ready | Window | Done | Proof | Failure:
     """Return what a line tells. Raises ValueError if it is no message."""
     message = _DECODER.decode(line)
-    for content in (message.ready, message.window, message.done, message.error):
+    for content in (message.ready, message.window, message.done, message.proof, message.error):
         if content is not None:
             return content
     raise ValueError("a message without content")

@@ -36,7 +36,8 @@ class CellKey(NamedTuple):
 class Cell:
     """One measurement to be made. ``skip`` is why it will not be, None if it will.
 
-    ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement.
+    ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement. With
+    ``proof_steps`` the cell is not timed but compared with the reference, for so many steps of each environment.
     """
 
     task: Task
@@ -48,6 +49,7 @@ class Cell:
     cpus: tuple[int, ...]
     repeat: int = 0
     skip: str | None = None
+    proof_steps: int | None = None
 
     @property
     def key(self) -> CellKey:

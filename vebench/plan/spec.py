@@ -64,13 +64,13 @@ def check(spec: RunSpec) -> None:
     if not spec.workers:
         raise UsageError("--workers: give at least one number")
     for workers in spec.workers:
-        _check_count("--workers", workers, 1, MAX_WORKERS)
+        check_count("--workers", workers, 1, MAX_WORKERS)
     if list(spec.workers) != sorted(set(spec.workers)):
         raise UsageError("--workers: numbers must ascend, each once")
-    _check_count("--envs-per-worker", spec.envs_per_worker, 1, MAX_ENVS_PER_WORKER)
-    _check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
-    _check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
-    _check_count("--seed", spec.seed, 0, MAX_SEED)
+    check_count("--envs-per-worker", spec.envs_per_worker, 1, MAX_ENVS_PER_WORKER)
+    check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
+    check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
+    check_count("--seed", spec.seed, 0, MAX_SEED)
     _check_seconds("--duration", spec.duration)
     _check_seconds("--timeout", spec.timeout)
     if spec.warmup != 0:
@@ -82,7 +82,8 @@ def check(spec: RunSpec) -> None:
         )
 
 
-def _check_count(option: str, value: int, least: int, most: int) -> None:
+def check_count(option: str, value: int, least: int, most: int) -> None:
+    """Raise UsageError, with the option's name, unless ``value`` lies between ``least`` and ``most``."""
     if not least <= value <= most:
         raise UsageError(f"{option} {value}: must be a whole number from {least} to {most}")
 

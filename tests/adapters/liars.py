@@ -1,0 +1,136 @@
+"""Adapters that do other work than they claim, each in one way: every one of them has to be caught, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.for_loop import ForLoop
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Batch, Setup
+
+
+class NoReset(ForLoop):
+    """Steps on where an episode is over: a finished game costs nothing."""
+
+    def recv(self) -> Batch:
+        self._loop._ended = [False] * len(self.environments)  # noqa: SLF001 - the fault
+        return super().recv()
+
+
+class RowZero(ForLoop):
+    """Shows environment 0 for every environment, as EnvPool 0.8.4 did with NumPy 2 (sail-sg/envpool #312)."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        first = np.zeros(len(batch.env_ids), np.intp)
+        return batch._replace(observations=batch.observations[first], rewards=batch.rewards[first])
+
+
+class FrameSkipFive(ForLoop):
+    """Steps five frames, and says four."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(replace(setup, task=replace(setup.task, frame_skip=5)))
+        self.info = replace(self.info, frame_skip=setup.task.frame_skip)
+
+
+class Stale(ForLoop):
+    """Shows the observations of the step before."""
+
+    _last: NDArray[Any] | None = None
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        now = batch.observations.copy()
+        shown, self._last = (now if self._last is None else self._last), now
+        return batch._replace(observations=shown)
+
+
+class Deaf(ForLoop):
+    """Takes one action whatever it is sent."""
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        super().send(np.zeros_like(actions))
+
+
+class Clipped(ForLoop):
+    """Gives the signs of rewards."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        return batch._replace(rewards=np.sign(batch.rewards))
+
+
+class Endless(ForLoop):
+    """Resets where an episode ends, and does not say that it ended."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        none = np.zeros(len(batch.env_ids), np.bool_)
+        return batch._replace(terminated=none, truncated=none)
+
+
+class Swapped(ForLoop):
+    """Confuses the first two environments."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        ids = batch.env_ids.copy()
+        ids[:2] = ids[1::-1]
+        return batch._replace(env_ids=ids)
+
+
+class OtherResize(ForLoop):
+    """Shrinks the screen by the nearest pixels, which is cheaper than by area."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        for environment in self.environments:
+            screen = environment.env
+            screen._get_obs = MethodType(_nearest, screen)  # noqa: SLF001 - the fault
+
+
+def _nearest(screen: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - Gymnasium's wrapper
+    import cv2  # noqa: PLC0415 - imported on use
+
+    np.maximum(screen.obs_buffer[0], screen.obs_buffer[1], out=screen.obs_buffer[0])
+    return np.asarray(cv2.resize(screen.obs_buffer[0], screen.screen_size, interpolation=cv2.INTER_NEAREST), np.uint8)
+
+
+class Sticky(ForLoop):
+    """Repeats the last action with probability 0.25, which is ale-py's default."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        for environment in self.environments:
+            game = environment.unwrapped
+            game.ale.setFloat("repeat_action_probability", 0.25)
+            game.load_game()
+
+
+class Miscounts(ForLoop):
+    """Counts more rows than it returns."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        return batch._replace(env_ids=np.arange(2 * len(batch.env_ids)))
+
+
+class Twice(ForLoop):
+    """Answers in batches of half its environments, and gives the first of them twice."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, batch_size=setup.batch_size // 2)
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        half = np.zeros(self.info.batch_size, np.intp)
+        return type(batch)._make(array[half] for array in batch)

@@ -1,0 +1,95 @@
+"""``vebench verify``: backends that do the same work pass, and every liar is caught, by the name of its fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ADAPTERS = Path(__file__).parent / "adapters"
+
+
+@pytest.fixture
+def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
+    """Return the command: its exit status, and its verdicts."""
+
+    def call(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        command = [sys.executable, "-m", "vebench.cli", "verify", *arguments, "-f", "json"]
+        environment = {**os.environ, "PYTHONPATH": str(ADAPTERS)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("liar", "task", "fault"),
+    [
+        ("NoReset", "CartPole", "no reset after the end"),
+        ("RowZero", "CartPole", "row 0 stands for every environment"),
+        ("FrameSkipFive", "Pong", "frame skip 5 instead of 4"),
+        ("FrameSkipFive", "Hopper", "frame skip 5 instead of 4"),
+        ("Stale", "CartPole", "observations are one step stale"),
+        ("Deaf", "CartPole", "actions are ignored"),
+        ("Clipped", "Pendulum", "rewards are clipped to their signs"),
+        ("Endless", "CartPole", "an end is not reported"),
+        ("Swapped", "CartPole", "env ids are swapped"),
+        ("OtherResize", "Pong", "another picture"),
+        ("Sticky", "Pong", "something is random that must not be, such as sticky actions"),
+        ("Miscounts", "CartPole", "rows counted that were not returned"),
+        ("Twice", "CartPole", "the same row twice in a batch"),
+    ],
+)
+def test_a_liar_is_caught_by_the_name_of_its_fault(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]], liar: str, task: str, fault: str
+) -> None:
+    status, (verdict,) = verify("-e", task, "-b", f"liars:{liar}", "--steps", "200")
+    assert (status, verdict["verdict"]) == (1, "different"), verdict
+    assert verdict["fault"].startswith(fault), verdict
+
+
+def test_backends_over_the_same_environments_are_identical_across_ends_and_resets(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+) -> None:
+    status, verdicts = verify("-e", "CartPole", "-b", "for-loop,gym-sync,gym-async,shm-sync", "--steps", "300")
+    assert status == 0
+    assert [verdict["verdict"] for verdict in verdicts] == ["identical"] * 4
+    assert all(verdict["ends"] > 0 and verdict["rows"] >= 4 * 301 for verdict in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("task", "steps", "expected"),
+    [("Pong", "1100", "identical"), ("Hopper", "100", "equal")],
+)
+def test_envpool_does_the_same_work_on_atari_and_mujoco(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]], task: str, steps: str, expected: str
+) -> None:
+    pytest.importorskip("envpool")
+    status, verdicts = verify("-e", task, "-b", "envpool-sync,envpool-async", "--steps", steps, "--num-envs", "2")
+    assert (status, [verdict["verdict"] for verdict in verdicts]) == (0, [expected] * 2), verdicts
+    assert all(verdict["ends"] > 0 for verdict in verdicts)
+
+
+def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+) -> None:
+    pytest.importorskip("envpool")
+    status, (verdict,) = verify("-e", "CartPole", "-b", "envpool-sync", "--steps", "10")
+    assert (status, verdict["verdict"]) == (3, "unverified")
+    assert "draws the start" in verdict["reason"]
+
+
+def test_a_backend_that_fails_is_unverified_with_its_reason(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+) -> None:
+    status, (verdict,) = verify("-e", "CartPole", "-b", "faulty:RaisesOnBuild", "--steps", "10")
+    assert (status, verdict["verdict"], verdict["reason"]) == (3, "unverified", "OSError: no such game")

@@ -1,0 +1,251 @@
+"""Steps a backend beside the reference, environment by environment, and tells where they part.
+
+The reference is the for-loop's own stepping, one environment at a time, so that it can follow a backend that answers in
+any order: what is compared is always environment i after its k-th step. Actions are keyed the same way. Loaded by the
+proving child: numpy and Python 3.10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from vebench.backends.environments import make, read_spaces
+from vebench.backends.for_loop import Loop
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Batch, Difference, Task, VectorBackend
+
+FIELDS = ("observations", "rewards", "terminated", "truncated")
+
+
+class Row(NamedTuple):
+    """What one environment answered to one step, copied."""
+
+    observation: NDArray[np.generic]
+    reward: float
+    terminated: bool
+    truncated: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over."""
+        return self.terminated or self.truncated
+
+
+def row_of(batch: Batch, index: int) -> Row:
+    """Return one row of a batch, copied."""
+    return Row(
+        np.array(batch.observations[index]),
+        float(batch.rewards[index]),
+        bool(batch.terminated[index]),
+        bool(batch.truncated[index]),
+    )
+
+
+class Reference:
+    """One environment as the for-loop steps it, with the rows that it has answered last."""
+
+    def __init__(self, task: Task, env_id: int, seed: int) -> None:
+        self._environment = make(task)
+        spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
+        self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
+        self._loop = Loop([self._environment], self._rows)
+        self._loop.reset(seed)
+        self.actions = spaces.actions
+        self.rows: list[Row] = [row_of(self._rows, 0)]
+
+    def step(self, action: NDArray[np.generic]) -> Row:
+        """Step with ``action``, or reset if the episode is over; return the row."""
+        self._loop.step(action[None])
+        self.rows.append(row_of(self._rows, 0))
+        # Only as much of the past as a fault that lags behind could show.
+        if len(self.rows) > KEPT_ROWS:
+            del self.rows[0]
+        return self.rows[-1]
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+
+KEPT_ROWS = 4
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where a backend's row is not the reference's: environment, its step (0 is the reset), field, both values.
+
+    ``size`` is the largest absolute difference, None where it cannot be told.
+    """
+
+    env_id: int
+    step: int
+    field: str
+    expected: str
+    found: str
+    size: float | None
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a comparison saw. ``rounded``: rewards equal in float32 only. ``allowed``: declared differences seen."""
+
+    rows: int
+    ends: int
+    parting: Parting | None
+    rounded: bool
+    allowed: tuple[str, ...]
+
+
+class Batches:
+    """A backend driven with actions keyed by environment and step, its answers handed out row by row."""
+
+    def __init__(self, backend: VectorBackend, tape: NDArray[np.generic], seed: int) -> None:
+        self._backend = backend
+        self._tape = tape
+        self._seed = seed
+        self.steps = np.full(backend.info.num_envs, -1)
+
+    def __iter__(self) -> Batches:
+        self._backend.reset(self._seed)
+        self._ids: NDArray[np.intp] | None = None
+        return self
+
+    def __next__(self) -> Batch:
+        """Return the next batch, after sending each environment of the last one its next action."""
+        if self._ids is not None:
+            self._backend.send(self._tape[self.steps[self._ids] % len(self._tape), self._ids])
+        batch = self._backend.recv()
+        problem = malformed(batch, self._backend.info.num_envs, self._backend.info.batch_size)
+        if problem is not None:
+            raise MalformedError(problem)
+        self._ids = np.array(batch.env_ids, np.intp)
+        self.steps[self._ids] += 1
+        return batch
+
+
+class MalformedError(Exception):
+    """A batch is not what the interface says; the text says why."""
+
+
+def malformed(batch: Batch, num_envs: int, batch_size: int) -> str | None:
+    """Return what is wrong with a batch by itself, None if nothing is."""
+    ids = np.asarray(batch.env_ids).tolist()
+    lengths = {name: len(getattr(batch, name)) for name in FIELDS}
+    if set(lengths.values()) != {len(ids)} or len(ids) != batch_size:
+        told = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        return f"rows counted that were not returned: {len(ids)} env_ids, {told}, in a batch of {batch_size}"
+    if len(set(ids)) != len(ids):
+        twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
+        return f"the same row twice in a batch: environment {twice[0]}"
+    if not set(ids) <= set(range(num_envs)):
+        return f"env_ids {sorted(set(ids))} that do not lie in 0..{num_envs - 1}"
+    return None
+
+
+def action_table(reference: Reference, steps: int, num_envs: int, seed: int) -> NDArray[np.generic]:
+    """Return actions by step and environment, ``(steps, num_envs, *action_shape)``, others for each environment."""
+    return reference.actions.sample(np.random.default_rng(seed), steps, num_envs)
+
+
+def compare(
+    backend: VectorBackend, references: list[Reference], tape: NDArray[np.generic], steps: int, seed: int
+) -> Account:
+    """Step the backend until each environment has made ``steps`` steps, and compare every row on the way.
+
+    It stops at the first row that is neither equal nor declared. Raises MalformedError for a batch that is none.
+    """
+    declared = backend.info.differences
+    rows = ends = 0
+    rounded = False
+    allowed: dict[str, None] = {}
+    since_reset = [0] * len(references)
+    batches = iter(Batches(backend, tape, seed))
+    while min(batches.steps) < steps:
+        batch = next(batches)
+        for index, env_id in enumerate(np.asarray(batch.env_ids).tolist()):
+            reference, step = references[env_id], int(batches.steps[env_id])
+            expected = reference.rows[-1] if step == 0 else reference.step(tape[(step - 1) % len(tape), env_id])
+            after_end = step > 0 and reference.rows[-2].ended
+            since_reset[env_id] = 0 if step == 0 or after_end else since_reset[env_id] + 1
+            found = row_of(batch, index)
+            rows += 1
+            ends += expected.ended
+            for field in FIELDS:
+                sameness = same(field, expected, found)
+                rounded = rounded or sameness == "equal"
+                if sameness != "different":
+                    continue
+                excuse = excused(declared, field, expected, since_reset[env_id])
+                if excuse is None:
+                    parting = describe(env_id, step, field, expected, found)
+                    return Account(rows, ends, parting, rounded, tuple(allowed))
+                allowed[excuse] = None
+    return Account(rows, ends, None, rounded, tuple(allowed))
+
+
+def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
+    """Return the declared difference that may show in this field of this row, None if there is none."""
+    for difference in declared:
+        if difference.field == field and covers(difference, expected, since_reset):
+            return difference.text
+    return None
+
+
+def covers(difference: Difference, expected: Row, since_reset: int) -> bool:
+    """Return whether a declared difference may show in this row."""
+    if difference.rows == "end":
+        return expected.ended
+    return difference.rows == "every" or since_reset < difference.count
+
+
+def same(field: str, expected: Row, found: Row) -> str:
+    """Return ``identical``, ``equal`` (a reward, in float32), or ``different``."""
+    if field == "observations":
+        one, other = expected.observation, found.observation
+        alike = one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        return "identical" if alike else "different"
+    if field == "rewards":
+        if expected.reward == found.reward:
+            return "identical"
+        return "equal" if np.float32(expected.reward) == np.float32(found.reward) else "different"
+    return "identical" if getattr(expected, field) == getattr(found, field) else "different"
+
+
+def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> Parting:
+    """Return both values of the field that differs, briefly, and by how much."""
+    if field != "observations":
+        name = "reward" if field == "rewards" else field
+        one, other = getattr(expected, name), getattr(found, name)
+        return Parting(env_id, step, field, repr(one), repr(other), abs(float(one) - float(other)))
+    one, other = expected.observation, found.observation
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return Parting(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None)
+    gap = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    where = np.unravel_index(int(np.nanargmax(gap)), gap.shape) if gap.size and not np.isnan(gap).all() else ()
+    place = f" at {list(map(int, where))}" if where else ""
+    return Parting(env_id, step, field, f"{one[where]}{place}", f"{other[where]}{place}", float(gap[where]))
+
+
+def digested(row: Row) -> Row:
+    """Return the row with a digest in place of its observation: a thousand rows of Atari then fit in a pocket."""
+    digest = blake2b(row.observation.tobytes(), digest_size=16).digest()
+    return row._replace(observation=np.frombuffer(digest, np.uint8))
+
+
+def collect(backend: VectorBackend, tape: NDArray[np.generic], steps: int, seed: int) -> dict[int, list[Row]]:
+    """Return the digested rows of every environment for so many steps, the reset's first, by environment id."""
+    found: dict[int, list[Row]] = {}
+    batches = iter(Batches(backend, tape, seed))
+    while min(batches.steps) < steps:
+        batch: Any = next(batches)
+        for index, env_id in enumerate(np.asarray(batch.env_ids).tolist()):
+            if len(found.setdefault(env_id, [])) <= steps:
+                found[env_id].append(digested(row_of(batch, index)))
+    return found

@@ -42,6 +42,10 @@ class Loop:
         truncated.fill(False)
         self._ended = [False] * len(self._environments)
 
+    def forget_ends(self) -> None:
+        """Step on where an episode is over, as no backend should: to tell one that does."""
+        self._ended = [False] * len(self._environments)
+
     def step(self, actions: NDArray[np.generic]) -> None:
         """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
         observations, rewards, terminated, truncated, env_ids = self._rows

@@ -57,6 +57,14 @@ def test_a_liar_is_caught_by_the_name_of_its_fault(
     assert verdict["fault"].startswith(fault), verdict
 
 
+def test_a_liar_that_fails_when_it_is_tried_again_is_different_all_the_same(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+) -> None:
+    status, (verdict,) = verify("-e", "CartPole", "-b", "liars:Collapses", "--steps", "50")
+    assert (status, verdict["verdict"]) == (1, "different"), verdict
+    assert verdict["fault"] == "tried again, it failed: RuntimeError: collapsed"
+
+
 def test_backends_over_the_same_environments_are_identical_across_ends_and_resets(
     verify: Callable[..., tuple[int, list[dict[str, Any]]]],
 ) -> None:

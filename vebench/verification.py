@@ -42,12 +42,13 @@ def verify(  # noqa: PLR0913 - what the command line asks
 ) -> int:
     """Compare backends with the reference, and print the verdicts as ``form`` says. Returns the exit status."""
     check_count("--steps", steps, 1, MAX_STEPS)
-    cells = _cells(envs, backends, steps, RunSpec(envs, (num_envs,), backends, seed=seed, timeout=timeout))
+    spec = RunSpec(envs, (num_envs,), backends, seed=seed, timeout=timeout)
+    cells = _cells(spec, steps)
     progress = console.for_progress()
     proofs = []
     with (
         Interrupts() as interrupts,
-        Launcher(RunSpec(envs, (num_envs,), seed=seed, timeout=timeout), interrupts) as launch,
+        Launcher(spec, interrupts) as launch,
         closing(compare(cells, launch)) as answers,
     ):
         for count, (cell, proof) in enumerate(answers, start=1):
@@ -59,10 +60,10 @@ def verify(  # noqa: PLR0913 - what the command line asks
     return _status(proofs)
 
 
-def _cells(envs: tuple[str, ...], backends: tuple[BackendChoice, ...], steps: int, spec: RunSpec) -> tuple[Cell, ...]:
+def _cells(spec: RunSpec, steps: int) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of tasks asked for and of the registry."""
     host = read_host()
-    tasks = [replace(task, exact=True) for task in resolve(envs, backends)]
+    tasks = [replace(task, exact=True) for task in resolve(spec.envs, spec.backends)]
     plan = expand(spec, tasks, place(spec.pin, frozenset(host.cpus_allowed), host.quota_cpus), memory_available())
     contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference]
     names = [entry.name for entry in registry.ENTRIES]

@@ -134,3 +134,16 @@ class Twice(ForLoop):
         batch = super().recv()
         half = np.zeros(self.info.batch_size, np.intp)
         return type(batch)._make(array[half] for array in batch)
+
+
+class Collapses(ForLoop):
+    """Shows another reward, and raises some steps later."""
+
+    _steps = 0
+
+    def recv(self) -> Batch:
+        self._steps += 1
+        if self._steps > 10:
+            raise RuntimeError("collapsed")
+        batch = super().recv()
+        return batch._replace(rewards=batch.rewards + 0.25)

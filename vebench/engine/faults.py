@@ -86,11 +86,19 @@ def end_not_reported(case: Case, _found: dict[int, list[Row]], _expected: dict[i
     return "an end is not reported" if missed else None
 
 
-def no_reset(case: Case, _found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+def no_reset(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if the row after an end goes on with the episode that is over."""
     env_id, step = case.parting.env_id, case.parting.step
-    after_end = step > 0 and expected[env_id][step - 1].ended
-    return "no reset after the end" if after_end else None
+    if step == 0 or not expected[env_id][step - 1].ended:
+        return None
+    reference = Reference(case.task, env_id, case.seed)
+    for at in range(step):
+        going_on = digested(reference.step_on(case.tape[at % len(case.tape), env_id]))
+    reference.close()
+    first_end = not any(row.ended for row in expected[env_id][: step - 1])
+    if first_end and _alike(found[env_id][step], going_on):
+        return "no reset after the end"
+    return None
 
 
 def clipped_rewards(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:

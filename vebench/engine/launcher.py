@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,9 +93,13 @@ class Launcher:
     def __enter__(self) -> Self:
         try:
             self._scratch = Path(tempfile.mkdtemp(prefix="vebench-"))
-            self._lay_packages()
         except OSError as error:
             raise StorageError(f"no scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
+        try:
+            self._lay_packages()
+        except OSError as error:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise StorageError(f"no links in {self._scratch}: {error.strerror}") from None
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, self._token, str(self._scratch)],
             stdin=subprocess.PIPE,

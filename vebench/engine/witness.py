@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Batch, Difference, Task, VectorBackend
 
+KEPT_ROWS = 4  # of the past, for each environment
 FIELDS = ("observations", "rewards", "terminated", "truncated")
 
 
@@ -63,8 +64,16 @@ class Reference:
     def step(self, action: NDArray[np.generic]) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""
         self._loop.step(action[None])
+        return self._keep()
+
+    def step_on(self, action: NDArray[np.generic]) -> Row:
+        """Step with ``action`` even if the episode is over; return the row."""
+        self._loop.forget_ends()
+        self._loop.step(action[None])
+        return self._keep()
+
+    def _keep(self) -> Row:
         self.rows.append(row_of(self._rows, 0))
-        # Only as much of the past as a fault that lags behind could show.
         if len(self.rows) > KEPT_ROWS:
             del self.rows[0]
         return self.rows[-1]
@@ -72,9 +81,6 @@ class Reference:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
-
-
-KEPT_ROWS = 4
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ COLUMNS = (
     *("file", "env", "backend", "workers", "envs_per_worker", "num_envs", "batch_size", "processes", "threads", "cpus"),
     *("frame_skip", "status", "reason", "repeats", "windows", "rows", "resets"),
     *(f"{name}{bound}" for name in DERIVED for bound in ("", "_low", "_high")),
-    *("startup_seconds", "peak_rss_bytes", "oversubscribed", "findings"),
+    *("startup_seconds", "peak_rss_bytes", "oversubscribed", "verdict", "findings"),
 )
 
 
@@ -64,6 +64,7 @@ def _line(section: Section, cell: CellSummary) -> dict[str, Value]:
         "startup_seconds": cell.startup_seconds,
         "peak_rss_bytes": cell.peak_rss_bytes,
         "oversubscribed": cell.oversubscribed or cell.crowded,
+        "verdict": cell.verdict,
         "findings": " ".join(finding.code for finding in (*cell.findings, *section.findings)),
     }
 

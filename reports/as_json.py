@@ -47,6 +47,8 @@ def _cell(section: Section, cell: CellSummary) -> dict[str, object]:
         "threads": cell.threads,
         "cpus": list(cell.cpus),
         "frame_skip": cell.frame_skip,
+        "verdict": cell.verdict,
+        "verdict_reason": cell.verdict_reason,
     }
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from vebench.reports.tables import Document, Report, Table, Text
 
+MARKS = {"best": "**", "struck": "~~"}
 # Whatever would begin markup inside a line. Escaped by a backslash, it shows as itself; what is harmless stays, for
 # those who read the text as it is.
 SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
@@ -78,7 +79,7 @@ def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 def _inline(text: Text) -> str:
     first, *others = map(_escaped, text.lines)
-    return "<br>".join([f"**{first}**" if text.tone == "best" else first, *others])
+    return "<br>".join([f"{MARKS[text.tone]}{first}{MARKS[text.tone]}" if text.tone in MARKS else first, *others])
 
 
 def _escaped(text: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vebench.reports.tables import Document, Remark, Report, Table, Text
 
-STYLES = {"plain": "", "best": "bold green", "reference": "cyan", "missing": "yellow"}
+STYLES = {"plain": "", "best": "bold green", "reference": "cyan", "missing": "yellow", "struck": "strike yellow"}
 BEST = "* "
 PADDING = 2  # a blank on either side of a column
 DIVIDER = 1

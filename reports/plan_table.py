@@ -9,7 +9,7 @@ from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import seconds
 from vebench.reports import figures
-from vebench.reports.tables import Document, Row, Table, Text, place
+from vebench.reports.tables import NO_VERDICT, SAME_WORK, Document, Row, Table, Text, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
 
 STARTUP_SECONDS = 2.0  # of a cell, by rule of thumb: half of that for one process, more for hundreds
-COLUMNS = ("workers", "environments", "processes x threads", "CPUs")
+COLUMNS = ("workers", "environments", "processes x threads", "CPUs", SAME_WORK)
 
 
 def plan_document(plan: Plan) -> Document:
@@ -76,6 +76,7 @@ def _row(cell: Cell) -> Row:
         f"{shape.num_envs}{ahead}",
         f"{shape.processes} x {shape.threads}",
         format_cpu_list(cell.cpus),
+        cell.known.verdict if cell.known else NO_VERDICT,
     )
     return Row(one_line(cell.backend.label), tuple(Text((text,)) for text in texts))
 

@@ -11,6 +11,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
+from vebench.plan.verdicts import BEST_FIRST
 from vebench.reports import figures
 
 if TYPE_CHECKING:
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import HostRecord, Run
 
-Tone = Literal["plain", "best", "reference", "missing"]
+Tone = Literal["plain", "best", "reference", "missing", "struck"]
 RANKS = {entry.name: (entry.reference, rank) for rank, entry in enumerate(ENTRIES)}
 THIRD_PARTY = (False, len(RANKS))
 GIB = 2**30
+SAME_WORK = "same work"
+NO_VERDICT = "-"
+DOUBTFUL = ("unverified", "different")
 DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
 
 
@@ -151,11 +155,11 @@ def _task(env: str, cells: Sequence[CellSummary]) -> Table:
     return Table(
         title=f"{one_line(env)}: frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)",
         corner="backend",
-        columns=tuple(_column(*column, marked=column[0] in marked) for column in columns),
+        columns=(*(_column(*column, marked=column[0] in marked) for column in columns), SAME_WORK),
         rows=tuple(
             Row(
                 one_line(label),
-                tuple(_text(row.get(column), best) for column in columns),
+                (*(_text(row.get(column), best) for column in columns), _verdict(list(row.values()))),
                 next(iter(row.values())).reference,
             )
             for label, row in by_label.items()
@@ -185,7 +189,8 @@ def _no_speedups(cells: Sequence[CellSummary]) -> str:
 def _may_be_best(cell: CellSummary) -> bool:
     """Return whether the cell's rate is one to recommend: of no reference, with an interval, and possible at all."""
     known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
-    return known and not cell.reference and all(finding.code != "above-ceiling" for finding in cell.findings)
+    possible = all(finding.code != "above-ceiling" for finding in cell.findings)
+    return known and possible and not cell.reference and not cell.struck
 
 
 def _speed(cell: CellSummary) -> float:
@@ -197,6 +202,12 @@ def _column(workers: int, envs_per_worker: int, *, marked: bool) -> str:
     return f"{figures.counted(workers, 'worker')}{envs}{' !' if marked else ''}"
 
 
+def _verdict(cells: Sequence[CellSummary]) -> Text:
+    """Return whether the backend does the same work, by the worst verdict of its cells."""
+    verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
+    return Text((verdict or NO_VERDICT,), "missing" if verdict in DOUBTFUL else "plain")
+
+
 def _text(cell: CellSummary | None, best: CellSummary | None) -> Text:
     if cell is None:
         return Text(("not run",), "missing")
@@ -204,6 +215,8 @@ def _text(cell: CellSummary | None, best: CellSummary | None) -> Text:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if cell.loop_ns_per_batch is not None:
         return Text((figures.microseconds(cell.loop_ns_per_batch), "a batch"), "reference")
+    if cell.struck:
+        return Text((figures.rate(cell.frames_per_second), "other work"), "struck")
     lines = [figures.rate(cell.frames_per_second), f"{figures.number(cell.steps_per_second.median)} steps/s"]
     # A speedup of what no backend can beat would read as that of one.
     if cell.speedup is not None and not cell.reference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
@@ -40,8 +41,14 @@ def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
         corner="backend",
         columns=("verdict", "rows", "ends", "why"),
         rows=tuple(_row(cell, proof) for cell, proof in proofs),
+        notes=tuple(_pictures(cell, proof) for cell, proof in proofs if proof.pictures),
         numbers=False,
     )
+
+
+def _pictures(cell: Cell, proof: Proof) -> str:
+    names = ", ".join(Path(path).name for path in proof.pictures)
+    return one_line(f"{cell.backend.label}: see in {Path(proof.pictures[0]).parent} {names}")
 
 
 def _row(cell: Cell, proof: Proof) -> Row:
@@ -51,6 +58,13 @@ def _row(cell: Cell, proof: Proof) -> Row:
         one_line(cell.backend.label),
         (Text((proof.verdict,), tone), Text((f"{proof.rows:,}",)), Text((f"{proof.ends:,}",)), why),
     )
+
+
+def reason(proof: Proof) -> str:
+    """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
+    if proof.fault:
+        return one_line(proof.fault)
+    return one_line("; ".join(_why(proof)))
 
 
 def _why(proof: Proof) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from vebench.plan.spec import RunSpec
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, WindowRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECOND = 1_000_000_000
 
@@ -55,8 +59,25 @@ def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...
         startup_ns=SECOND // 2,
         peak_rss_bytes=100 * 2**20,
         windows=windows,
+        verdict=None if backend in ("ceiling", "null") else "identical",
     )
     return msgspec.structs.replace(known, **fields)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what the tests find out away from what the user knows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a cache folder in which nothing is known yet."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -445,3 +445,44 @@ def test_output_that_cannot_be_written_is_one_line_and_status_2(tmp_path: Path, 
             check=False,
         )
     assert (result.returncode, result.stderr) == (2, "vebench: standard output: No space left on device\n")
+
+
+def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Callable[..., Result], tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    result = vebench("run", "-e", "CartPole", "-w", "1", "-b", "for-loop,liars:Deaf", *BRIEF, "--verify", "-o", path)
+    assert result.status == 0
+    assert "CartPole-v1 liars:Deaf different (actions are ignored)" in result.err
+    loop, liar = sorted(lines(path)[1:], key=lambda line: str(line["backend"]))
+    assert (loop["verdict"], liar["verdict"], liar["verdict_reason"]) == (
+        "identical",
+        "different",
+        "actions are ignored",
+    )
+    reported = {cell["backend"]: cell for cell in json.loads(vebench("report", path, "-f", "json").out)}
+    assert reported["liars:Deaf"]["speedup"] is None
+    assert reported["liars:Deaf"]["frames_per_second"] is not None
+    assert "other work" in result.out
+
+
+SETTING = "gym-async[max_concurrency=1]"  # of which no survey knows
+
+
+def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Callable[..., Result], tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    sweep = ("run", "-e", "Acrobot", "-w", "1", "-b", SETTING, *BRIEF)
+    vebench(*sweep, "-o", path)
+    vebench("verify", "-e", "Acrobot", "-b", SETTING, "--steps", "600", "--num-envs", "1")
+    (cell,) = json.loads(vebench("report", path, "-f", "json").out)
+    assert cell["verdict"] == "identical"
+    assert "identical" in vebench(*sweep, "--dry-run").out
+
+
+def test_a_folder_for_frames_that_cannot_be_made_is_refused_before_anything_is_compared(
+    vebench: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "frames").write_text("")
+    result = vebench("verify", "-e", "CartPole", "-b", "gym-sync", "--save-frames", "frames")
+    assert (result.status, result.err) == (
+        2,
+        "vebench: --save-frames frames: File exists: name a folder that can be written\n",
+    )

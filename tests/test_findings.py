@@ -45,6 +45,24 @@ def test_failed_repeats_are_counted(header: Header, cell: CellOf) -> None:
     assert [finding.message for finding in found.findings] == ["1 of 2 repeats: boom"]
 
 
+def test_other_work_is_told_with_how_it_differs(header: Header, cell: CellOf) -> None:
+    liar = cell("gym-sync", 1, FAST, verdict="different", verdict_reason="frame skip 5 instead of 4")
+    _, found = summarise(Run(header(), (cell("for-loop", 1, STEADY), liar)))
+    assert [(finding.code, finding.message) for finding in found.findings] == [
+        ("different-work", "not the same work as for-loop: frame skip 5 instead of 4; compared with nothing")
+    ]
+
+
+def test_work_that_was_not_compared_is_told(codes: Codes, cell: CellOf) -> None:
+    found = codes(
+        cell("for-loop", 1, STEADY),
+        cell("gym-sync", 1, STEADY, verdict="unverified"),
+        cell("gym-async", 1, STEADY, verdict=None),
+        cell("ceiling", 1, FAST),
+    )
+    assert found == [set(), {"unverified"}, {"unverified"}, set()]
+
+
 @pytest.mark.parametrize(("windows", "told"), [(0, True), (1, True), (2, True), (3, True), (4, False)])
 def test_too_few_windows_are_told(codes: Codes, cell: CellOf, windows: int, told: bool) -> None:
     assert codes(cell("for-loop", 1, STEADY[:windows])) == [{"too-few-windows"} if told else set()]

@@ -28,8 +28,8 @@ STAGES = (
     "results",
     "analysis",
     "reports",
-    "session",
     "verification",
+    "session",
     "cli",
 )
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
@@ -38,6 +38,7 @@ CHILD_SIDE = (
     "vebench.engine",
     "vebench.engine.child",
     "vebench.engine.faults",
+    "vebench.engine.frames",
     "vebench.engine.measure",
     "vebench.engine.prove",
     "vebench.engine.witness",

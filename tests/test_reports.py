@@ -96,7 +96,7 @@ def test_tasks_stand_in_the_order_in_which_they_were_asked_for(header: Header, c
 def test_no_cell_is_blank(report: Report) -> None:
     (table,) = document(report.sections[0]).tables
     texts = {
-        (row.label, column): text.lines for row in table.rows for column, text in zip("124", row.texts, strict=True)
+        (row.label, column): text.lines for row in table.rows for column, text in zip("124v", row.texts, strict=True)
     }
     assert all(line for lines in texts.values() for line in lines)
     assert texts["gym-async", "4"] == ("failed",)
@@ -128,7 +128,7 @@ def test_without_the_reference_one_note_says_why_there_are_no_speedups(
     cells = (cell("for-loop", workers, (900,) * 4, status=status), cell("gym-sync", 1, (900,) * 4))
     (table,) = document(Report.of([("a", Run(header(), cells))]).sections[0]).tables
     assert table.notes == (f"no speedups: for-loop with one worker {note}",)
-    assert [text.lines[1:] for text in table.rows[1].texts if text.tone != "missing"] == [("900 steps/s",)]
+    assert [text.lines[1:] for text in table.rows[1].texts[:-1] if text.tone != "missing"] == [("900 steps/s",)]
 
 
 def test_one_window_is_shown_to_have_no_interval(report: Report) -> None:
@@ -154,9 +154,34 @@ def test_a_rate_that_cannot_be_is_not_called_the_best(header: Header, cell: Cell
     assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "reference"]
 
 
+def test_the_last_column_says_whether_the_work_is_the_same(header: Header, cell: CellOf) -> None:
+    cells = (
+        cell("for-loop", 1, (100,) * 4),
+        cell("envpool-sync", 1, (900,) * 4, verdict="equal"),
+        cell("gym-sync", 1, (100,) * 4, verdict=None),
+        cell("null", 1, (10_000,) * 4),
+    )
+    (table,) = document(Report.of([("a", Run(header(), cells))]).sections[0]).tables
+    told = {row.label: row.texts[-1].lines for row in table.rows}
+    assert told == {
+        "for-loop": ("identical",), "envpool-sync": ("equal",), "gym-sync": ("unverified",), "null": ("-",),
+    }  # fmt: skip
+
+
+def test_a_rate_of_other_work_is_struck_and_not_the_best(header: Header, cell: CellOf) -> None:
+    cells = (cell("for-loop", 1, (100,) * 4), cell("gym-sync", 1, (900,) * 4, verdict="different"))
+    report = Report.of([("a", Run(header(), cells))])
+    (table,) = document(report.sections[0]).tables
+    assert [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table.rows] == [
+        ("best", "1.00x"),
+        ("struck", "other work"),
+    ]
+    assert "~~3,600 ±0.0%~~<br>other work | different |" in as_markdown.render(report)
+
+
 def test_columns_with_more_workers_than_cpus_are_marked(report: Report) -> None:
     (table,) = document(report.sections[0]).tables
-    assert table.columns == ("1 worker", "2 workers", "4 workers !")
+    assert table.columns == ("1 worker", "2 workers", "4 workers !", "same work")
     assert "! more workers than the 2 CPUs that they run on" in table.notes
 
 
@@ -231,7 +256,7 @@ def test_what_a_file_says_cannot_steer_the_terminal(header: Header, cell: CellOf
 def test_a_markdown_table_has_as_many_columns_in_each_line(report: Report) -> None:
     lines = [line for line in as_markdown.render(report).splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 6
-    assert {line.replace("\\|", "").count("|") for line in lines} == {5}
+    assert {line.replace("\\|", "").count("|") for line in lines} == {6}
     assert len({len(line) for line in lines}) == 1
     assert " **14,402 ±0.3%**<br>3,600 steps/s<br>1.56x ±0.4% |" in lines[4]
 
@@ -252,7 +277,9 @@ def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(report
 def test_markdown_has_one_table_for_each_task(header: Header, cell: CellOf) -> None:
     cells = [cell(backend, env=env) for env in ("Ant-v5", "CartPole-v1") for backend in ("for-loop", "gym-sync")]
     text = as_markdown.render(Report.of([("a.jsonl", Run(header(), tuple(cells)))]))
-    assert [line for line in text.splitlines() if line.startswith("| backend")] == ["| backend  |  1 worker |"] * 2
+    assert [line for line in text.splitlines() if line.startswith("| backend")] == [
+        "| backend  |  1 worker | same work |"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -288,8 +315,9 @@ def test_json_has_the_keys_that_the_design_fixes_in_that_order(report: Report) -
         "efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings",
     ]  # fmt: skip
     pool = next(cell for cell in cells if (cell["backend"], cell["workers"]) == ("envpool-sync", 2))
-    assert {key: pool[key] for key in list(pool)[-6:]} == {
+    assert {key: pool[key] for key in list(pool)[-8:]} == {
         "envs_per_worker": 1, "batch_size": 2, "processes": 1, "threads": 1, "cpus": [0, 1], "frame_skip": 4,
+        "verdict": "identical", "verdict_reason": "",
     }  # fmt: skip
     assert list(cells[0]["speedup"]) == ["median", "low", "high"]
 
@@ -359,11 +387,11 @@ def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
 def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:
     pool = [line.split() for line in planned.splitlines() if line.startswith(" envpool-async ")]
     assert pool == [
-        ["envpool-async", "1", "3", "(1", "a", "batch)", "1", "x", "1", "0"],
-        ["envpool-async", "4", "12", "(4", "a", "batch)", "1", "x", "2", "0-1"],
+        ["envpool-async", "1", "3", "(1", "a", "batch)", "1", "x", "1", "0", "-"],
+        ["envpool-async", "4", "12", "(4", "a", "batch)", "1", "x", "2", "0-1", "-"],
     ]
     bare = [line.split() for line in planned.splitlines() if line.startswith(" ceiling ")]
-    assert bare[1] == ["ceiling", "4", "2", "2", "x", "1", "0-1"]
+    assert bare[1] == ["ceiling", "4", "2", "2", "x", "1", "0-1", "-"]
 
 
 def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:

@@ -51,6 +51,24 @@ def test_speedup_is_over_the_for_loop_with_one_worker(summaries: Summaries, cell
     assert pool.speedup == Estimate(2.0, 2.0, 2.0)
 
 
+def test_other_work_has_a_rate_but_is_compared_with_nothing(summaries: Summaries, cell: CellOf) -> None:
+    _, liar, _ = summaries(
+        cell("for-loop", 1, STEADY),
+        cell("gym-sync", 1, double(STEADY), verdict="different"),
+        cell("ceiling", 1, double(STEADY)),
+    )
+    assert liar.frames_per_second == Estimate(8000.0, 8000.0, 8000.0)
+    assert (liar.speedup, liar.efficiency, liar.of_ceiling) == (None, None, None)
+
+
+def test_the_worst_verdict_of_all_repeats_counts(summaries: Summaries, cell: CellOf) -> None:
+    (found,) = summaries(
+        cell("gym-sync", 1, STEADY, verdict="identical"),
+        cell("gym-sync", 1, STEADY, verdict="different", verdict_reason="stale", repeat=1),
+    )
+    assert (found.verdict, found.verdict_reason) == ("different", "stale")
+
+
 def test_efficiency_is_speedup_for_each_cpu_owned(summaries: Summaries, cell: CellOf) -> None:
     found = summaries(
         cell("for-loop", 1, STEADY), cell("envpool-sync", 2, double(STEADY)), cell("envpool-sync", 8, double(STEADY))

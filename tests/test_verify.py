@@ -87,6 +87,28 @@ def test_envpool_does_the_same_work_on_atari_and_mujoco(
     assert all(verdict["ends"] > 0 for verdict in verdicts)
 
 
+def test_a_picture_that_differs_is_written_beside_the_references(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]], tmp_path: Path
+) -> None:
+    cv2 = pytest.importorskip("cv2")
+    _, (verdict,) = verify(
+        "-e", "Pong", "-b", "liars:OtherResize", "--steps", "5", "--num-envs", "1", "--save-frames", "frames"
+    )
+    kinds = ("expected", "found", "difference")
+    stem = "ALE-Pong-v5-liars-OtherResize-env0-step0"
+    assert verdict["pictures"] == [str(tmp_path / "frames" / f"{stem}-{kind}.png") for kind in kinds]
+    expected, found, difference = (cv2.imread(path, cv2.IMREAD_GRAYSCALE) for path in verdict["pictures"])
+    assert expected.shape == (84, 4 * 84)  # the stack of four, side by side
+    assert ((expected != found) == (difference > 0)).mean() > 0.99
+
+
+def test_observations_that_are_no_pictures_are_not_written(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]], tmp_path: Path
+) -> None:
+    _, (verdict,) = verify("-e", "CartPole", "-b", "liars:Stale", "--steps", "50", "--save-frames", "frames")
+    assert (verdict["verdict"], verdict["pictures"], list((tmp_path / "frames").iterdir())) == ("different", [], [])
+
+
 def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(
     verify: Callable[..., tuple[int, list[dict[str, Any]]]],
 ) -> None:

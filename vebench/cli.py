@@ -144,6 +144,9 @@ def run(  # noqa: PLR0913 - one parameter for each option
         Path | None, typer.Option(metavar="FILE", help="Finish the run in this file; the plan comes from it.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the backends briefly first, whatever is known of them.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
 ) -> int:
     """Measure, and print a table.
@@ -176,7 +179,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         timeout=timeout,
     )
     path = None if output is None else paths.run_output(output)
-    return session.start(spec, path, dry_run=dry_run, quiet=quiet)
+    return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:
@@ -218,15 +221,18 @@ def report(
     vebench report
     vebench report pong.jsonl -o pong.md
     """  # noqa: D301 - as above
+    from vebench.plan.verdicts import Knowledge
     from vebench.reports.tables import Report
     from vebench.results import paths, store
+    from vebench.results.hindsight import informed
 
     target = None if output is None else paths.output(output)
     render = _renderer(form, target)
     sources = paths.named(files) if files else [paths.newest()]
     if target is not None:
         store.refuse_to_overwrite(target, sources)
-    text = render(Report.of((str(path), store.read(path)) for path in sources))
+    knowledge = Knowledge.load()
+    text = render(Report.of((str(path), informed(store.read(path), knowledge)) for path in sources))
     if target is None:
         typer.echo(text, nl=False)
         return
@@ -279,6 +285,10 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     form: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
     ] = "terminal",
+    save_frames: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write a picture that differs there as PNG: both, and their difference."),
+    ] = None,
 ) -> int:
     """Prove that backends do the same work.
 
@@ -297,6 +307,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         seed=seed,
         timeout=timeout,
         form=form,
+        frames=save_frames,
     )
 
 

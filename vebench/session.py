@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from vebench import verification
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
@@ -16,10 +17,11 @@ from vebench.engine.runner import run as measure
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.machine.host import memory_available, read_host
 from vebench.machine.placement import place
-from vebench.plan.cells import expand, without
+from vebench.plan.cells import expand, informed, without
 from vebench.plan.grammar import check_choices
 from vebench.plan.spec import check
 from vebench.plan.tasks import resolve
+from vebench.plan.verdicts import Knowledge
 from vebench.reports import as_terminal, console
 from vebench.reports.live import screen
 from vebench.reports.plan_table import plan_document
@@ -40,11 +42,16 @@ DONE, FAILED = 0, 1
 BYTES_PER_WINDOW, BYTES_PER_CELL = 256, 8192
 
 
-def start(spec: RunSpec, output: Path | None, *, dry_run: bool, quiet: bool) -> int:
-    """Plan and measure a new run, into ``output`` or a file of its own name. Returns the exit status."""
+def start(spec: RunSpec, output: Path | None, *, verify: bool, dry_run: bool, quiet: bool) -> int:
+    """Plan and measure a new run, into ``output`` or a file of its own name. Returns the exit status.
+
+    With ``verify`` every backend is compared with the reference first.
+    """
     plan, head = _prepare(spec)
     if dry_run:
         return _show(plan)
+    if verify:
+        plan = _verified(plan)
     path = output or paths.default_path(datetime.now(UTC), spec.envs)
     with store.RunWriter.create(path, head) as writer:
         return _measure(plan, writer, done=0, quiet=quiet)
@@ -77,11 +84,21 @@ def _prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     host = read_host()
     placement = place(spec.pin, frozenset(host.cpus_allowed), host.quota_cpus)
     tasks = resolve(spec.envs, spec.backends)
-    plan = expand(spec, tasks, placement, memory_available())
+    plan = informed(expand(spec, tasks, placement, memory_available()), Knowledge.load())
     if plan.cells and all(cell.skip for cell in plan.cells):
         raise UsageError(f"nothing of this can run here: {plan.cells[0].skip}")
     command = shlex.join(["vebench", *sys.argv[1:]])
     return plan, header.gather(plan, host, placement, command, datetime.now(UTC))
+
+
+def _verified(plan: Plan) -> Plan:
+    """Return ``plan`` with verdicts found now. Raises InterruptedRunError if the user does not wait for them."""
+    knowledge = Knowledge.load()
+    try:
+        verification.learn(plan.spec, knowledge)
+    except KeyboardInterrupt:
+        raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
+    return informed(plan, knowledge)
 
 
 def _settled(plan: Plan, run: Run) -> set[CellKey]:

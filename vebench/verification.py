@@ -1,4 +1,4 @@
-"""A verification from beginning to end: what is to be compared, the comparing, the verdicts."""
+"""A verification from beginning to end: what is to be compared, the comparing, the verdicts, what is kept of them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from vebench.backends import registry
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.verifier import verify as compare
+from vebench.errors import UsageError, one_line
 from vebench.machine.host import memory_available, read_host
 from vebench.machine.placement import place
-from vebench.plan.cells import expand
+from vebench.plan import verdicts
+from vebench.plan.cells import Comparison, expand
 from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import resolve
+from vebench.plan.verdicts import Knowledge, Known
 from vebench.reports import as_markdown, as_terminal, console
-from vebench.reports.verdicts import verdict_document, verdict_json
+from vebench.reports.verdicts import reason, verdict_document, verdict_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from vebench.engine.events import Proof
     from vebench.plan.cells import Cell
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
+# A check before a run: on most tasks an episode ends within it, and a backend takes seconds.
+SHORT_STEPS, SHORT_ENVS = 1000, 2
 
 
 def verify(  # noqa: PLR0913 - what the command line asks
@@ -39,28 +45,73 @@ def verify(  # noqa: PLR0913 - what the command line asks
     seed: int,
     timeout: float,
     form: str,
+    frames: Path | None = None,
 ) -> int:
-    """Compare backends with the reference, and print the verdicts as ``form`` says. Returns the exit status."""
+    """Compare backends with the reference, and print the verdicts as ``form`` says. Returns the exit status.
+
+    Pictures that differ are written to the folder ``frames``.
+    """
     check_count("--steps", steps, 1, MAX_STEPS)
+    if frames is not None:
+        _make(frames)
     spec = RunSpec(envs, (num_envs,), backends, seed=seed, timeout=timeout)
-    cells = _cells(spec, steps)
-    progress = console.for_progress()
-    proofs = []
-    with (
-        Interrupts() as interrupts,
-        Launcher(spec, interrupts) as launch,
-        closing(compare(cells, launch)) as answers,
-    ):
-        for count, (cell, proof) in enumerate(answers, start=1):
-            proofs.append((cell, proof))
-            progress.print(
-                f"[{count}/{len(cells)}] {cell.task.id}  {cell.backend.label}  {proof.verdict}", markup=False
-            )
-    _print(proofs, steps, form)
+    knowledge = Knowledge.load()
+    proofs = _prove(spec, steps, knowledge, frames)
+    if form == "json":
+        sys.stdout.write(verdict_json(proofs) + "\n")
+    elif form == "markdown":
+        sys.stdout.write(as_markdown.render_document(verdict_document(proofs, steps)))
+    else:
+        as_terminal.write_document(verdict_document(proofs, steps), console.for_data())
     return _status(proofs)
 
 
-def _cells(spec: RunSpec, steps: int) -> tuple[Cell, ...]:
+def learn(spec: RunSpec, knowledge: Knowledge) -> None:
+    """Compare briefly whatever ``spec`` will measure, and add to ``knowledge`` what is found."""
+    short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=1, repeats=1)
+    _prove(short, SHORT_STEPS, knowledge, None)
+
+
+def _prove(spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None) -> list[tuple[Cell, Proof]]:
+    """Compare every backend on every task; tell of each on standard error, and keep what is learned."""
+    cells = _cells(spec, steps, frames)
+    progress = console.for_progress()
+    proofs = []
+    for cell in cells:
+        known = knowledge.of(cell.task, cell.backend)
+        if known.verdict in ("unverified", "different") and known.reason:
+            progress.print(one_line(f"known: {_words(cell, known)}"), markup=False, soft_wrap=True)
+    with Interrupts() as interrupts, Launcher(spec, interrupts) as launch, closing(compare(cells, launch)) as answers:
+        for count, (cell, proof) in enumerate(answers, start=1):
+            proofs.append((cell, proof))
+            found = Known(proof.verdict, reason(proof), steps, cell.workers)
+            progress.print(one_line(f"[{count}/{len(cells)}] {_words(cell, found)}"), markup=False, soft_wrap=True)
+            if not proof.failed and knowledge.add(cell.task, cell.backend, found):
+                _keep(cell, found)
+    return proofs
+
+
+def _words(cell: Cell, known: Known) -> str:
+    why = f" ({known.reason})" if known.reason else ""
+    return f"{cell.task.id}  {cell.backend.label}  {known.verdict}{why}"
+
+
+def _keep(cell: Cell, found: Known) -> None:
+    try:
+        verdicts.keep(cell.task, cell.backend, found)
+    except OSError as error:
+        text = f"not kept for later: {verdicts.kept_file()}: {error.strerror}"
+        console.for_progress().print(one_line(text), markup=False, soft_wrap=True)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--save-frames {folder}: {error.strerror}: name a folder that can be written") from None
+
+
+def _cells(spec: RunSpec, steps: int, frames: Path | None) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of tasks asked for and of the registry."""
     host = read_host()
     tasks = [replace(task, exact=True) for task in resolve(spec.envs, spec.backends)]
@@ -72,16 +123,8 @@ def _cells(spec: RunSpec, steps: int) -> tuple[Cell, ...]:
         rank = names.index(cell.backend.name) if cell.backend.name in names else len(names)
         return tasks.index(cell.task), rank
 
-    return tuple(replace(cell, proof_steps=steps) for cell in sorted(contestants, key=place_of))
-
-
-def _print(proofs: Sequence[tuple[Cell, Proof]], steps: int, form: str) -> None:
-    if form == "json":
-        sys.stdout.write(verdict_json(proofs) + "\n")
-    elif form == "markdown":
-        sys.stdout.write(as_markdown.render_document(verdict_document(proofs, steps)))
-    else:
-        as_terminal.write_document(verdict_document(proofs, steps), console.for_data())
+    folder = None if frames is None else str(frames.absolute())
+    return tuple(replace(cell, comparison=Comparison(steps, folder)) for cell in sorted(contestants, key=place_of))
 
 
 def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:

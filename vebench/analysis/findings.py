@@ -33,6 +33,7 @@ RANGE_LENGTH = 3
 GRAVEST_FIRST = (
     "failed",
     "interrupted",
+    "different-work",
     "above-ceiling",
     "throttled",
     "unpinned",
@@ -40,6 +41,7 @@ GRAVEST_FIRST = (
     "loop-cost",
     "too-few-windows",
     "too-few-repeats",
+    "unverified",
     "slower-than-for-loop",
     "oversubscribed",
     "skipped",
@@ -71,6 +73,8 @@ def of_cell(cell: CellSummary, null: CellSummary | None, file: str) -> tuple[Fin
     found = (
         failed(cell, file),
         skipped(cell),
+        different_work(cell),
+        unverified(cell),
         too_few(cell),
         unstable(cell),
         above_ceiling(cell),
@@ -117,6 +121,31 @@ def skipped(cell: CellSummary) -> Finding | None:
         "skipped",
         cell.reason or "no reason was recorded",
         "provide what it lacks, or leave it out with -b and --workers",
+    )
+
+
+def different_work(cell: CellSummary) -> Finding | None:
+    """Tell of a backend that was found to do other work than the reference."""
+    if not cell.struck:
+        return None
+    return Finding(
+        "different-work",
+        f"not the same work as for-loop: {cell.verdict_reason or 'rows differ'}; compared with nothing",
+        "see vebench verify for where it differs; leave it out with -b, or take another task",
+    )
+
+
+def unverified(cell: CellSummary) -> Finding | None:
+    """Tell of a backend of which nobody knows whether it does the same work."""
+    if cell.verdict != "unverified" or cell.status != "ok":
+        return None
+    if cell.verdict_reason:
+        message = f"could not be shown to do the same work as for-loop: {cell.verdict_reason}"
+        return Finding("unverified", message, "choose a task on which it can be, or compare what it returns yourself")
+    return Finding(
+        "unverified",
+        "not compared with for-loop: whether it does the same work is not known",
+        "measure with vebench run --verify, or see vebench verify",
     )
 
 

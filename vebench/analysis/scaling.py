@@ -10,16 +10,19 @@ from vebench.analysis import findings
 from vebench.analysis.statistics import Estimate, estimate, middle_of, ratio
 from vebench.backends.registry import BY_NAME
 from vebench.plan.spec import BackendChoice
+from vebench.plan.verdicts import BEST_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Literal
 
+    from vebench.plan.verdicts import Verdict
     from vebench.results.records import CellRecord, Run, WindowRecord
 
 REFERENCE = "for-loop"
 CEILING = "ceiling"
 NULL = "null"
+REFERENCE_ROWS = frozenset(name for name, entry in BY_NAME.items() if entry.reference)
 NANO = 1e-9
 
 
@@ -33,7 +36,8 @@ class CellSummary:
     ``observations`` is how many values each estimate stands on: windows of a single repeat, or else repeats.
     ``throttled_windows`` were held back by a CPU quota, and count only where there are no others. ``strayed``: the
     process was not on the CPUs that it owns. ``oversubscribed``: more workers than CPUs that do work at the same time;
-    ``crowded``: not that, but more processes or threads at work than CPUs owned.
+    ``crowded``: not that, but more processes or threads at work than CPUs owned. ``verdict`` is whether it does the
+    same work as the reference, None where that makes no sense.
     """
 
     env: str
@@ -61,6 +65,8 @@ class CellSummary:
     oversubscribed: bool
     crowded: bool
     differences: tuple[str, ...]
+    verdict: Verdict | None
+    verdict_reason: str
     startup_seconds: float | None
     peak_rss_bytes: int | None
     steps_per_second: Estimate | None = None
@@ -78,9 +84,14 @@ class CellSummary:
         return BackendChoice(self.backend, dict(self.options)).label
 
     @property
+    def struck(self) -> bool:
+        """Whether the cell's rate is compared with no other: it stands for other work."""
+        return self.verdict == "different"
+
+    @property
     def reference(self) -> bool:
         """Whether the cell is there to be compared with, and not a backend to choose."""
-        return self.backend in BY_NAME and BY_NAME[self.backend].reference
+        return self.backend in REFERENCE_ROWS
 
     @property
     def loop_ns_per_batch(self) -> Estimate | None:
@@ -103,10 +114,10 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         base = (env, REFERENCE, 1, envs_per_worker)
         own = rates[env, backend, workers, envs_per_worker]
         speedup = None
-        if cell.backend != NULL:
+        if cell.backend != NULL and not cell.struck:
             itself = base == (env, backend, workers, envs_per_worker)
             speedup = _unity(own) if itself else ratio(own, rates.get(base, ()))
-        bare = () if cell.reference else rates.get((env, CEILING, workers, envs_per_worker), ())
+        bare = () if cell.reference or cell.struck else rates.get((env, CEILING, workers, envs_per_worker), ())
         cells.append(
             replace(
                 cell,
@@ -181,6 +192,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
     first = (well or failed or records)[0]
     windows = [window for record in well for window in record.windows]
     cpus_owned = max(1, min(len(first.cpus), first.workers, usable))
+    verdict = max((_verdict(record) for record in records), key=BEST_FIRST.index)
     startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
     return CellSummary(
         env=first.env,
@@ -208,9 +220,15 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         oversubscribed=first.workers > usable,
         crowded=_at_work(first) > cpus_owned and first.workers <= usable,
         differences=first.differences,
+        verdict=None if first.backend in REFERENCE_ROWS else verdict,
+        verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )
+
+
+def _verdict(record: CellRecord) -> Verdict:
+    return record.verdict or "unverified"
 
 
 def _at_work(record: CellRecord) -> int:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
+from vebench.plan.verdicts import Verdict  # noqa: TC001 - msgspec reads the annotations
+
 if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
 
@@ -61,9 +63,6 @@ class Outcome:
     log: str = ""
 
 
-Verdict = Literal["identical", "equal", "equivalent", "unverified", "different"]
-
-
 @dataclass(frozen=True)
 class Parting:
     """Where a backend's row first is not the reference's. ``step`` counts from the reset, which is step 0."""
@@ -82,7 +81,8 @@ class Proof:
 
     ``rows`` and ``ends``: rows compared, and ends of episodes among them. ``allowed``: differences that the adapter had
     declared, and that showed. ``parting`` and ``fault``: where it differs, and the known fault that explains it.
-    ``reason``: why there is no verdict.
+    ``reason``: why there is no verdict. ``pictures``: files that show the first observation that differs, by their
+    paths. ``failed``: the backend could not be run, so that there is nothing to conclude.
     """
 
     verdict: Verdict
@@ -92,6 +92,8 @@ class Proof:
     parting: Parting | None = None
     fault: str | None = None
     reason: str | None = None
+    pictures: tuple[str, ...] = ()
+    failed: bool = False
 
 
 @dataclass(frozen=True)

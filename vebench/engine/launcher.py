@@ -167,12 +167,13 @@ class Launcher:
 
     def _request(self, cell: Cell) -> dict[str, object]:
         return {
-            "job": "measure" if cell.proof_steps is None else "prove",
-            "steps": cell.proof_steps,
+            "job": "measure" if cell.comparison is None else "prove",
+            "comparison": None if cell.comparison is None else asdict(cell.comparison),
             "folder": str(Path.cwd()),
             "pin": self._pinned,
             "cpus": cell.cpus,
             "task": asdict(cell.task),
+            "backend": cell.backend.name,
             "target": cell.target,
             "options": cell.backend.options,
             "workers": cell.workers,

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, Any]], None]) -> None:
-    """Compare the request's backend with the reference for ``steps`` steps of each environment; tell the verdict."""
+    """Compare the request's backend with the reference, as its ``comparison`` says; tell the verdict."""
+    steps: int = request["comparison"]["steps"]
     module, _, name = request["target"].partition(":")
     factory = getattr(importlib.import_module(module), name)
 
@@ -33,9 +34,9 @@ def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, 
             tell("proof", {"verdict": "unverified", "reason": backend.info.chance})
             return
         references = [Reference(setup.task, env_id, setup.seed) for env_id in range(backend.info.num_envs)]
-        tape = action_table(references[0], request["steps"], len(references), setup.seed)
+        tape = action_table(references[0], steps, len(references), setup.seed)
         try:
-            account = compare(backend, references, tape, request["steps"], setup.seed)
+            account = compare(backend, references, tape, steps, setup.seed)
         except MalformedError as error:
             tell("proof", {"verdict": "different", "fault": str(error)})
             return
@@ -46,11 +47,26 @@ def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, 
     if account.parting is not None:
         case = Case(setup.task, account.parting, build, tape, len(references), setup.seed)
         answer["parting"] = vars(account.parting)
+        answer["pictures"] = _pictures(request, account)
         try:
             answer["fault"] = name_fault(case)
         except Exception as error:  # noqa: BLE001 - it is different, whatever it does when it is tried again
             answer["fault"] = f"tried again, it failed: {type(error).__name__}: {error}"
     tell("proof", answer)
+
+
+def _pictures(request: dict[str, Any], account: Account) -> tuple[str, ...]:
+    """Write the observations that differ, if that is asked for; return the files."""
+    folder, parting = request["comparison"]["frames"], account.parting
+    if folder is None or parting is None or parting.field != "observations" or account.rows_apart is None:
+        return ()
+    from vebench.engine import frames  # noqa: PLC0415 - on use only
+
+    options = "".join(f" {key}={value}" for key, value in request["options"].items())
+    backend = request["backend"] + options
+    name = f"{request['task']['id']} {backend} env{parting.env_id} step{parting.step}"
+    expected, found = account.rows_apart
+    return frames.save(folder, name, expected.observation, found.observation)
 
 
 def verdict(account: Account) -> str:

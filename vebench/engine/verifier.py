@@ -22,20 +22,20 @@ def verify(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Pro
     """
     for cell in cells:
         if cell.skip is not None:
-            yield cell, Proof("unverified", reason=cell.skip)
+            yield cell, Proof("unverified", reason=cell.skip, failed=True)
             continue
         try:
             with launch(cell) as conversation:
-                proof = Proof("unverified", reason="it gave no answer")
+                proof = Proof("unverified", reason="it gave no answer", failed=True)
                 for message in conversation.messages():
                     if isinstance(message, Proof):
                         proof = message
                         break
                     if isinstance(message, Failure):
-                        proof = Proof("unverified", reason=message.reason)
+                        proof = Proof("unverified", reason=message.reason, failed=True)
                         break
         except InterruptedCellError:
             raise KeyboardInterrupt from None
         except (CellError, OSError) as error:
-            proof = Proof("unverified", reason=str(error))
+            proof = Proof("unverified", reason=str(error), failed=True)
         yield cell, proof

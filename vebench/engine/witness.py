@@ -100,13 +100,17 @@ class Parting:
 
 @dataclass(frozen=True)
 class Account:
-    """What a comparison saw. ``rounded``: rewards equal in float32 only. ``allowed``: declared differences seen."""
+    """What a comparison saw. ``rounded``: rewards equal in float32 only. ``allowed``: declared differences seen.
+
+    ``rows_apart``: the reference's row and the backend's that first differ.
+    """
 
     rows: int
     ends: int
     parting: Parting | None
     rounded: bool
     allowed: tuple[str, ...]
+    rows_apart: tuple[Row, Row] | None = None
 
 
 class Batches:
@@ -191,7 +195,7 @@ def compare(
                 excuse = excused(declared, field, expected, since_reset[env_id])
                 if excuse is None:
                     parting = describe(env_id, step, field, expected, found)
-                    return Account(rows, ends, parting, rounded, tuple(allowed))
+                    return Account(rows, ends, parting, rounded, tuple(allowed), (expected, found))
                 allowed[excuse] = None
     return Account(rows, ends, None, rounded, tuple(allowed))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vebench.backends.registry import Entry, Shape
     from vebench.machine.placement import Placement
     from vebench.plan.spec import RunSpec
+    from vebench.plan.verdicts import Knowledge, Known
 
 MAX_CELLS = 100_000  # a day at one cell a second: a typing error
 
@@ -33,11 +34,22 @@ class CellKey(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """A cell that is not timed but compared with the reference, for ``steps`` steps of each environment.
+
+    Pictures of the first row that differs are written to the folder ``frames``, None for none.
+    """
+
+    steps: int
+    frames: str | None = None
+
+
+@dataclass(frozen=True)
 class Cell:
     """One measurement to be made. ``skip`` is why it will not be, None if it will.
 
-    ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement. With
-    ``proof_steps`` the cell is not timed but compared with the reference, for so many steps of each environment.
+    ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement. ``known``
+    is what is known of the backend's work, None of a reference row.
     """
 
     task: Task
@@ -49,7 +61,8 @@ class Cell:
     cpus: tuple[int, ...]
     repeat: int = 0
     skip: str | None = None
-    proof_steps: int | None = None
+    comparison: Comparison | None = None
+    known: Known | None = None
 
     @property
     def key(self) -> CellKey:
@@ -85,6 +98,19 @@ def expand(spec: RunSpec, tasks: Sequence[Task], placement: Placement, memory_av
 def without(plan: Plan, done: Container[CellKey]) -> Plan:
     """Return what is left of ``plan`` when the cells with these keys are done, in the same order."""
     return replace(plan, cells=tuple(cell for cell in plan.cells if cell.key not in done))
+
+
+def informed(plan: Plan, knowledge: Knowledge) -> Plan:
+    """Return ``plan`` with what is known of each contestant's work."""
+    return replace(
+        plan,
+        cells=tuple(
+            cell
+            if registry.find(cell.backend.name).reference
+            else replace(cell, known=knowledge.of(cell.task, cell.backend))
+            for cell in plan.cells
+        ),
+    )
 
 
 def seconds(plan: Plan) -> float:

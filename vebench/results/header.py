@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from vebench.machine import pinning
+from vebench.machine import packages, pinning
 from vebench.results.records import SCHEMA, HostRecord, RunRecord
 
 if TYPE_CHECKING:
@@ -16,18 +15,6 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Plan
 
-# Whatever can make the same cell faster or slower.
-PACKAGES = (
-    "vebench",
-    "ale-py",
-    "envpool",
-    "gymnasium",
-    "mujoco",
-    "numpy",
-    "opencv-python",
-    "opencv-python-headless",
-    "torch",
-)
 # Facts that, where they differ, make two runs incomparable; a kernel update or another amount of memory need not.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 
@@ -51,22 +38,11 @@ def gather(plan: Plan, host: Host, placement: Placement, command: str, now: date
             virtual=host.virtual,
             pinning=placement.pinned and pinning.SUPPORTED,
         ),
-        packages=installed(),
+        packages=packages.installed(),
         command=command,
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),
     )
-
-
-def installed() -> dict[str, str]:
-    """Return the versions of the packages that decide a figure, of those that are installed."""
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:

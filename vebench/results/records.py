@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.verdicts import Verdict  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from vebench.engine.events import Outcome
@@ -51,7 +52,11 @@ class WindowRecord(Struct, frozen=True):
 
 
 class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
-    """One cell. Counts of a cell that never got ready are those planned. ``affinity`` is the CPU set as read back."""
+    """One cell. Counts of a cell that never got ready are those planned. ``affinity`` is the CPU set as read back.
+
+    ``verdict`` is what was known of the backend's work when the cell was measured, None of a reference row, and in
+    files of versions that did not know any.
+    """
 
     env: str
     backend: str
@@ -73,6 +78,8 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     autoreset: str = "next_step"
     differences: tuple[str, ...] = ()
     affinity: tuple[Count, ...] | None = None
+    verdict: Verdict | None = None
+    verdict_reason: str = ""
 
     @property
     def label(self) -> str:
@@ -165,6 +172,8 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         autoreset=layout.autoreset if layout else "next_step",
         differences=tuple(one_line(text) for text in layout.differences) if layout else (),
         affinity=layout.affinity if layout else None,
+        verdict=cell.known.verdict if cell.known else None,
+        verdict_reason=one_line(cell.known.reason) if cell.known else "",
     )
 
 
@@ -207,4 +216,5 @@ def unreadable(cell: CellRecord, reason: str) -> CellRecord:
         repeat=cell.repeat,
         status="failed",
         reason=one_line(reason),
+        verdict=cell.verdict,
     )

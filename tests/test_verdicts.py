@@ -1,0 +1,130 @@
+"""What is known of a backend's work: from the survey, and from what the user has found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vebench.backends.interface import Task
+from vebench.plan.spec import BackendChoice
+from vebench.plan.verdicts import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts
+from vebench.results.hindsight import informed
+from vebench.results.records import CellRecord, Run, RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Header = Callable[..., RunRecord]
+    CellOf = Callable[..., CellRecord]
+
+PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+POOL, OURS = BackendChoice("envpool-sync"), BackendChoice("shm-sync")
+VERSIONS = {"vebench": "1", "gymnasium": "1.4.0", "numpy": "2.4.6", "ale-py": "0.12.1", "envpool": "1.2.5"}
+SAME, OTHER = Known("identical", "", 1000, 2), Known("different", "frame skip 5 instead of 4", 1000, 2)
+
+
+def test_of_the_reference_everything_is_known_and_of_others_nothing_at_first() -> None:
+    assert Knowledge().of(PONG, BackendChoice("for-loop")).verdict == "identical"
+    assert Knowledge().of(PONG, POOL) == UNKNOWN
+
+
+def test_what_is_kept_is_known_the_next_time() -> None:
+    task = Task("Mine-v0", "classic", 1)
+    keep(task, POOL, OTHER)
+    keep(task, OURS, SAME)
+    assert (Knowledge.load().of(task, POOL), Knowledge.load().of(task, OURS)) == (OTHER, SAME)
+
+
+def test_a_line_that_cannot_be_read_costs_no_other() -> None:
+    task = Task("Mine-v0", "classic", 1)
+    keep(task, POOL, OTHER)
+    with kept_file().open("ab") as file:
+        file.write(b'{"key": 3}\nnonsense\n\xff\n')
+    keep(task, OURS, SAME)
+    assert (Knowledge.load().of(task, POOL), Knowledge.load().of(task, OURS)) == (OTHER, SAME)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "same"),
+    [
+        ("envpool", "1.2.6", False),
+        ("gymnasium", "1.4.1", False),
+        ("numpy", "2.5.0", True),
+        ("numpy", "3.0.0", False),
+        ("mujoco", "3.6.0", True),
+        ("opencv-python", "4.10.0.84", False),
+    ],
+)
+def test_a_verdict_holds_for_the_packages_that_the_task_and_backend_are_made_of(
+    name: str, version: str, same: bool
+) -> None:
+    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
+    assert knowledge.of(PONG, POOL, VERSIONS) == SAME
+    assert knowledge.of(PONG, POOL, {**VERSIONS, name: version}) == (SAME if same else UNKNOWN)
+
+
+def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
+    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
+    assert knowledge.of(PONG, BackendChoice("envpool-sync", {"ratio": 2}), VERSIONS) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "believed"),
+    [
+        (SAME, OTHER, OTHER),
+        (OTHER, SAME, OTHER),
+        (SAME, Known("equal", "", 10, 2), SAME),
+        (SAME, Known("equal", "", 2000, 2), Known("equal", "", 2000, 2)),
+        (Known("different", "once", 10, 1), OTHER, OTHER),
+    ],
+)
+def test_a_difference_once_seen_is_there_and_otherwise_the_longer_comparison_counts(
+    before: Known, now: Known, believed: Known
+) -> None:
+    entry = key(PONG, POOL, VERSIONS)
+    assert Knowledge([(entry, before), (entry, now)]).of(PONG, POOL, VERSIONS) == believed
+
+
+def test_nothing_is_kept_of_code_from_elsewhere() -> None:
+    assert not lasts(PONG, BackendChoice("mine:Fast"))
+    assert not lasts(Task("Own-v0", "gymnasium", 1, module="mine"), OURS)
+    knowledge = Knowledge()
+    assert not knowledge.add(PONG, BackendChoice("mine:Fast"), OTHER)
+    assert knowledge.of(PONG, BackendChoice("mine:Fast")) == OTHER  # as long as the command lasts
+
+
+def test_a_verdict_that_is_known_already_is_not_kept_twice() -> None:
+    knowledge = Knowledge()
+    assert knowledge.add(PONG, POOL, SAME)
+    assert not knowledge.add(PONG, POOL, SAME)
+
+
+def test_a_run_learns_what_was_found_since(header: Header, cell: CellOf) -> None:
+    packages = dict(VERSIONS)
+    knowledge = Knowledge([(key(PONG, POOL, packages), OTHER), (key(PONG, OURS, packages), SAME)])
+    cells = (
+        cell("envpool-sync", verdict="unverified"),
+        cell("shm-sync", verdict=None),
+        cell("gym-sync", verdict="equal"),
+        cell("shm-sync", verdict="different", verdict_reason="stale"),
+        cell("ceiling"),
+        cell("a-backend-of-long-ago", verdict=None),
+    )
+    run = informed(Run(header_with(header, packages), cells), knowledge)
+    assert [(each.verdict, each.verdict_reason) for each in run.cells] == [
+        ("different", "frame skip 5 instead of 4"), ("identical", ""), ("equal", ""), ("different", "stale"),
+        (None, ""), (None, ""),
+    ]  # fmt: skip
+
+
+def header_with(header: Header, packages: dict[str, str]) -> RunRecord:
+    known = header()
+    return RunRecord(known.schema, known.spec, known.host, packages, known.command, known.started)
+
+
+def test_a_run_of_other_packages_learns_nothing(header: Header, cell: CellOf) -> None:
+    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), OTHER)])
+    older = header_with(header, {**VERSIONS, "envpool": "0.8.4"})
+    run = informed(Run(older, (cell("envpool-sync", verdict="unverified"),)), knowledge)
+    assert run.cells[0].verdict == "unverified"

@@ -1,0 +1,67 @@
+"""Writes a picture that differs from the reference's beside it, for people to look at.
+
+Loaded by the proving child: numpy, Python 3.10, and OpenCV, which every Atari environment needs as well.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GREY, COLOURED = 2, 3
+CHANNELS = (1, 3)
+
+
+def save(folder: str, name: str, expected: NDArray[np.generic], found: NDArray[np.generic]) -> tuple[str, ...]:
+    """Write both pictures and their absolute difference, stretched to full contrast; return the files' paths.
+
+    Frames of a stack stand side by side. Returns nothing if the observations are no pictures. Raises ImportError
+    without OpenCV, and OSError if a file cannot be written.
+    """
+    one, other = picture(expected), picture(found)
+    if one is None or other is None:
+        return ()
+    pictures = {"expected": one, "found": other}
+    if one.shape == other.shape:
+        pictures["difference"] = contrast(one, other)
+    paths = []
+    for kind, image in pictures.items():
+        path = Path(folder) / f"{re.sub('[^A-Za-z0-9.=-]+', '-', name)}-{kind}.png"
+        path.write_bytes(_png(image))
+        paths.append(str(path))
+    return tuple(paths)
+
+
+def picture(observation: NDArray[np.generic]) -> NDArray[np.uint8] | None:
+    """Return an observation as one picture, ``(height, width)`` or ``(height, width, 3)``; None if it is none."""
+    if observation.dtype != np.uint8 or observation.ndim < GREY:
+        return None
+    pixels = observation.astype(np.uint8)
+    if pixels.ndim == COLOURED and pixels.shape[-1] in CHANNELS:
+        return pixels
+    if pixels.ndim == COLOURED:
+        return np.concatenate(list(pixels), axis=1)
+    return pixels if pixels.ndim == GREY else None
+
+
+def contrast(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return how far two pictures are apart, place by place, the largest difference in white."""
+    gap = np.abs(one.astype(np.int16) - other.astype(np.int16))
+    return (gap * 255 // max(1, int(gap.max(initial=0)))).astype(np.uint8)
+
+
+def _png(image: NDArray[np.uint8]) -> bytes:
+    import cv2  # noqa: PLC0415 - imported on use
+
+    if image.ndim == COLOURED and image.shape[-1] == CHANNELS[-1]:
+        image = image[..., ::-1]  # OpenCV takes blue first
+    encoded, data = cv2.imencode(".png", image)
+    if not encoded:
+        raise OSError("OpenCV could not encode a picture")
+    return bytes(data)

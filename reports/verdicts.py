@@ -84,5 +84,9 @@ def _why(proof: Proof) -> list[str]:
 def verdict_json(proofs: Sequence[tuple[Cell, Proof]]) -> str:
     """Return the proofs as a JSON list, one object for each task and backend."""
     return json.dumps(
-        [{"env": cell.task.id, "backend": cell.backend.label, **asdict(proof)} for cell, proof in proofs], indent=2
+        [
+            {"env": cell.task.id, "backend": cell.backend.label, **asdict(proof), "summary": reason(proof)}
+            for cell, proof in proofs
+        ],
+        indent=2,
     )

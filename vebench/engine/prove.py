@@ -60,13 +60,13 @@ def _pictures(request: dict[str, Any], account: Account) -> tuple[str, ...]:
     folder, parting = request["comparison"]["frames"], account.parting
     if folder is None or parting is None or parting.field != "observations" or account.rows_apart is None:
         return ()
-    from vebench.engine import frames  # noqa: PLC0415 - on use only
+    from vebench.engine import pictures  # noqa: PLC0415 - on use only
 
     options = "".join(f" {key}={value}" for key, value in request["options"].items())
     backend = request["backend"] + options
     name = f"{request['task']['id']} {backend} env{parting.env_id} step{parting.step}"
     expected, found = account.rows_apart
-    return frames.save(folder, name, expected.observation, found.observation)
+    return pictures.save(folder, name, expected.observation, found.observation)
 
 
 def verdict(account: Account) -> str:

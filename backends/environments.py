@@ -27,6 +27,23 @@ ATARI_FRAME_LIMIT = 108_000
 ATARI_NOOP_MAX = 30
 ATARI_SCREEN_SIZE = 84
 ATARI_STACK = 4
+# Rows of the emulator's raw screen, in most games and in those known to have more. All screens are 160 pixels wide.
+ATARI_SCREEN_ROWS = 210
+ATARI_TALL_SCREENS = {
+    "ALE/Adventure-v5": 250,
+    "ALE/AirRaid-v5": 250,
+    "ALE/Carnival-v5": 214,
+    "ALE/JourneyEscape-v5": 230,
+    "ALE/KeystoneKapers-v5": 250,
+    "ALE/KingKong-v5": 250,
+    "ALE/Klax-v5": 250,
+    "ALE/LaserGates-v5": 250,
+    "ALE/MrDo-v5": 250,
+    "ALE/Pacman-v5": 250,
+    "ALE/Pooyan-v5": 220,
+    "ALE/SirLancelot-v5": 250,
+    "ALE/SpaceWar-v5": 250,
+}
 
 # MuJoCo tasks whose start Gymnasium draws whatever its arguments.
 ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
@@ -51,17 +68,18 @@ class Spaces:
         )
 
 
-def make(task: Task) -> gymnasium.Env[Any, Any]:
+def make(task: Task, *, upper_rows: int | None = None) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``. Raises what Gymnasium raises if there is none or a package is missing.
 
-    It can be sent to another process as ``functools.partial(make, task)``.
+    It can be sent to another process as ``functools.partial(make, task)``. With ``upper_rows`` an Atari picture is made
+    from so many rows of the raw screen, as no backend should: to tell one that does.
     """
     import gymnasium  # noqa: PLC0415 - imported on use
 
     if task.module is not None:
         importlib.import_module(task.module)
     if task.suite == "atari":
-        environment = _make_atari(task)
+        environment = _make_atari(task, upper_rows)
     elif task.suite == "mujoco":
         environment = _make_physics(task)
     else:
@@ -72,12 +90,12 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
     return environment
 
 
-def _make_atari(task: Task) -> gymnasium.Env[Any, Any]:
+def _make_atari(task: Task, upper_rows: int | None) -> gymnasium.Env[Any, Any]:
     import ale_py  # noqa: PLC0415 - imported on use
     import gymnasium  # noqa: PLC0415 - imported on use
     from gymnasium.wrappers import FrameStackObservation  # noqa: PLC0415 - imported on use
 
-    from vebench.backends.atari import Screen  # noqa: PLC0415 - imported on use
+    from vebench.backends.atari import Screen, UpperScreen  # noqa: PLC0415 - imported on use
 
     gymnasium.register_envs(ale_py)
     emulator = gymnasium.make(
@@ -88,12 +106,12 @@ def _make_atari(task: Task) -> gymnasium.Env[Any, Any]:
         disable_env_checker=True,
         max_num_frames_per_episode=ATARI_FRAME_LIMIT,
     )
-    screen = Screen(
-        emulator,
-        noop_max=1 if task.exact else ATARI_NOOP_MAX,
-        frame_skip=task.frame_skip,
-        screen_size=ATARI_SCREEN_SIZE,
-    )
+    settings: dict[str, Any] = {
+        "noop_max": 1 if task.exact else ATARI_NOOP_MAX,
+        "frame_skip": task.frame_skip,
+        "screen_size": ATARI_SCREEN_SIZE,
+    }
+    screen = Screen(emulator, **settings) if upper_rows is None else UpperScreen(emulator, upper_rows, **settings)
     return FrameStackObservation(screen, ATARI_STACK, padding_type="reset")
 
 
@@ -139,6 +157,17 @@ def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
     # EnvPool gives MuJoCo float64, and Gymnasium whatever it gets: both must get the same bits.
     dtype = np.float64 if task.suite == "mujoco" else np.float32
     return ActionSpace(low.astype(np.float32).astype(dtype), high.astype(np.float32).astype(dtype))
+
+
+def raw_screen_rows(environment: gymnasium.Env[Any, Any]) -> int | None:
+    """Return how many rows the emulator's raw screen has, None for an environment that has no emulator."""
+    emulator = getattr(environment.unwrapped, "ale", None)
+    return None if emulator is None else int(emulator.getScreenDims()[0])
+
+
+def upper_rows_shown(shown: int, rows: int) -> str:
+    """Return in words that a picture is made from the first ``shown`` of the screen's ``rows``."""
+    return f"shows the upper {shown} of the screen's {rows} rows"
 
 
 _ARRAYS = "vebench steps environments with Box, Discrete, MultiDiscrete or MultiBinary spaces"

@@ -105,7 +105,8 @@ class Difference:
     """One way in which a backend's rows differ from the reference's, in words, and where that may be seen.
 
     ``field`` is a field of ``Batch``, empty if rows show nothing of it. ``rows``: ``every``; ``end``, those that end an
-    episode; ``start``, the first ``count`` after a reset, its own row included.
+    episode; ``start``, the first ``count`` after a reset, its own row included. What shows in every row is told to
+    readers, but excuses nothing in a comparison, since it could hide any other fault.
     """
 
     text: str

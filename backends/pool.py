@@ -15,9 +15,12 @@ from vebench.backends.environments import (
     ATARI_FRAME_LIMIT,
     ATARI_FRAME_SKIP,
     ATARI_NOOP_MAX,
+    ATARI_SCREEN_ROWS,
     ATARI_SCREEN_SIZE,
     ATARI_STACK,
+    ATARI_TALL_SCREENS,
     action_space,
+    upper_rows_shown,
 )
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
 
@@ -61,6 +64,9 @@ def _noise(task: Task) -> list[str]:
 
 def _differences(task: Task) -> tuple[Difference, ...]:
     found = [Difference("rewards are float32")]
+    if rows := ATARI_TALL_SCREENS.get(task.id):
+        # Its source has the size of the raw screen as a constant; no setting changes that.
+        found.append(Difference(f"EnvPool {upper_rows_shown(ATARI_SCREEN_ROWS, rows)}", "observations"))
     if task.suite == "mujoco" and (engines := unequal_engines()):
         found.append(Difference(engines))
     return tuple(found)

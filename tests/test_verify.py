@@ -6,10 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import pytest
+
+from vebench.backends.environments import ATARI_SCREEN_ROWS, ATARI_TALL_SCREENS
+from vebench.backends.interface import Setup
+from vebench.backends.pool import EnvPoolSync
+from vebench.plan.tasks import BY_NAME, KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +51,8 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
         ("Endless", "CartPole", "an end is not reported"),
         ("Swapped", "CartPole", "env ids are swapped"),
         ("OtherResize", "Pong", "another picture"),
+        ("OtherResizeExcused", "Adventure", "another picture"),
+        ("Cropped", "Adventure", "shows the upper 210 of the screen's 250 rows"),
         ("Sticky", "Pong", "something is random that must not be, such as sticky actions"),
         ("Miscounts", "CartPole", "rows counted that were not returned"),
         ("Twice", "CartPole", "the same row twice in a batch"),
@@ -107,6 +116,32 @@ def test_observations_that_are_no_pictures_are_not_written(
 ) -> None:
     _, (verdict,) = verify("-e", "CartPole", "-b", "liars:Stale", "--steps", "50", "--save-frames", "frames")
     assert (verdict["verdict"], verdict["pictures"], list((tmp_path / "frames").iterdir())) == ("different", [], [])
+
+
+def test_envpool_differs_where_the_screen_is_taller_than_what_it_reads_and_declares_it_beforehand(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+) -> None:
+    pytest.importorskip("envpool")
+    status, (verdict,) = verify("-e", "Carnival", "-b", "envpool-sync", "--steps", "5", "--num-envs", "2")
+    assert (status, verdict["verdict"]) == (1, "different")
+    assert verdict["fault"] == "shows the upper 210 of the screen's 214 rows"
+    setup = Setup(BY_NAME["Carnival"], workers=1)
+    with closing(EnvPoolSync(setup)) as backend:
+        assert f"EnvPool {verdict['fault']}" in [difference.text for difference in backend.info.differences]
+
+
+def test_the_games_known_to_have_a_tall_screen_are_those_that_the_emulator_says_have_one() -> None:
+    ale_py = pytest.importorskip("ale_py")
+    emulator = ale_py.ALEInterface()
+    tall = {}
+    others = [task.id for task in KNOWN if task.suite == "atari" and task.id not in ATARI_TALL_SCREENS]
+    for env in (*ATARI_TALL_SCREENS, *others[::15]):
+        emulator.loadROM(ale_py.roms.get_rom_path(gymnasium.spec(env).kwargs["game"]))
+        rows, columns = emulator.getScreenDims()
+        assert columns == 160
+        if rows != ATARI_SCREEN_ROWS:
+            tall[env] = rows
+    assert tall == ATARI_TALL_SCREENS
 
 
 def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.for_loop import ForLoop
+from vebench.backends.environments import make
+from vebench.backends.for_loop import ForLoop, Loop
+from vebench.backends.interface import Difference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,6 +104,25 @@ def _nearest(screen: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - Gymnasium's wr
 
     np.maximum(screen.obs_buffer[0], screen.obs_buffer[1], out=screen.obs_buffer[0])
     return np.asarray(cv2.resize(screen.obs_buffer[0], screen.screen_size, interpolation=cv2.INTER_NEAREST), np.uint8)
+
+
+class OtherResizeExcused(OtherResize):
+    """Shows another picture in every row, and declares another fault than it has."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        everywhere = Difference("shows the upper 210 of the screen's 250 rows", "observations")
+        long_after = Difference("the stack is padded with zeros", "observations", "start", count=1_000_000)
+        self.info = replace(self.info, differences=(everywhere, long_after))
+
+
+class Cropped(ForLoop):
+    """Shows the upper 210 rows of the screen only, and does not say so."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.environments = [make(setup.task, upper_rows=210) for _ in self.environments]
+        self._loop = Loop(self.environments, self._batch)
 
 
 class Sticky(ForLoop):

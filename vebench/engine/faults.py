@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends.environments import ATARI_SCREEN_ROWS, upper_rows_shown
 from vebench.engine.witness import Reference, Row, collect, digested, same
 
 if TYPE_CHECKING:
@@ -56,12 +57,17 @@ class Case:
             backend.close()
 
     def expected(
-        self, task: Task | None = None, envs: int | None = None, seed: int | None = None, steps: int | None = None
+        self,
+        task: Task | None = None,
+        envs: int | None = None,
+        seed: int | None = None,
+        steps: int | None = None,
+        upper_rows: int | None = None,
     ) -> dict[int, list[Row]]:
         """Return what the reference answers, by environment and step; ``envs`` limits how many are asked."""
         rows: dict[int, list[Row]] = {}
         for env_id in range(envs or self.num_envs):
-            reference = Reference(task or self.task, env_id, self.seed if seed is None else seed)
+            reference = Reference(task or self.task, env_id, self.seed if seed is None else seed, upper_rows)
             rows[env_id] = [digested(reference.rows[0])]
             for step in range(steps or self.last):
                 rows[env_id].append(digested(reference.step(self.tape[step % len(self.tape), env_id])))
@@ -149,7 +155,7 @@ def actions_ignored(case: Case, found: dict[int, list[Row]], _expected: dict[int
 def chance(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if another seed makes a difference where nothing is left to chance."""
     another = case.seed + 1000
-    if not _all_alike(expected, case.expected(seed=another)):
+    if not _all_alike(case.expected(seed=another, envs=1), expected):
         return None
     again = case.found(seed=another)
     return None if _all_alike(found, again) else "something is random that must not be, such as sticky actions"
@@ -168,11 +174,24 @@ def frame_skip(case: Case, found: dict[int, list[Row]], _expected: dict[int, lis
     return None
 
 
+def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Say so if the picture lacks the rows by which the game's screen is taller than most."""
+    if case.parting.field != "observations":
+        return None
+    reference = Reference(case.task, 0, case.seed)
+    rows = reference.raw_screen_rows
+    reference.close()
+    if rows is None or rows <= ATARI_SCREEN_ROWS:
+        return None
+    alike = _all_alike(case.expected(upper_rows=ATARI_SCREEN_ROWS, envs=1), found)
+    return upper_rows_shown(ATARI_SCREEN_ROWS, rows) if alike else None
+
+
 def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
     """Say so if observations differ while rewards and ends agree."""
     if case.parting.field != "observations":
         return None
-    found, expected = case.found(steps=PICTURE_STEPS), case.expected(steps=PICTURE_STEPS)
+    found, expected = case.found(steps=PICTURE_STEPS), case.expected(steps=PICTURE_STEPS, envs=1)
     for env_id, rows in expected.items():
         for one, other in zip(found[env_id], rows):  # noqa: B905 - Python 3.10, and of one length
             if any(same(field, other, one) == "different" for field in ("rewards", "terminated", "truncated")):
@@ -209,6 +228,7 @@ HYPOTHESES = (
     stale,
     actions_ignored,
     chance,
+    cropped,
     frame_skip,
     picture,
 )

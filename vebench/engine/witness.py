@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.backends.environments import make, read_spaces
+from vebench.backends.environments import make, raw_screen_rows, read_spaces
 from vebench.backends.for_loop import Loop
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Batch, Difference, Task, VectorBackend
 
 KEPT_ROWS = 4  # of the past, for each environment
+MOST_EXCUSED = 16  # rows after a reset: a declared difference that went on for long could hide any other
 FIELDS = ("observations", "rewards", "terminated", "truncated")
 
 
@@ -52,14 +53,19 @@ def row_of(batch: Batch, index: int) -> Row:
 class Reference:
     """One environment as the for-loop steps it, with the rows that it has answered last."""
 
-    def __init__(self, task: Task, env_id: int, seed: int) -> None:
-        self._environment = make(task)
+    def __init__(self, task: Task, env_id: int, seed: int, upper_rows: int | None = None) -> None:
+        self._environment = make(task, upper_rows=upper_rows)
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
         self._loop = Loop([self._environment], self._rows)
         self._loop.reset(seed)
         self.actions = spaces.actions
         self.rows: list[Row] = [row_of(self._rows, 0)]
+
+    @property
+    def raw_screen_rows(self) -> int | None:
+        """Rows of the emulator's raw screen, None where there is no emulator."""
+        return raw_screen_rows(self._environment)
 
     def step(self, action: NDArray[np.generic]) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""
@@ -209,10 +215,10 @@ def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_r
 
 
 def covers(difference: Difference, expected: Row, since_reset: int) -> bool:
-    """Return whether a declared difference may show in this row."""
+    """Return whether a declared difference may show in this row. One that shows in every row excuses none."""
     if difference.rows == "end":
         return expected.ended
-    return difference.rows == "every" or since_reset < difference.count
+    return difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)
 
 
 def same(field: str, expected: Row, found: Row) -> str:

@@ -18,6 +18,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from vebench.backends.engines import Engine
+
 Suite = Literal["atari", "mujoco", "classic", "gymnasium"]
 OptionValue = bool | int | float | str
 
@@ -124,8 +126,9 @@ class BackendInfo:
     ``autoreset``: ``next_step`` if the row after an end only reports the reset (it is no transition), ``same_step`` if
     the row of the end itself carries the next episode's first observation. ``frame_skip``: frames in one step.
     ``reuses_buffers``: the arrays of a batch are overwritten by the next ``recv``. ``differences``: what differs from
-    the reference ``for-loop``, declared before anything is compared. ``chance``: why rows differ from the reference's
-    even in the exact variant of the task, None if they must not.
+    the reference ``for-loop``, declared before anything is compared. ``engines``: simulators of which it carries a copy
+    of its own. ``chance``: why rows differ from the reference's even in the exact variant of the task, None if they
+    must not.
     """
 
     num_envs: int
@@ -137,6 +140,7 @@ class BackendInfo:
     autoreset: Literal["next_step", "same_step"] = "next_step"
     reuses_buffers: bool = False
     differences: tuple[Difference, ...] = field(default=())
+    engines: tuple[Engine, ...] = ()
     chance: str | None = None
 
 

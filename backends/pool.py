@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends.engines import inside_envpool
 from vebench.backends.environments import (
     ALWAYS_DRAWN,
     ATARI_FRAME_LIMIT,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from vebench.backends.engines import Engine
     from vebench.backends.interface import Setup, Task
 
 
@@ -62,37 +62,13 @@ def _noise(task: Task) -> list[str]:
     return [name for name in settings if name.startswith("reset_") and name.endswith("_scale")]
 
 
-def _differences(task: Task) -> tuple[Difference, ...]:
+def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, ...]:
     found = [Difference("rewards are float32")]
     if rows := ATARI_TALL_SCREENS.get(task.id):
         # Its source has the size of the raw screen as a constant; no setting changes that.
         found.append(Difference(f"EnvPool {upper_rows_shown(ATARI_SCREEN_ROWS, rows)}", "observations"))
-    if task.suite == "mujoco" and (engines := unequal_engines()):
-        found.append(Difference(engines))
+    found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)
-
-
-def unequal_engines() -> str | None:
-    """Return in words that EnvPool's MuJoCo is not the one installed, None if it is or one of them is not to be had.
-
-    With unequal engines HalfCheetah was measured to drift apart by 15 within 300 steps.
-    """
-    import envpool  # noqa: PLC0415 - imported on use
-
-    library = Path(envpool.__file__).parent / "mujoco" / "mujoco_gym_envpool.so"
-    try:
-        inside, installed = _version_inside(library.read_bytes()), version("mujoco")
-    except (OSError, PackageNotFoundError):
-        return None
-    if inside is None or inside == installed:
-        return None
-    return f"MuJoCo {inside} inside EnvPool, {installed} elsewhere: pip install mujoco=={inside}"
-
-
-def _version_inside(library: bytes) -> str | None:
-    """Return the engine's version, which stands as a string of its own in the library; None if that is not clear."""
-    found = set(re.findall(rb"\0(\d+\.\d+\.\d+)\0", library))
-    return found.pop().decode() if len(found) == 1 else None
 
 
 def _chance(task: Task) -> str | None:
@@ -122,13 +98,15 @@ class _Pool:
         self._seed = setup.seed
         self._fresh = True
         self._waiting = False
+        engines = inside_envpool(setup.task.suite)
         self.info = BackendInfo(
             num_envs=num_envs,
             batch_size=setup.batch_size,
             action_space=action_space(setup.task, self._pool.action_space),
             frame_skip=setup.task.frame_skip,
             threads=self._threads,
-            differences=_differences(setup.task),
+            differences=_differences(setup.task, engines),
+            engines=engines,
             chance=_chance(setup.task),
         )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vebench.engine.events import Proof
     from vebench.plan.cells import Cell
 
+SAME = ("identical", "equal", "equivalent")
 MEANINGS = (
     "identical: the same bytes. equal: the same but for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work.",
@@ -53,7 +54,7 @@ def _pictures(cell: Cell, proof: Proof) -> str:
 
 def _row(cell: Cell, proof: Proof) -> Row:
     tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
-    why = Text(tuple(one_line(line) for line in _why(proof)) or ("",))
+    why = Text(tuple(one_line(line) for line in (*_why(proof), *_engines(proof))) or ("",))
     return Row(
         one_line(cell.backend.label),
         (Text((proof.verdict,), tone), Text((f"{proof.rows:,}",)), Text((f"{proof.ends:,}",)), why),
@@ -67,6 +68,13 @@ def reason(proof: Proof) -> str:
     return one_line("; ".join(_why(proof)))
 
 
+def _engines(proof: Proof) -> list[str]:
+    """Return which engines are not those that the others use."""
+    if proof.verdict in SAME:
+        return [f"{engine.words}; the rows compared here were the same" for engine in proof.engines if engine.unlike]
+    return [f"{engine.words}: {engine.matching} would match" for engine in proof.engines if engine.unlike]
+
+
 def _why(proof: Proof) -> list[str]:
     """Return what a reader needs to know beyond the verdict, in lines."""
     lines = [text for text in (proof.fault, proof.reason) if text]
@@ -76,7 +84,7 @@ def _why(proof: Proof) -> list[str]:
         place = f"environment {part.env_id}, step {part.step}"
         lines.append(f"first at {place}: {part.field} {part.found} instead of {part.expected}{size}")
     lines += [f"declared: {text}" for text in proof.allowed]
-    if proof.verdict in ("identical", "equal", "equivalent") and not proof.ends:
+    if proof.verdict in SAME and not proof.ends:
         lines.append("no episode ended: --steps would have to be larger")
     return lines
 

@@ -9,6 +9,7 @@ import pytest
 
 from vebench.analysis.findings import Finding, grouped, of_run
 from vebench.analysis.scaling import summarise
+from vebench.backends.engines import Engine
 from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
 
 if TYPE_CHECKING:
@@ -252,3 +253,18 @@ def test_backends_with_the_same_finding_are_named_together(header: Header, cell:
     (group,) = grouped(summarise(Run(header(), tuple(cells))))
     assert group.places == ("ALE/Pong-v5: gym-sync, shm-sync at 2 workers",)
     assert isinstance(group.finding, Finding)
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        (Engine("MuJoCo", "3.6.0", "3.11.0", "mujoco==3.6.0"), ["pip install mujoco==3.6.0"]),
+        (Engine("MuJoCo", "3.6.0", "3.6.0", "mujoco==3.6.0"), []),
+        (Engine("ALE", "0.11.2", "0.12.1", "ale-py==0.11.2"), []),  # they gave the same bytes
+    ],
+)
+def test_another_physics_engine_inside_a_backend_is_told_with_the_version_that_would_match(
+    header: Header, cell: CellOf, engine: Engine, told: list[str]
+) -> None:
+    (found,) = summarise(Run(header(), (cell("envpool-sync", 1, STEADY, engines=(engine,)),)))
+    assert [finding.remedy for finding in found.findings if finding.code == "unlike-engines"] == told

@@ -93,6 +93,7 @@ def test_envpool_does_the_same_work_on_atari_and_mujoco(
     pytest.importorskip("envpool")
     status, verdicts = verify("-e", task, "-b", "envpool-sync,envpool-async", "--steps", steps, "--num-envs", "2")
     assert (status, [verdict["verdict"] for verdict in verdicts]) == (0, [expected] * 2), verdicts
+    assert all(verdict["engines"] for verdict in verdicts)
     assert all(verdict["ends"] > 0 for verdict in verdicts)
 
 

@@ -30,11 +30,15 @@ LOOP_SHARES = (0.01, 0.1)
 # More environments for each worker are more processes to these, not more work for each.
 PROCESS_FOR_EACH_ENVIRONMENT = frozenset({"gym-async"})
 RANGE_LENGTH = 3
+# Engines whose versions are known to go apart: HalfCheetah by 15 within 300 steps. Atari games of unlike ALE versions
+# gave the same bytes, so that is left to vebench verify to tell.
+DRIFTING = frozenset({"MuJoCo"})
 GRAVEST_FIRST = (
     "failed",
     "interrupted",
     "different-work",
     "above-ceiling",
+    "unlike-engines",
     "throttled",
     "unpinned",
     "unstable",
@@ -79,6 +83,7 @@ def of_cell(cell: CellSummary, null: CellSummary | None, file: str) -> tuple[Fin
         unstable(cell),
         above_ceiling(cell),
         slower_than_for_loop(cell),
+        unlike_engines(cell),
         oversubscribed(cell),
         throttled(cell),
         strayed(cell),
@@ -194,6 +199,18 @@ def slower_than_for_loop(cell: CellSummary) -> Finding | None:
     more_work = "" if cell.backend in PROCESS_FOR_EACH_ENVIRONMENT else ", or try a larger --envs-per-worker"
     return Finding(
         "slower-than-for-loop", "slower than a plain Python loop with one worker", f"use for-loop here{more_work}"
+    )
+
+
+def unlike_engines(cell: CellSummary) -> Finding | None:
+    """Tell of a physics engine inside a backend that is not the one which the others use."""
+    unlike = [engine for engine in cell.engines if engine.unlike and engine.name in DRIFTING]
+    if cell.status != "ok" or not unlike:
+        return None
+    return Finding(
+        "unlike-engines",
+        f"{'; '.join(engine.words for engine in unlike)}: not the same simulation",
+        f"pip install {' '.join(engine.matching for engine in unlike)}",
     )
 
 

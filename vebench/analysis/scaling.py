@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Literal
 
+    from vebench.backends.engines import Engine
     from vebench.plan.verdicts import Verdict
     from vebench.results.records import CellRecord, Run, WindowRecord
 
@@ -67,6 +68,7 @@ class CellSummary:
     differences: tuple[str, ...]
     verdict: Verdict | None
     verdict_reason: str
+    engines: tuple[Engine, ...]
     startup_seconds: float | None
     peak_rss_bytes: int | None
     steps_per_second: Estimate | None = None
@@ -222,6 +224,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         differences=first.differences,
         verdict=None if first.backend in REFERENCE_ROWS else verdict,
         verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
+        engines=first.engines,
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )

@@ -109,6 +109,7 @@ def measure(
         "autoreset": info.autoreset,
         "differences": [difference.text for difference in info.differences],
         "affinity": affinity,
+        "engines": [vars(engine) for engine in info.engines],
     }
     tell("ready", {"startup_ns": time.perf_counter_ns() - started, "layout": layout})
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
+from vebench.backends.engines import Engine  # noqa: TC001 - msgspec reads the annotations
 from vebench.plan.verdicts import Verdict  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Layout:
     autoreset: Literal["next_step", "same_step"] = "next_step"
     differences: tuple[str, ...] = ()
     affinity: tuple[Count, ...] | None = None
+    engines: tuple[Engine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Proof:
     ``rows`` and ``ends``: rows compared, and ends of episodes among them. ``allowed``: differences that the adapter had
     declared, and that showed. ``parting`` and ``fault``: where it differs, and the known fault that explains it.
     ``reason``: why there is no verdict. ``pictures``: files that show the first observation that differs, by their
-    paths. ``failed``: the backend could not be run, so that there is nothing to conclude.
+    paths. ``failed``: the backend could not be run, so that there is nothing to conclude. ``engines``: simulators of
+    which the backend carries a copy of its own.
     """
 
     verdict: Verdict
@@ -94,6 +97,7 @@ class Proof:
     reason: str | None = None
     pictures: tuple[str, ...] = ()
     failed: bool = False
+    engines: tuple[Engine, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -29,21 +29,22 @@ def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, 
         return backend
 
     backend = build()
+    engines = [vars(engine) for engine in backend.info.engines]
     try:
         if backend.info.chance is not None:
-            tell("proof", {"verdict": "unverified", "reason": backend.info.chance})
+            tell("proof", {"verdict": "unverified", "reason": backend.info.chance, "engines": engines})
             return
         references = [Reference(setup.task, env_id, setup.seed) for env_id in range(backend.info.num_envs)]
         tape = action_table(references[0], steps, len(references), setup.seed)
         try:
             account = compare(backend, references, tape, steps, setup.seed)
         except MalformedError as error:
-            tell("proof", {"verdict": "different", "fault": str(error)})
+            tell("proof", {"verdict": "different", "fault": str(error), "engines": engines})
             return
     finally:
         backend.close()
     answer: dict[str, Any] = {"verdict": verdict(account), "rows": account.rows, "ends": account.ends}
-    answer["allowed"] = account.allowed
+    answer |= {"allowed": account.allowed, "engines": engines}
     if account.parting is not None:
         case = Case(setup.task, account.parting, build, tape, len(references), setup.seed)
         answer["parting"] = vars(account.parting)

@@ -9,11 +9,13 @@ History of the schema:
 from __future__ import annotations
 
 import re
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vebench.backends.engines import Engine
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -80,6 +82,7 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     affinity: tuple[Count, ...] | None = None
     verdict: Verdict | None = None
     verdict_reason: str = ""
+    engines: tuple[Engine, ...] = ()
 
     @property
     def label(self) -> str:
@@ -174,6 +177,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         affinity=layout.affinity if layout else None,
         verdict=cell.known.verdict if cell.known else None,
         verdict_reason=one_line(cell.known.reason) if cell.known else "",
+        engines=tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines) if layout else (),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy as np
 from vebench.backends.interface import ActionSpace, Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import gymnasium
     from numpy.typing import NDArray
 
@@ -27,6 +30,7 @@ ATARI_FRAME_LIMIT = 108_000
 ATARI_NOOP_MAX = 30
 ATARI_SCREEN_SIZE = 84
 ATARI_STACK = 4
+THE_SIMULATOR = "the simulator"  # who counts frames, where it is asked itself
 # Rows of the emulator's raw screen, in most games and in those known to have more. All screens are 160 pixels wide.
 ATARI_SCREEN_ROWS = 210
 ATARI_TALL_SCREENS = {
@@ -157,6 +161,39 @@ def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
     # EnvPool gives MuJoCo float64, and Gymnasium whatever it gets: both must get the same bits.
     dtype = np.float64 if task.suite == "mujoco" else np.float32
     return ActionSpace(low.astype(np.float32).astype(dtype), high.astype(np.float32).astype(dtype))
+
+
+def frames_of(environment: gymnasium.Env[Any, Any]) -> int | None:
+    """Return the frames that an environment's emulator or physics has simulated in this episode, None if it has none.
+
+    Counted by the simulator: ALE's episode frame number, or MuJoCo's time in time steps of its model.
+    """
+    simulator: Any = environment.unwrapped
+    if (emulator := getattr(simulator, "ale", None)) is not None:
+        return int(emulator.getEpisodeFrameNumber())
+    try:
+        frames: int = round(simulator.data.time / simulator.model.opt.timestep)
+    except AttributeError:
+        return None
+    return frames
+
+
+def frames_of_all(environments: Sequence[gymnasium.Env[Any, Any]]) -> NDArray[np.int64] | None:
+    """Return ``frames_of`` each environment, None if one of them cannot be told."""
+    return as_counts([frames_of(environment) for environment in environments])
+
+
+def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
+    """Return frames of each environment as an array, None if one of them is not known."""
+    known = [count for count in frames if count is not None]
+    return np.array(known, np.int64) if len(known) == len(frames) else None
+
+
+def make_asked(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return ``make(task)`` with a function ``frames_simulated`` on it, for those who reach attributes only."""
+    environment = make(task)
+    environment.frames_simulated = partial(frames_of, environment)  # type: ignore[attr-defined] # that is what it is for
+    return environment
 
 
 def raw_screen_rows(environment: gymnasium.Env[Any, Any]) -> int | None:

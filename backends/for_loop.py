@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments import make, read_spaces
+from vebench.backends.environments import THE_SIMULATOR, frames_of_all, make, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class Loop:
         truncated.fill(False)
         self._ended = [False] * len(self._environments)
 
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
+        return frames_of_all(self._environments)
+
     def forget_ends(self) -> None:
         """Step on where an episode is over, as no backend should: to tell one that does."""
         self._ended = [False] * len(self._environments)
@@ -72,6 +76,8 @@ def _failure(env_id: int, error: Exception) -> RuntimeError:
 
 class ForLoop:
     """All environments in the calling process. Rewards are float64; ``environments`` is open to be looked into."""
+
+    frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
         self.environments = [make(setup.task) for _ in range(setup.batch_size)]
@@ -108,6 +114,10 @@ class ForLoop:
         else:
             raise NothingToReceiveError
         return self._batch
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
+        return self._loop.frames()
 
     def close(self) -> None:
         """Close every environment."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments import make, read_spaces
+from vebench.backends.environments import THE_SIMULATOR, as_counts, make_asked, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 
 if TYPE_CHECKING:
@@ -25,14 +25,15 @@ class GymAsync:
     ``context`` is the start method of the processes, ``fork``, ``forkserver`` or ``spawn`` (None is Python's default).
     """
 
+    frames_from = THE_SIMULATOR
+
     def __init__(self, setup: Setup, *, max_concurrency: int | None = None, context: str | None = None) -> None:
         from gymnasium.vector import AsyncVectorEnv  # noqa: PLC0415 - imported on use
 
         # Earlier versions do not know the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        self._vector = AsyncVectorEnv(
-            [partial(make, setup.task)] * setup.batch_size, shared_memory=True, copy=False, context=context, **limit
-        )
+        builders = [partial(make_asked, setup.task)] * setup.batch_size
+        self._vector = AsyncVectorEnv(builders, shared_memory=True, copy=False, context=context, **limit)
         try:
             spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
         except ValueError:
@@ -74,6 +75,10 @@ class GymAsync:
             raise NothingToReceiveError
         first, self._first = self._first, None
         return first
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
+        return as_counts(self._vector.call("frames_simulated"))
 
     def close(self) -> None:
         """End every process, by force where one does not answer or is gone already."""

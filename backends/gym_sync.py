@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.environments import make, read_spaces
+from vebench.backends.environments import THE_SIMULATOR, frames_of_all, make, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 class GymSync:
     """All environments in the calling process, observations not copied (``copy=False``). Rewards are float64."""
+
+    frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
         from gymnasium.vector import SyncVectorEnv  # noqa: PLC0415 - imported on use
@@ -59,6 +61,10 @@ class GymSync:
             raise NothingToReceiveError
         first, self._first = self._first, None
         return first
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
+        return frames_of_all(self._vector.envs)
 
     def close(self) -> None:
         """Close every environment."""

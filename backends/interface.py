@@ -11,7 +11,7 @@ and Python 3.10, nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -181,6 +181,21 @@ class VectorBackend(Protocol):
 
     def close(self) -> None:
         """End every process and thread, free every buffer. A second call does nothing."""
+
+
+@runtime_checkable
+class CountsFrames(Protocol):
+    """What a backend may have besides: it can be asked what its simulators have really done."""
+
+    frames_from: str
+    """Who counts, in words."""
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames of each environment's episode so far, by id, or None if that cannot be told.
+
+        It is called after a ``recv``, if at all then after each, and counts up to the row that this environment has
+        returned last. Frames of the reset itself, such as no-ops, may be among them.
+        """
 
 
 class Factory(Protocol):

@@ -91,6 +91,8 @@ def _pin(threads: Sequence[int], cpus: Sequence[int]) -> None:
 class _Pool:
     """What both ways of use share: the pool, how it is seeded and reset, how it ends. Rewards are float32."""
 
+    frames_from = "EnvPool's count of steps"
+
     def __init__(self, setup: Setup, num_envs: int) -> None:
         self._setup = setup
         self._num_envs = num_envs
@@ -98,6 +100,8 @@ class _Pool:
         self._seed = setup.seed
         self._fresh = True
         self._waiting = False
+        self._facts: dict[str, Any] = {}
+        self._frames = np.zeros(num_envs, np.int64)
         engines = inside_envpool(setup.task.suite)
         self.info = BackendInfo(
             num_envs=num_envs,
@@ -146,6 +150,17 @@ class _Pool:
         self._pool.async_reset()
         self._waiting = True
 
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the steps that each environment has made in its episode, times the frame skip that it was built with.
+
+        EnvPool tells no more: it has neither ALE's frame number nor MuJoCo's time. None for tasks without frame skip.
+        """
+        frame_skip = self._pool.config.get("frame_skip")
+        if frame_skip is None:
+            return None
+        self._frames[self._facts["env_id"]] = self._facts["elapsed_step"] * frame_skip
+        return self._frames
+
     def close(self) -> None:
         """End the pool's threads. EnvPool's own ``close`` leaves them to its destructor."""
         if self._pool is not None:
@@ -171,7 +186,7 @@ class EnvPoolSync(_Pool):
         if not self._waiting:
             raise NothingToReceiveError
         self._waiting = False
-        observations, rewards, terminated, truncated, _ = self._pool.recv()
+        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
         return Batch(observations, rewards, terminated, truncated, self._env_ids)
 
 
@@ -192,6 +207,6 @@ class EnvPoolAsync(_Pool):
         if not self._waiting:
             raise NothingToReceiveError
         self._waiting = False
-        observations, rewards, terminated, truncated, info = self._pool.recv()
-        self._env_ids = info["env_id"]
+        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+        self._env_ids = self._facts["env_id"]
         return Batch(observations, rewards, terminated, truncated, self._env_ids)

@@ -54,7 +54,7 @@ def _pictures(cell: Cell, proof: Proof) -> str:
 
 def _row(cell: Cell, proof: Proof) -> Row:
     tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
-    why = Text(tuple(one_line(line) for line in (*_why(proof), *_engines(proof))) or ("",))
+    why = Text(tuple(one_line(line) for line in (*_why(proof), *_notes(proof))) or ("",))
     return Row(
         one_line(cell.backend.label),
         (Text((proof.verdict,), tone), Text((f"{proof.rows:,}",)), Text((f"{proof.ends:,}",)), why),
@@ -68,11 +68,17 @@ def reason(proof: Proof) -> str:
     return one_line("; ".join(_why(proof)))
 
 
-def _engines(proof: Proof) -> list[str]:
-    """Return which engines are not those that the others use."""
-    if proof.verdict in SAME:
-        return [f"{engine.words}; the rows compared here were the same" for engine in proof.engines if engine.unlike]
-    return [f"{engine.words}: {engine.matching} would match" for engine in proof.engines if engine.unlike]
+def _notes(proof: Proof) -> list[str]:
+    """Return what is worth knowing whatever the verdict: frames that were counted, engines that others do not use."""
+    lines = []
+    if proof.simulated is not None and proof.claimed is not None:
+        lines.append(f"frames simulated {proof.simulated:,} of {proof.claimed:,} claimed, by {proof.frames_from}")
+    for engine in proof.engines:
+        if engine.unlike and proof.verdict in SAME:
+            lines.append(f"{engine.words}; the rows compared here were the same")
+        elif engine.unlike:
+            lines.append(f"{engine.words}: {engine.matching} is the same version")
+    return lines
 
 
 def _why(proof: Proof) -> list[str]:

@@ -38,6 +38,7 @@ CHILD_SIDE = (
     "vebench.engine",
     "vebench.engine.child",
     "vebench.engine.faults",
+    "vebench.engine.frames",
     "vebench.engine.measure",
     "vebench.engine.pictures",
     "vebench.engine.prove",

@@ -45,6 +45,10 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
         ("RowZero", "CartPole", "row 0 stands for every environment"),
         ("FrameSkipFive", "Pong", "frame skip 5 instead of 4"),
         ("FrameSkipFive", "Hopper", "frame skip 5 instead of 4"),
+        ("ClaimsDouble", "Pong", "simulates 4 frames of 8 claimed"),
+        ("ClaimsDouble", "Hopper", "simulates 4 frames of 8 claimed"),
+        ("ClaimsDoubleSilently", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
+        ("Idles", "Hopper", "simulates 2 frames of 4 claimed"),
         ("Stale", "CartPole", "observations are one step stale"),
         ("Deaf", "CartPole", "actions are ignored"),
         ("Clipped", "Pendulum", "rewards are clipped to their signs"),
@@ -61,7 +65,9 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
 def test_a_liar_is_caught_by_the_name_of_its_fault(
     verify: Callable[..., tuple[int, list[dict[str, Any]]]], liar: str, task: str, fault: str
 ) -> None:
-    status, (verdict,) = verify("-e", task, "-b", f"liars:{liar}", "--steps", "200")
+    # Most of the time goes to loading games: two are enough to tell one from the other.
+    envs = "2" if task in ("Pong", "Adventure") else "4"
+    status, (verdict,) = verify("-e", task, "-b", f"liars:{liar}", "--steps", "200", "--num-envs", envs)
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["fault"].startswith(fault), verdict
 
@@ -94,6 +100,7 @@ def test_envpool_does_the_same_work_on_atari_and_mujoco(
     status, verdicts = verify("-e", task, "-b", "envpool-sync,envpool-async", "--steps", steps, "--num-envs", "2")
     assert (status, [verdict["verdict"] for verdict in verdicts]) == (0, [expected] * 2), verdicts
     assert all(verdict["engines"] for verdict in verdicts)
+    assert all(verdict["simulated"] == verdict["claimed"] > 0 for verdict in verdicts)
     assert all(verdict["ends"] > 0 for verdict in verdicts)
 
 
@@ -117,6 +124,22 @@ def test_observations_that_are_no_pictures_are_not_written(
 ) -> None:
     _, (verdict,) = verify("-e", "CartPole", "-b", "liars:Stale", "--steps", "50", "--save-frames", "frames")
     assert (verdict["verdict"], verdict["pictures"], list((tmp_path / "frames").iterdir())) == ("different", [], [])
+
+
+@pytest.mark.parametrize(("task", "frame_skip", "steps"), [("Klax", 4, 300), ("Hopper", 4, 100)])
+def test_frames_really_simulated_are_counted_beside_those_claimed_across_ends_and_resets(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]], task: str, frame_skip: int, steps: int
+) -> None:
+    backends = ("for-loop", "gym-sync", "gym-async")
+    _, verdicts = verify("-e", task, "-b", ",".join(backends), "--steps", str(steps), "--num-envs", "2")
+    for verdict in verdicts:
+        claimed = (verdict["rows"] - 2 - verdict["ends"]) * frame_skip
+        assert (verdict["verdict"], verdict["claimed"]) == ("identical", claimed)
+        assert verdict["frames_from"] == "the simulator"
+        assert verdict["ends"] > 0
+        # A step in which a game ends may be cut short; physics is not.
+        short = verdict["ends"] * (frame_skip - 1) if task == "Klax" else 0
+        assert claimed - short <= verdict["simulated"] <= claimed
 
 
 def test_envpool_differs_where_the_screen_is_taller_than_what_it_reads_and_declares_it_beforehand(

@@ -43,6 +43,29 @@ class FrameSkipFive(ForLoop):
         self.info = replace(self.info, frame_skip=setup.task.frame_skip)
 
 
+class ClaimsDouble(ForLoop):
+    """Gives the right rows, and says that each took twice the frames."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, frame_skip=2 * setup.task.frame_skip)
+
+
+class ClaimsDoubleSilently(ClaimsDouble):
+    """The same, and it cannot be asked what its simulators do."""
+
+    def frames(self) -> None:
+        return None
+
+
+class Idles(ForLoop):
+    """Has its simulator do half the work of a step, as it says itself when asked."""
+
+    def frames(self) -> NDArray[np.int64] | None:
+        frames = super().frames()
+        return None if frames is None else frames // 2
+
+
 class Stale(ForLoop):
     """Shows the observations of the step before."""
 

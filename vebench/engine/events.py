@@ -85,7 +85,8 @@ class Proof:
     declared, and that showed. ``parting`` and ``fault``: where it differs, and the known fault that explains it.
     ``reason``: why there is no verdict. ``pictures``: files that show the first observation that differs, by their
     paths. ``failed``: the backend could not be run, so that there is nothing to conclude. ``engines``: simulators of
-    which the backend carries a copy of its own.
+    which the backend carries a copy of its own. ``simulated``: frames that it has simulated while it was compared, as
+    ``frames_from`` counts them, of those ``claimed``; None where it cannot be asked.
     """
 
     verdict: Verdict
@@ -98,6 +99,9 @@ class Proof:
     pictures: tuple[str, ...] = ()
     failed: bool = False
     engines: tuple[Engine, ...] = ()
+    simulated: Count | None = None
+    claimed: Count | None = None
+    frames_from: str | None = None
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,18 @@ def name_fault(case: Case) -> str:
     return "no fault known by name explains it"
 
 
+def miscounted_frames(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if rows are right and frames are not."""
+    parting = case.parting
+    if not _all_alike(expected, found):
+        return None
+    if parting.field == "frames":
+        return f"simulates {parting.found} frames of {parting.expected} claimed"
+    if parting.field == "claimed frames":
+        return f"claims {parting.found} frames in a step where the reference simulates {parting.expected}"
+    return None
+
+
 def end_not_reported(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
     """Say so if an episode ends and the backend does not tell."""
     parting = case.parting
@@ -220,6 +232,7 @@ def _ends_near(rows: list[Row], at: int) -> bool:
 
 
 HYPOTHESES = (
+    miscounted_frames,
     end_not_reported,
     no_reset,
     clipped_rewards,

@@ -45,6 +45,7 @@ def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, 
         backend.close()
     answer: dict[str, Any] = {"verdict": verdict(account), "rows": account.rows, "ends": account.ends}
     answer |= {"allowed": account.allowed, "engines": engines}
+    answer |= {"simulated": account.simulated, "claimed": account.claimed, "frames_from": account.frames_from}
     if account.parting is not None:
         case = Case(setup.task, account.parting, build, tape, len(references), setup.seed)
         answer["parting"] = vars(account.parting)

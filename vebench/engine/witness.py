@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.backends.environments import make, raw_screen_rows, read_spaces
+from vebench.backends.environments import frames_of, make, raw_screen_rows, read_spaces
 from vebench.backends.for_loop import Loop
+from vebench.engine.frames import FrameCount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +55,7 @@ class Reference:
     """One environment as the for-loop steps it, with the rows that it has answered last."""
 
     def __init__(self, task: Task, env_id: int, seed: int, upper_rows: int | None = None) -> None:
+        self.task = task
         self._environment = make(task, upper_rows=upper_rows)
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
@@ -61,6 +63,11 @@ class Reference:
         self._loop.reset(seed)
         self.actions = spaces.actions
         self.rows: list[Row] = [row_of(self._rows, 0)]
+
+    @property
+    def frames(self) -> int | None:
+        """Frames simulated in this episode, None where that cannot be told."""
+        return frames_of(self._environment)
 
     @property
     def raw_screen_rows(self) -> int | None:
@@ -106,8 +113,10 @@ class Parting:
 
 @dataclass(frozen=True)
 class Account:
-    """What a comparison saw. ``rounded``: rewards equal in float32 only. ``allowed``: declared differences seen.
+    """What a comparison saw.
 
+    ``rounded``: rewards equal in float32 only. ``allowed``: declared differences seen. ``simulated``: frames,
+    ``claimed``: those that it says it simulates, ``frames_from``: who counted; None where the backend cannot be asked.
     ``rows_apart``: the reference's row and the backend's that first differ.
     """
 
@@ -116,6 +125,9 @@ class Account:
     parting: Parting | None
     rounded: bool
     allowed: tuple[str, ...]
+    simulated: int | None = None
+    claimed: int | None = None
+    frames_from: str | None = None
     rows_apart: tuple[Row, Row] | None = None
 
 
@@ -171,39 +183,79 @@ def action_table(reference: Reference, steps: int, num_envs: int, seed: int) -> 
 
 
 def compare(
-    backend: VectorBackend, references: list[Reference], tape: NDArray[np.generic], steps: int, seed: int
+    backend: VectorBackend,
+    references: list[Reference],
+    tape: NDArray[np.generic],
+    steps: int,
+    seed: int,
 ) -> Account:
     """Step the backend until each environment has made ``steps`` steps, and compare every row on the way.
 
-    It stops at the first row that is neither equal nor declared. Raises MalformedError for a batch that is none.
+    It stops at the first row that is neither equal nor declared, or for which other frames were simulated than claimed.
+    Raises MalformedError for a batch that is none.
     """
-    declared = backend.info.differences
-    rows = ends = 0
-    rounded = False
-    allowed: dict[str, None] = {}
+    frames = FrameCount(backend, references)
+    ledger = Ledger(backend.info.differences)
     since_reset = [0] * len(references)
     batches = iter(Batches(backend, tape, seed))
-    while min(batches.steps) < steps:
+    parting = None
+    while parting is None and min(batches.steps) < steps:
         batch = next(batches)
+        frames.look()
         for index, env_id in enumerate(np.asarray(batch.env_ids).tolist()):
             reference, step = references[env_id], int(batches.steps[env_id])
             expected = reference.rows[-1] if step == 0 else reference.step(tape[(step - 1) % len(tape), env_id])
-            after_end = step > 0 and reference.rows[-2].ended
-            since_reset[env_id] = 0 if step == 0 or after_end else since_reset[env_id] + 1
-            found = row_of(batch, index)
-            rows += 1
-            ends += expected.ended
-            for field in FIELDS:
-                sameness = same(field, expected, found)
-                rounded = rounded or sameness == "equal"
-                if sameness != "different":
-                    continue
-                excuse = excused(declared, field, expected, since_reset[env_id])
-                if excuse is None:
-                    parting = describe(env_id, step, field, expected, found)
-                    return Account(rows, ends, parting, rounded, tuple(allowed), (expected, found))
-                allowed[excuse] = None
-    return Account(rows, ends, None, rounded, tuple(allowed))
+            after_reset = step == 0 or reference.rows[-2].ended
+            since_reset[env_id] = 0 if after_reset else since_reset[env_id] + 1
+            parting = ledger.enter(env_id, step, expected, row_of(batch, index), since_reset[env_id])
+            if parting is None and (wrong := frames.check(env_id, after_reset=after_reset, ended=expected.ended)):
+                field, right, found = wrong
+                parting = Parting(env_id, step, field, str(right), str(found), abs(found - right))
+            if parting is not None:
+                break
+    return ledger.account(parting, frames)
+
+
+class Ledger:
+    """What has been compared so far."""
+
+    def __init__(self, declared: tuple[Difference, ...]) -> None:
+        self._declared = declared
+        self._rows = self._ends = 0
+        self._rounded = False
+        self._allowed: dict[str, None] = {}
+        self._apart: tuple[Row, Row] | None = None
+
+    def enter(self, env_id: int, step: int, expected: Row, found: Row, since_reset: int) -> Parting | None:
+        """Compare a row. Returns where it parts from the reference's, None if it is equal or as declared."""
+        self._rows += 1
+        self._ends += expected.ended
+        for field in FIELDS:
+            sameness = same(field, expected, found)
+            self._rounded = self._rounded or sameness == "equal"
+            if sameness != "different":
+                continue
+            excuse = excused(self._declared, field, expected, since_reset)
+            if excuse is None:
+                self._apart = (expected, found)
+                return describe(env_id, step, field, expected, found)
+            self._allowed[excuse] = None
+        return None
+
+    def account(self, parting: Parting | None, frames: FrameCount) -> Account:
+        """Return what it came to."""
+        asked = frames.simulated is not None
+        return Account(
+            self._rows,
+            self._ends,
+            parting,
+            self._rounded,
+            tuple(self._allowed),
+            simulated=frames.simulated,
+            claimed=frames.claimed if asked else None,
+            frames_from=frames.source if asked else None,
+            rows_apart=self._apart,
+        )
 
 
 def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:

@@ -58,7 +58,6 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
         ("OtherResizeExcused", "Adventure", "another picture"),
         # In its first steps this game takes no action, which is no fault.
         ("Cropped", "KingKong", "shows the upper 210 of the screen's 250 rows"),
-        ("OtherResize", "KingKong", "another picture"),
         ("Cropped", "Adventure", "shows the upper 210 of the screen's 250 rows"),
         ("Sticky", "Pong", "something is random that must not be, such as sticky actions"),
         ("Miscounts", "CartPole", "rows counted that were not returned"),

@@ -197,3 +197,10 @@ def third_party(target: str) -> Entry:
 def find(name: str) -> Entry:
     """Return the entry of a backend by its name in the table, or by ``module:Class``. Raises KeyError for others."""
     return third_party(name) if ":" in name else BY_NAME[name]
+
+
+def missing_packages() -> tuple[str, ...]:
+    """Return the packages, by the names that pip knows, without which some backend of the table cannot step a task."""
+    needed = [name for entry in ENTRIES for name in entry.packages]
+    needed += [name for names in SUITE_PACKAGES.values() for name in names]
+    return tuple(PIP_NAMES.get(name, name) for name in dict.fromkeys(needed) if find_spec(name) is None)

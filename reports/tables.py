@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
-from vebench.analysis import findings
+from vebench.analysis import conditions, findings
 from vebench.analysis.scaling import NULL, REFERENCE, CellSummary, summarise
 from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
@@ -130,7 +130,8 @@ def _section(name: str, run: Run) -> Section:
         return *place(cell.env, BackendChoice(cell.backend, dict(cell.options)), spec), cell.workers
 
     file = one_line(name)
-    return Section(file, run, tuple(sorted(summarise(run, file), key=key)), findings.of_run(run, file))
+    of_run = (*conditions.of_run(run.header.host), *findings.of_run(run, file))
+    return Section(file, run, tuple(sorted(summarise(run, file), key=key)), of_run)
 
 
 def place(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:

@@ -30,6 +30,7 @@ STAGES = (
     "reports",
     "verification",
     "session",
+    "doctor",
     "cli",
 )
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
@@ -42,8 +43,10 @@ CHILD_SIDE = (
     "vebench.engine.measure",
     "vebench.engine.pictures",
     "vebench.engine.prove",
+    "vebench.engine.windows",
     "vebench.engine.witness",
     "vebench.machine",
+    "vebench.machine.cgroups",
     "vebench.machine.counters",
     "vebench.machine.pinning",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vebench.machine import counters, host, pinning
+from vebench.machine import cgroups, counters, host, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,18 +40,18 @@ def test_the_quota_is_the_least_of_the_own_cgroup_and_its_ancestors(tree: Callab
             "sys/fs/cgroup/user/job/cpu.max": "max 100000\n",
         }
     )
-    assert host.quota_cpus(root) == 1.5
+    assert cgroups.quota(root) == cgroups.Quota(1.5, "/sys/fs/cgroup/user/cpu.max")
 
 
 def test_in_a_container_the_mount_is_the_own_cgroup(tree: Callable[[dict[str, str]], Path]) -> None:
     root = tree({"proc/self/cgroup": "0::/docker/abc\n", "sys/fs/cgroup/cpu.max": "50000 100000"})
-    assert host.quota_cpus(root) == 0.5
+    assert cgroups.quota(root) == cgroups.Quota(0.5, "/sys/fs/cgroup/cpu.max")
 
 
 @pytest.mark.parametrize("text", ["max 100000", "", "nonsense", "-1 5"])
 def test_without_a_limit_there_is_no_quota(tree: Callable[[dict[str, str]], Path], text: str) -> None:
     root = tree({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": text})
-    assert host.quota_cpus(root) is None
+    assert cgroups.quota(root) is None
 
 
 def test_the_memory_left_is_the_systems_or_the_containers_if_that_is_less(
@@ -80,12 +80,12 @@ def test_files_read_in_a_container_take_no_memory_that_a_process_could_not_have(
 def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path]) -> None:
     stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
     root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})
-    assert counters.throttled_ns(root) == 1_234_000
+    assert counters.throttling(cgroups.groups("cpu", root)) == (2, 1_234_000)
 
 
 def test_without_cgroups_nothing_is_said_of_throttling(tmp_path: Path) -> None:
-    assert counters.throttled_ns(tmp_path) is None
-    assert host.quota_cpus(tmp_path) is None
+    assert counters.throttling(cgroups.groups("cpu", tmp_path)) is None
+    assert cgroups.quota(tmp_path) is None
     assert host.memory_available(tmp_path) is None
 
 

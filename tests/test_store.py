@@ -74,9 +74,8 @@ def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
     first, second, _ = map(json.loads, written.read_text().splitlines())
     assert (first["type"], first["schema"]) == ("run", 1)
     assert second["type"] == "cell"
-    assert second["windows"][0] == {
-        "ns": 10**9, "rows": 2300, "resets": 0, "cpu_ns": 10**9, "throttled_ns": None, "steal_ns": None,
-    }  # fmt: skip
+    fixed = {"ns": 10**9, "rows": 2300, "resets": 0, "cpu_ns": 10**9, "throttled_ns": None, "steal_ns": None}
+    assert second["windows"][0].items() >= fixed.items()
 
 
 @pytest.mark.parametrize(

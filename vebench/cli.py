@@ -131,8 +131,12 @@ def run(  # noqa: PLR0913 - one parameter for each option
     repeats: Annotated[int, typer.Option(metavar="N", help="Passes over all cells, each in an order of its own.")] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="Of environments, actions and the order of cells.")] = 0,
     pin: Annotated[
-        str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, none, or a list such as 0-3,8.")
+        str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
     ] = "compact",
+    smt: Annotated[
+        str,
+        typer.Option(metavar="WHEN", help="A core's second thread: last (after all cores), off, or close (at once)."),
+    ] = "last",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a cell is ended.")] = 300.0,
     output: Annotated[
         str | None,
@@ -177,6 +181,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         seed=seed,
         pin=pin,
         timeout=timeout,
+        smt=smt,
     )
     path = None if output is None else paths.run_output(output)
     return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
@@ -318,6 +323,29 @@ def list_() -> None:
     from vebench.reports.listing import list_document
 
     as_terminal.write_document(list_document(), console.for_data())
+
+
+@app.command()
+def doctor(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it for other programs.")] = False,
+    sysroot: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Look at another machine: a folder with a copy of its /sys and /proc."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", "-w", metavar="N", help="Show where so many workers will be placed.")
+    ] = None,
+    pin: Annotated[str, typer.Option(metavar="CPUS", help="As in vebench run.")] = "compact",
+    smt: Annotated[str, typer.Option(metavar="WHEN", help="As in vebench run.")] = "last",
+) -> None:
+    """Show the machine as vebench sees it: CPUs, caches, memory nodes, what may be used, and what to mend.
+
+    It only reads.
+    """
+    from vebench import doctor as physician
+
+    physician.examine(sysroot, workers, pin, smt, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run as measure
+from vebench.engine.windows import MOST_TRIES
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.machine.host import memory_available, read_host
 from vebench.machine.placement import place
@@ -32,14 +33,14 @@ from vebench.results.records import record
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vebench.plan.cells import CellKey, Plan
+    from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run, RunRecord
     from vebench.results.store import RunWriter
 
 DONE, FAILED = 0, 1
 # The most that a cell's line in the run file takes: its windows, and the rest of it.
-BYTES_PER_WINDOW, BYTES_PER_CELL = 256, 8192
+BYTES_PER_WINDOW, BYTES_PER_CELL, BYTES_PER_SEAT = 384, 8192, 64
 
 
 def start(spec: RunSpec, output: Path | None, *, verify: bool, dry_run: bool, quiet: bool) -> int:
@@ -82,7 +83,7 @@ def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
 def _prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     """Return the plan on this machine, and the header of its run. Raises UsageError if nothing of it can run."""
     host = read_host()
-    placement = place(spec.pin, frozenset(host.cpus_allowed), host.quota_cpus)
+    placement = place(spec.pin, frozenset(host.cpus_allowed), host.quota_cpus, topology=host.topology, smt=spec.smt)
     tasks = resolve(spec.envs, spec.backends)
     plan = informed(expand(spec, tasks, placement, memory_available()), Knowledge.load())
     if plan.cells and all(cell.skip for cell in plan.cells):
@@ -131,7 +132,7 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool) -> int:
         ):
             for event in events:
                 if isinstance(event, CellStarted):
-                    writer.reserve(BYTES_PER_CELL + BYTES_PER_WINDOW * plan.spec.rounds)
+                    writer.reserve(_line_bytes(event.cell, plan.spec.rounds))
                 elif isinstance(event, CellFinished):
                     kept.append(writer.append(record(event.cell, event.outcome)))
                     logs.keep(writer.path, event.cell.key, event.outcome.log)
@@ -145,6 +146,12 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool) -> int:
     if not quiet:
         _show_table(writer.path)
     return FAILED if any(cell.status == "failed" for cell in kept) else DONE
+
+
+def _line_bytes(cell: Cell, rounds: int) -> int:
+    """Return the most bytes that the cell's line takes: every window tried as often as may be, and its seats."""
+    seats = cell.shape.processes * cell.shape.threads
+    return BYTES_PER_CELL + BYTES_PER_WINDOW * MOST_TRIES * rounds + BYTES_PER_SEAT * seats
 
 
 def _show_table(path: Path) -> None:

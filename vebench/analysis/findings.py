@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ENOUGH = 4
 WIDE = 0.2
 LOOP_LIMIT_NS = 1_000
+# What others may take of a cell's CPUs before its rate says more of them.
+TAKEN_SHARE = 0.05
 # Told in steps, so that cells with about the same share are told of together.
 LOOP_SHARES = (0.01, 0.1)
 # More environments for each worker are more processes to these, not more work for each.
@@ -41,6 +43,7 @@ GRAVEST_FIRST = (
     "unlike-engines",
     "throttled",
     "unpinned",
+    "disturbed",
     "unstable",
     "loop-cost",
     "too-few-windows",
@@ -86,6 +89,7 @@ def of_cell(cell: CellSummary, null: CellSummary | None, file: str) -> tuple[Fin
         unlike_engines(cell),
         oversubscribed(cell),
         throttled(cell),
+        disturbed(cell),
         strayed(cell),
         loop_cost(cell, null),
     )
@@ -241,8 +245,24 @@ def throttled(cell: CellSummary) -> Finding | None:
     )
 
 
+def disturbed(cell: CellSummary) -> Finding | None:
+    """Tell of CPUs that worked for others while the cell was measured, on this machine or on its host."""
+    culprits = [
+        name
+        for name, share in (("other processes", cell.others_share), ("the hypervisor", cell.stolen_share))
+        if share > TAKEN_SHARE
+    ]
+    if not culprits:
+        return None
+    return Finding(
+        "disturbed",
+        f"{' and '.join(culprits)} took over {TAKEN_SHARE:.0%} of its CPUs' time",
+        "measure on an idle machine; vebench doctor shows others' load",
+    )
+
+
 def strayed(cell: CellSummary) -> Finding | None:
-    """Tell of a process that was seen on other CPUs than those it owns."""
+    """Tell of a process or thread that was seen free to run on other CPUs than those owned."""
     if not cell.strayed:
         return None
     return Finding(

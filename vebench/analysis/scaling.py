@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis import findings
 from vebench.analysis.statistics import Estimate, estimate, middle_of, ratio
 from vebench.backends.registry import BY_NAME
+from vebench.machine.topology import parse_list
 from vebench.plan.spec import BackendChoice
 from vebench.plan.verdicts import BEST_FIRST
 
@@ -25,6 +26,7 @@ CEILING = "ceiling"
 NULL = "null"
 REFERENCE_ROWS = frozenset(name for name, entry in BY_NAME.items() if entry.reference)
 NANO = 1e-9
+LEAST_TAKEN_NS = 100_000_000  # ten ticks of the kernel's clock, by which steal and others' work are counted
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,11 @@ class CellSummary:
     rates are theirs. ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
     ``reason`` is that of one. ``speedup`` is over ``for-loop`` with one worker; ``ns_per_batch`` is wall time.
     ``observations`` is how many values each estimate stands on: windows of a single repeat, or else repeats.
-    ``throttled_windows`` were held back by a CPU quota, and count only where there are no others. ``strayed``: the
-    process was not on the CPUs that it owns. ``oversubscribed``: more workers than CPUs that do work at the same time;
-    ``crowded``: not that, but more processes or threads at work than CPUs owned. ``verdict`` is whether it does the
-    same work as the reference, None where that makes no sense.
+    ``throttled_windows`` were held back by a CPU quota, and count only where there are no others. ``stolen_share``
+    and ``others_share``: what the hypervisor, and others on this machine, took of its CPUs' time, 0 where too little
+    was seen to tell. ``strayed``: some thread might run on other CPUs than those owned. ``oversubscribed``: more
+    workers than CPUs that do work at the same time; ``crowded``: not that, but more processes or threads at work than
+    CPUs owned. ``verdict`` is whether it does the same work as the reference, None where that makes no sense.
     """
 
     env: str
@@ -62,6 +65,8 @@ class CellSummary:
     rows: int
     resets: int
     throttled_windows: int
+    stolen_share: float
+    others_share: float
     strayed: bool
     oversubscribed: bool
     crowded: bool
@@ -170,7 +175,7 @@ def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowR
     more, each is one observation, its median. Windows that a CPU quota held back are left out where others remain.
     """
     repeats = [
-        (record, [window for window in record.windows if not window.throttled_ns])
+        (record, [window for window in record.windows if not window.held_back])
         for record in records
         if record.status == "ok"
     ]
@@ -217,8 +222,10 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         windows=len(windows),
         rows=sum(window.rows for window in windows),
         resets=sum(window.resets for window in windows),
-        throttled_windows=sum(bool(window.throttled_ns) for window in windows),
-        strayed=any(record.affinity is not None and set(record.affinity) != set(record.cpus) for record in records),
+        throttled_windows=sum(window.held_back for window in windows),
+        stolen_share=_share(well, lambda window: window.steal_ns),
+        others_share=_share(well, lambda window: window.others_ns),
+        strayed=any(map(_strayed, records)),
         oversubscribed=first.workers > usable,
         crowded=_at_work(first) > cpus_owned and first.workers <= usable,
         differences=first.differences,
@@ -232,6 +239,21 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
 
 def _verdict(record: CellRecord) -> Verdict:
     return record.verdict or "unverified"
+
+
+def _share(records: Sequence[CellRecord], taken: Callable[[WindowRecord], int | None]) -> float:
+    """Return the share of the CPUs' time that was taken, over all windows; 0 where the kernel's ticks cannot tell."""
+    spans = [(len(record.cpus) * window.ns, taken(window) or 0) for record in records for window in record.windows]
+    total = sum(span for _, span in spans)
+    return total / sum(span for span, _ in spans) if total >= LEAST_TAKEN_NS else 0.0
+
+
+def _strayed(record: CellRecord) -> bool:
+    """Return whether a process or thread could run elsewhere than on the CPUs owned, as far as was read back."""
+    owned = set(record.cpus)
+    if record.affinity is not None and set(record.affinity) != owned:
+        return True
+    return any(not owned.issuperset(parse_list(thread)) for threads in record.seats or () for thread in threads)
 
 
 def _at_work(record: CellRecord) -> int:

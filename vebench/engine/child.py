@@ -15,7 +15,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from vebench.machine import counters, pinning
+from vebench.engine import windows
+from vebench.machine import cgroups, counters, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,32 +116,26 @@ def measure(
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
 
     loop = Loop(backend, tape, time.perf_counter_ns)
-    pace = loop.warm_up(request["warmup_ns"], request["duration_ns"])
+    duration, rounds = request["duration_ns"], request["rounds"]
+    pace = loop.warm_up(request["warmup_ns"], duration)
     processes = counters.process_tree(os.getpid())
+    seats = counters.seats(processes)
+    groups = cgroups.groups("cpu")
 
-    def read() -> dict[str, int | None]:
-        return {
-            "cpu_ns": counters.cpu_time_ns(processes),
-            "throttled_ns": counters.throttled_ns(),
-            "steal_ns": counters.steal_ns(request["cpus"]),
-        }
+    def may_repeat() -> bool:
+        """Return whether there is time for another try of one window, and for all of the others."""
+        return bool(time.perf_counter_ns() - started + (rounds + 1) * duration < request["timeout_ns"])
 
-    for _ in range(request["rounds"]):
-        before = read()
-        count = loop.run_for(request["duration_ns"], pace)
-        tell("window", {**count._asdict(), **difference(before, read())})
+    for window in windows.measured(
+        lambda: loop.run_for(duration, pace),
+        lambda: windows.read_counters(processes, request["cpus"], groups),
+        rounds,
+        may_repeat,
+    ):
+        tell("window", window)
     # Looked at twice only: between windows it would give environments that run ahead the time to do so.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
-    tell("done", {"peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None)})
-
-
-def difference(before: dict[str, int | None], after: dict[str, int | None]) -> dict[str, int | None]:
-    """Return how far each counter has gone, None where it could not be read both times."""
-    gone: dict[str, int | None] = {}
-    for name, first in before.items():
-        second = after[name]
-        gone[name] = None if first is None or second is None else max(0, second - first)
-    return gone
+    tell("done", {"peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None), "seats": seats})
 
 
 def one_line(error: BaseException) -> str:

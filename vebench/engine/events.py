@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # What a cell tells is checked against these when it arrives, so that nothing absurd gets into a run file.
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+# The CPUs that each thread of each process may use, as the kernel has them: the measuring process first.
+Seats = tuple[tuple[Annotated[str, Meta(pattern=r"^[0-9,-]*$")], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,10 @@ class Window:
 
     ``ns``: its wall time. ``rows``: rows received, of which ``resets`` only reported an autoreset, so that transitions
     are ``rows - resets``. ``cpu_ns``: CPU time of the cell's whole process tree, None where it cannot be read.
-    ``throttled_ns``: time the cell's cgroup was held back by its quota. ``steal_ns``: time that the hypervisor took
-    from the CPUs owned. The last two are None where the system does not tell.
+    ``throttled_ns``: time the cell's cgroup was held back by its quota, ``throttles``: how often. ``steal_ns``: time
+    that the hypervisor took from the CPUs owned. ``others_ns``: time that those worked for others than the cell.
+    ``switches``: how often a thread of the cell had to leave a CPU that it still wanted; ``migrations``: how often one
+    was moved to another CPU. All of these are None where the system does not tell.
     """
 
     ns: Positive
@@ -35,6 +39,10 @@ class Window:
     cpu_ns: Count | None = None
     throttled_ns: Count | None = None
     steal_ns: Count | None = None
+    throttles: Count | None = None
+    others_ns: Count | None = None
+    switches: Count | None = None
+    migrations: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended. A failed cell keeps the windows that it had measured. ``log`` is the end of what it printed."""
+    """How a cell ended. A failed cell keeps the windows that it had measured. ``log`` is the end of what it printed.
+
+    ``seats`` were read back after the warm-up; they are known of a cell that got to its end.
+    """
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
@@ -63,6 +74,7 @@ class Outcome:
     peak_rss_bytes: int | None = None
     windows: tuple[Window, ...] = ()
     log: str = ""
+    seats: Seats | None = None
 
 
 @dataclass(frozen=True)

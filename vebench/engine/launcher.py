@@ -182,6 +182,7 @@ class Launcher:
             "warmup_ns": int(self._spec.warmup * 1e9),
             "duration_ns": int(self._spec.duration * 1e9),
             "rounds": self._spec.rounds,
+            "timeout_ns": int(self._spec.timeout * 1e9),
         }
 
     def _environment(self, folder: Path) -> dict[str, str]:

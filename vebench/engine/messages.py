@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from vebench.engine.events import Count, Layout, Proof, Window  # noqa: TC001 - msgspec reads the annotations
+from vebench.engine.events import Count, Layout, Proof, Seats, Window  # noqa: TC001 - msgspec reads the annotations
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,13 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree."""
+    """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree.
+
+    ``seats``: where its processes and threads may run.
+    """
 
     peak_rss_bytes: Count | None
+    seats: Seats | None = None
 
 
 @dataclass(frozen=True)

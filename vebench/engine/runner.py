@@ -23,7 +23,7 @@ from vebench.engine.messages import Done, Failure, Ready
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from vebench.engine.events import Event
+    from vebench.engine.events import Event, Seats
     from vebench.engine.launcher import Conversation, Launch
     from vebench.plan.cells import Cell, Plan
 
@@ -62,6 +62,7 @@ class Progress:
         self._layout: Layout | None = None
         self._startup_ns: int | None = None
         self._peak_rss_bytes: int | None = None
+        self._seats: Seats | None = None
         self.windows: list[Window] = []
         self._log = ""
 
@@ -77,7 +78,7 @@ class Progress:
                         self.windows.append(message)
                         yield WindowDone(self._cell, message)
                     case Done():
-                        self._peak_rss_bytes = message.peak_rss_bytes
+                        self._peak_rss_bytes, self._seats = message.peak_rss_bytes, message.seats
                         return
                     case Failure():
                         self.reason = message.reason
@@ -99,4 +100,5 @@ class Progress:
             peak_rss_bytes=self._peak_rss_bytes,
             windows=tuple(self.windows),
             log=self._log,
+            seats=self._seats,
         )

@@ -6,13 +6,21 @@ Loaded by the measuring child: standard library only. Every counter is None wher
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vebench.machine import cgroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PROC = Path("/proc")
-CGROUP = Path("/sys/fs/cgroup")
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
-STEAL = 8  # field of a cpuN line in /proc/stat, proc(5), the label being field 0
+# Fields of a cpuN line in /proc/stat, proc(5), the label being field 0. Guests' time is in user and nice already.
+BUSY = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
+STEAL = 8
 
 
 def process_tree(root: int) -> list[int]:
@@ -61,39 +69,74 @@ def proportional_memory(pids: list[int]) -> int | None:
 
 def steal_ns(cpus: list[int]) -> int | None:
     """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, tick by tick."""
+    return _stat_ns(cpus, (STEAL,))
+
+
+def busy_ns(cpus: list[int]) -> int | None:
+    """Return the time that these CPUs have worked since boot, for whomever, in nanoseconds, tick by tick."""
+    return _stat_ns(cpus, BUSY)
+
+
+def _stat_ns(cpus: list[int], columns: tuple[int, ...]) -> int | None:
     try:
         lines = (PROC / "stat").read_text().splitlines()
     except OSError:
         return None
     names = {f"cpu{cpu}" for cpu in cpus}
     fields = [line.split() for line in lines if line.partition(" ")[0] in names]
-    return sum(int(field[STEAL]) for field in fields if len(field) > STEAL) * NANOSECONDS_PER_TICK
+    return sum(int(field[at]) for field in fields for at in columns if len(field) > at) * NANOSECONDS_PER_TICK
 
 
-def throttled_ns(root: Path = Path("/")) -> int | None:
-    """Return how long this process' cgroup (version 2) has been held back by its CPU quota, in nanoseconds."""
-    group = own_cgroup(root)
-    if group is None:
+def throttling(groups: tuple[Path, ...]) -> tuple[int, int] | None:
+    """Return how often these control groups were held back by their CPU quotas, and for how many nanoseconds.
+
+    Both are sums: a group's own file does not tell of what held back its ancestors. None where no file tells.
+    """
+    told = [values for group in groups if (values := _throttling(group)) is not None]
+    return (sum(times for times, _ in told), sum(spent for _, spent in told)) if told else None
+
+
+def _throttling(group: Path) -> tuple[int, int] | None:
+    values = dict(re.findall(r"^(\w+) (\d+)$", cgroups.text_of(group / "cpu.stat"), re.ASCII | re.MULTILINE))
+    if "nr_throttled" not in values:
         return None
-    try:
-        lines = (group / "cpu.stat").read_text().splitlines()
-    except OSError:
-        return None
-    values = dict(line.split() for line in lines if len(line.split()) == 2)  # noqa: PLR2004 - a key and its value
-    microseconds = values.get("throttled_usec")
-    return None if microseconds is None else int(microseconds) * 1000
+    # Version 1 counts nanoseconds, version 2 microseconds.
+    spent = int(values.get("throttled_time", 0)) or int(values.get("throttled_usec", 0)) * 1000
+    return int(values["nr_throttled"]), spent
 
 
-def own_cgroup(root: Path = Path("/")) -> Path | None:
-    """Return the folder of this process' cgroup (version 2) under the file system at ``root``, None if it has none."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        hierarchy, _, path = line.split(":", 2)
-        if hierarchy == "0":
-            # In a container the path is often the host's, and the mount shows the own group as its root.
-            inside = root / "sys/fs/cgroup" / path.lstrip("/")
-            return inside if inside.is_dir() else root / "sys/fs/cgroup"
-    return None
+def involuntary_switches(pids: list[int]) -> int | None:
+    """Return how often all threads of these processes were made to leave a CPU that they still wanted."""
+    return _sum_of(pids, "status", re.compile(r"^nonvoluntary_ctxt_switches:\s+(\d+)", re.MULTILINE))
+
+
+def migrations(pids: list[int]) -> int | None:
+    """Return how often all threads of these processes were moved to another CPU, where the kernel tells that."""
+    return _sum_of(pids, "sched", re.compile(r"^se\.nr_migrations\s+:\s+(\d+)", re.MULTILINE))
+
+
+def _sum_of(pids: list[int], name: str, pattern: re.Pattern[str]) -> int | None:
+    matches = [match for task in _tasks(pids) if (match := pattern.search(cgroups.text_of(task / name)))]
+    return sum(int(match[1]) for match in matches) if matches else None
+
+
+def seats(pids: list[int]) -> list[list[str]]:
+    """Return the CPUs that each thread of each process may use, as the kernel has them: Linux lists.
+
+    Processes come in the order of ``pids``, threads in that of their ids; a process that has ended has none.
+    """
+    allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
+    return [
+        [match[1] for task in _tasks([pid]) if (match := allowed.search(cgroups.text_of(task / "status")))]
+        for pid in pids
+    ]
+
+
+def _tasks(pids: list[int]) -> Iterator[Path]:
+    for pid in pids:
+        folder = PROC / str(pid) / "task"
+        try:
+            threads = sorted(map(int, os.listdir(folder)))  # noqa: PTH208 - half the time of Path.iterdir, in windows
+        except OSError:  # it has ended
+            continue
+        yield from (folder / str(thread) for thread in threads)

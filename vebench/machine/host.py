@@ -1,123 +1,195 @@
-"""The machine in a few facts: its fingerprint, the memory that is left, the CPU time that a container may use."""
+"""The machine in its facts: what it consists of, what of it may be used, how it is set up, the memory that is left."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vebench.machine import pinning
-from vebench.machine.counters import own_cgroup
+from vebench.errors import UsageError, shown
+from vebench.machine import cgroups, pinning
+from vebench.machine.limits import LIVE, Allowance, read_allowance
+from vebench.machine.topology import CPU_FOLDER, Topology, flat, parse_list, read_topology, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 MEBIBYTE = 1 << 20
+# What /proc/cpuinfo calls a CPU: x86 and s390, POWER, RISC-V.
+MODEL_KEYS = ("model name", "cpu", "uarch")
+CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
+CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
+HYPERVISOR_MARKS = ("sys/hypervisor/type", "proc/device-tree/hypervisor/compatible")
+HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtual Machine|Amazon EC2|Google Compute")
 
 
 @dataclass(frozen=True)
 class Host:
-    """What decides whether figures of two runs can be put beside each other. None where it cannot be told."""
+    """What decides whether figures of two runs can be put beside each other. None where it cannot be told.
+
+    ``topology`` holds only CPUs where the system does not tell more. ``governor`` is one name or several, joined;
+    ``boost`` whether CPUs may clock above their base; ``smt`` whether cores run several threads; ``thp`` when
+    transparent huge pages are used; ``isolated`` the CPUs that the scheduler leaves alone.
+    """
 
     system: str
     kernel: str
     machine: str
     cpu_model: str
-    cpus_online: int
-    cpus_allowed: tuple[int, ...]
-    quota_cpus: float | None
+    topology: Topology
+    allowance: Allowance
     memory_bytes: int | None
     container: bool | None
     virtual: bool | None
+    smt: bool | None = None
+    governor: str | None = None
+    boost: bool | None = None
+    thp: str | None = None
+    microcode: str | None = None
+    isolated: tuple[int, ...] = ()
+
+    @property
+    def cpus_online(self) -> int:
+        """The number of CPUs that the machine has, allowed or not."""
+        return len(self.topology.online)
+
+    @property
+    def cpus_allowed(self) -> tuple[int, ...]:
+        """The CPUs that this process may use, ascending."""
+        return self.allowance.cpus
+
+    @property
+    def quota_cpus(self) -> float | None:
+        """The CPU time that may be used at any one time, in CPUs, None if it is not limited."""
+        return self.allowance.quota.cpus if self.allowance.quota else None
 
 
-def read_host() -> Host:
-    """Return the facts of the machine that this process runs on."""
-    online = os.cpu_count() or 1
-    allowed = pinning.allowed()
+def read_host(root: Path = LIVE) -> Host:
+    """Return the facts of this machine, or of that whose ``/sys`` and ``/proc`` lie in ``root``.
+
+    Raises UsageError if ``root`` is another folder and holds no such tree.
+    """
+    here = root == LIVE
+    topology = read_topology(root)
+    if topology is None and not here:
+        what = "names no CPU" if cgroups.is_folder(root / CPU_FOLDER) else f"has no folder {CPU_FOLDER}"
+        raise UsageError(f"{shown(str(root))} {what}: give the root of a copy of another machine's /sys and /proc")
+    if topology is None:
+        topology = flat(pinning.allowed() or range(os.cpu_count() or 1))
     return Host(
-        system=platform.system(),
-        kernel=platform.release(),
-        machine=platform.machine(),
-        cpu_model=_cpu_info("model name") or platform.processor() or platform.machine(),
-        cpus_online=online,
-        cpus_allowed=tuple(range(online)) if allowed is None else allowed,
-        quota_cpus=quota_cpus(),
-        memory_bytes=_meminfo("MemTotal"),
-        container=_in_container(),
-        virtual=_virtual(),
+        system=platform.system() if here else "Linux",
+        kernel=platform.release() if here else _kernel(root),
+        machine=platform.machine() if here else "",
+        cpu_model=_cpu_model(root) or (platform.processor() or platform.machine() if here else "unknown CPU"),
+        topology=topology,
+        allowance=read_allowance(topology, root),
+        memory_bytes=_meminfo("MemTotal", root),
+        container=_in_container(root),
+        virtual=_virtual(root),
+        smt=_smt(root),
+        governor=_governor(root),
+        boost=_boost(root),
+        thp=_chosen(text_of(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        microcode=_cpu_info("microcode", root),
+        isolated=parse_list(text_of(root / CPU_FOLDER / "isolated")),
     )
 
 
-def memory_available(root: Path = Path("/")) -> int | None:
+def memory_available(root: Path = LIVE) -> int | None:
     """Return the bytes that new processes can take without swapping: the system's, or the cgroup's if that is less."""
     candidates = [_meminfo("MemAvailable", root)]
-    group = own_cgroup(root)
-    for folder in _up_to_mount(group, root):
-        limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+    for folder in cgroups.groups("memory", root):
+        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
         if limit is not None and used is not None:
-            candidates.append(max(0, int(limit - used + _file_cache(folder))))
+            candidates.append(max(0, limit - used + _file_cache(folder)))
     known = [candidate for candidate in candidates if candidate is not None]
     return min(known) if known else None
 
 
-def quota_cpus(root: Path = Path("/")) -> float | None:
-    """Return the least CPU quota of this process' cgroup (version 2) and its ancestors, in CPUs, None if none."""
-    quotas: list[float] = []
-    for folder in _up_to_mount(own_cgroup(root), root):
-        quota, _, period = _text(folder / "cpu.max").partition(" ")
-        if quota.isdecimal() and period.strip().isdecimal():
-            quotas.append(int(quota) / int(period))
-    return min(quotas) if quotas else None
-
-
-def _up_to_mount(group: Path | None, root: Path) -> list[Path]:
-    """Return the cgroup's folder and those above it, as far up as they can be seen."""
-    mount = root / "sys/fs/cgroup"
-    if group is None:
-        return []
-    return [folder for folder in (group, *group.parents) if folder.is_relative_to(mount)]
-
-
-def _file_cache(group: Path) -> float:
+def _file_cache(group: Path) -> int:
     """Return the bytes of a cgroup's memory that hold files read, which the kernel gives up for processes."""
-    lines = (line.split() for line in _text(group / "memory.stat").splitlines())
-    return sum(float(line[1]) for line in lines if line[0] in ("active_file", "inactive_file"))
+    lines = (line.split() for line in text_of(group / "memory.stat").splitlines())
+    sizes = {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
+    # Version 1 counts its descendants' apart, version 2 with its own.
+    return sum(sizes.get(f"total_{kind}", sizes.get(kind, 0)) for kind in ("active_file", "inactive_file"))
 
 
-def _number(path: Path) -> float | None:
-    text = _text(path)
-    return float(text) if text.isdecimal() else None
+def _number(*paths: Path) -> int | None:
+    texts = map(text_of, paths)
+    return next((int(text) for text in texts if text.isdecimal()), None)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
+def _meminfo(key: str, root: Path) -> int | None:
+    match = re.search(rf"^{key}:\s+(\d{{1,15}})", text_of(root / "proc/meminfo"), re.ASCII | re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
-def _meminfo(key: str, root: Path = Path("/")) -> int | None:
-    for line in _text(root / "proc/meminfo").splitlines():
+def _kernel(root: Path) -> str:
+    version = text_of(root / "proc/version").split()
+    return text_of(root / "proc/sys/kernel/osrelease") or (version[2] if version[:2] == ["Linux", "version"] else "?")
+
+
+def _cpu_model(root: Path) -> str | None:
+    for key in MODEL_KEYS:
+        if model := _cpu_info(key, root):
+            return model
+    implementer, part = (_cpu_info(f"CPU {name}", root) for name in ("implementer", "part"))
+    return f"Arm implementer {implementer} part {part}" if implementer and part else None
+
+
+def _cpu_info(key: str, root: Path) -> str | None:
+    """Return what /proc/cpuinfo says under ``key``, of the first CPU that says anything."""
+    return next((value for name, value in _cpu_lines(root) if name == key and value), None)
+
+
+def _cpu_lines(root: Path) -> Iterator[tuple[str, str]]:
+    for line in text_of(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
-        if name == key:
-            return int(value.split()[0]) * 1024
-    return None
+        yield name.strip(), " ".join(value.split())
 
 
-def _cpu_info(key: str) -> str | None:
-    for line in _text(Path("/proc/cpuinfo")).splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return " ".join(value.split())
-    return None
+def _virtual(root: Path) -> bool | None:
+    if any(text_of(root / mark) for mark in HYPERVISOR_MARKS):
+        return True
+    dmi = [text_of(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
+    if any(HYPERVISOR_VENDORS.search(text) for text in dmi):
+        return True
+    flags = _cpu_info("flags", root)
+    if flags is not None:
+        return "hypervisor" in flags.split()
+    return False if any(dmi) else None
 
 
-def _virtual() -> bool | None:
-    flags = _cpu_info("flags")
-    return None if flags is None else "hypervisor" in flags.split()
-
-
-def _in_container() -> bool | None:
-    if platform.system() != "Linux":
+def _in_container(root: Path) -> bool | None:
+    groups = text_of(root / "proc/self/cgroup")
+    if not groups:
         return None
-    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
-    return any(mark.exists() for mark in marks) or "container" in os.environ
+    marked = any(os.access(root / mark, os.F_OK) for mark in CONTAINER_MARKS) or CONTAINER_GROUPS.search(groups)
+    return bool(marked) or (root == LIVE and "container" in os.environ)
+
+
+def _smt(root: Path) -> bool | None:
+    return {"1": True, "0": False}.get(text_of(root / CPU_FOLDER / "smt/active"))
+
+
+def _governor(root: Path) -> str | None:
+    folder = root / CPU_FOLDER
+    files = (*folder.glob("cpufreq/policy*/scaling_governor"), *folder.glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    return ", ".join(sorted({text_of(file) for file in files} - {""})) or None
+
+
+def _boost(root: Path) -> bool | None:
+    folder = root / CPU_FOLDER
+    if no_turbo := text_of(folder / "intel_pstate/no_turbo"):
+        return no_turbo == "0"
+    return {"1": True, "0": False}.get(text_of(folder / "cpufreq/boost"))
+
+
+def _chosen(text: str) -> str | None:
+    """Return the word in brackets: sysfs shows choices as ``always [madvise] never``."""
+    match = re.search(r"\[(\w+)\]", text)
+    return match[1] if match else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from vebench.errors import UsageError
+from vebench.errors import UsageError, shown
+from vebench.machine.placement import SMT_POLICIES
 
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
@@ -50,6 +51,7 @@ class RunSpec:
     seed: int = 0
     pin: str = "compact"
     timeout: float = 300.0
+    smt: str = "last"
 
     @property
     def cell_seconds(self) -> float:
@@ -71,6 +73,7 @@ def check(spec: RunSpec) -> None:
     check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
+    check_smt(spec.smt)
     _check_seconds("--duration", spec.duration)
     _check_seconds("--timeout", spec.timeout)
     if spec.warmup != 0:
@@ -80,6 +83,12 @@ def check(spec: RunSpec) -> None:
         raise UsageError(
             f"--timeout {spec.timeout:g}: warm-up and windows alone take {spec.cell_seconds:g} s; {enough} would do"
         )
+
+
+def check_smt(policy: str) -> None:
+    """Raise UsageError unless ``policy`` is one of those for a core's second threads."""
+    if policy not in SMT_POLICIES:
+        raise UsageError(f"--smt {shown(policy)}: must be one of {', '.join(SMT_POLICIES)}")
 
 
 def check_count(option: str, value: int, least: int, most: int) -> None:

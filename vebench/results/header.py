@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from vebench.machine import packages, pinning
-from vebench.results.records import SCHEMA, HostRecord, RunRecord
+from vebench.machine.placement import format_cpu_list
+from vebench.results.records import SCHEMA, CacheRecord, HostRecord, RunRecord, TopologyRecord
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
+    from vebench.machine.topology import Topology
     from vebench.plan.cells import Plan
 
 # Facts that, where they differ, make two runs incomparable; a kernel update or another amount of memory need not.
@@ -24,24 +27,53 @@ def gather(plan: Plan, host: Host, placement: Placement, command: str, now: date
     return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
-        host=HostRecord(
-            system=host.system,
-            kernel=host.kernel,
-            machine=host.machine,
-            cpu_model=host.cpu_model,
-            cpus_online=host.cpus_online,
-            cpus_allowed=host.cpus_allowed,
-            usable_cpus=placement.usable,
-            memory_bytes=host.memory_bytes,
-            python=platform.python_version(),
-            container=host.container,
-            virtual=host.virtual,
-            pinning=placement.pinned and pinning.SUPPORTED,
-        ),
+        host=host_record(host, placement),
         packages=packages.installed(),
         command=command,
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),
+    )
+
+
+def host_record(host: Host, placement: Placement) -> HostRecord:
+    """Return the facts of ``host`` as a run file holds them, with this Python's version."""
+    quota = host.allowance.quota
+    return HostRecord(
+        system=host.system,
+        kernel=host.kernel,
+        machine=host.machine,
+        cpu_model=host.cpu_model,
+        cpus_online=host.cpus_online,
+        cpus_allowed=host.cpus_allowed,
+        usable_cpus=placement.usable,
+        memory_bytes=host.memory_bytes,
+        python=platform.python_version(),
+        container=host.container,
+        virtual=host.virtual,
+        pinning=placement.pinned and pinning.SUPPORTED,
+        topology=_topology(host.topology),
+        nodes_allowed=host.allowance.nodes,
+        quota_cpus=quota.cpus if quota else None,
+        quota_source=quota.source if quota else None,
+        smt=host.smt,
+        governor=host.governor,
+        boost=host.boost,
+        thp=host.thp,
+        microcode=host.microcode,
+        isolated=host.isolated,
+    )
+
+
+def _topology(topology: Topology) -> TopologyRecord:
+    counts = Counter((cache.level, cache.size_bytes) for cache in topology.caches)
+    return TopologyRecord(
+        cores=len(topology.cores),
+        threads_per_core=topology.threads_per_core,
+        packages={label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
+        nodes={str(node.id): format_cpu_list(node.cpus) for node in topology.nodes},
+        caches=tuple(CacheRecord(level, size, count) for (level, size), count in counts.items()),
+        last_level=tuple(format_cpu_list(cache.cpus) for cache in topology.last_level),
+        kinds=tuple(map(format_cpu_list, topology.kinds)),
     )
 
 

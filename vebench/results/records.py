@@ -42,10 +42,19 @@ class WindowRecord(Struct, frozen=True):
     cpu_ns: Count | None = None
     throttled_ns: Count | None = None
     steal_ns: Count | None = None
+    throttles: Count | None = None
+    others_ns: Count | None = None
+    switches: Count | None = None
+    migrations: Count | None = None
 
     def __post_init__(self) -> None:
         if self.resets > self.rows:
             raise ValueError(f"{self.resets} resets among {self.rows} rows")
+
+    @property
+    def held_back(self) -> bool:
+        """Whether a CPU quota held the cell back meanwhile: what it shows then is the quota, not the backend."""
+        return bool(self.throttles or self.throttled_ns)
 
     @property
     def transitions(self) -> int:
@@ -54,8 +63,10 @@ class WindowRecord(Struct, frozen=True):
 
 
 class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
-    """One cell. Counts of a cell that never got ready are those planned. ``affinity`` is the CPU set as read back.
+    """One cell. Counts of a cell that never got ready are those planned.
 
+    ``cpus`` are those asked for, worker ``i`` on the ``i``-th. Read back were ``affinity``, the CPU set of the
+    measuring process, and ``seats``, that of each thread of each process, the measuring one first, as Linux lists.
     ``verdict`` is what was known of the backend's work when the cell was measured, None of a reference row, and in
     files of versions that did not know any.
     """
@@ -83,6 +94,7 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     verdict: Verdict | None = None
     verdict_reason: str = ""
     engines: tuple[Engine, ...] = ()
+    seats: tuple[tuple[str, ...], ...] | None = None
 
     @property
     def label(self) -> str:
@@ -100,8 +112,31 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
         return self.status == "failed" and self.reason == INTERRUPTED
 
 
+class CacheRecord(Struct, frozen=True):
+    """How many data or unified caches of one level and size the machine has."""
+
+    level: Count
+    size_bytes: Count | None
+    count: Positive
+
+
+class TopologyRecord(Struct, frozen=True):
+    """What the machine consists of, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``."""
+
+    cores: Positive
+    threads_per_core: Positive
+    packages: dict[str, str]
+    nodes: dict[str, str]
+    caches: tuple[CacheRecord, ...]
+    last_level: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
 class HostRecord(Struct, frozen=True):
-    """The machine that a run ran on: enough to tell whether two runs can be put beside each other."""
+    """The machine that a run ran on: enough to tell whether two runs can be put beside each other.
+
+    What has a default stands in no file of the first versions. See ``vebench.machine.host.Host``.
+    """
 
     system: str
     kernel: str
@@ -115,6 +150,16 @@ class HostRecord(Struct, frozen=True):
     container: bool | None = None
     virtual: bool | None = None
     pinning: bool = True
+    topology: TopologyRecord | None = None
+    nodes_allowed: tuple[Count, ...] | None = None
+    quota_cpus: Annotated[float, Meta(gt=0)] | None = None
+    quota_source: str | None = None
+    smt: bool | None = None
+    governor: str | None = None
+    boost: bool | None = None
+    thp: str | None = None
+    microcode: str | None = None
+    isolated: tuple[Count, ...] = ()
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
@@ -169,6 +214,10 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
                 cpu_ns=window.cpu_ns,
                 throttled_ns=window.throttled_ns,
                 steal_ns=window.steal_ns,
+                throttles=window.throttles,
+                others_ns=window.others_ns,
+                switches=window.switches,
+                migrations=window.migrations,
             )
             for window in outcome.windows
         ),
@@ -178,6 +227,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         verdict=cell.known.verdict if cell.known else None,
         verdict_reason=one_line(cell.known.reason) if cell.known else "",
         engines=tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines) if layout else (),
+        seats=outcome.seats,
     )
 
 

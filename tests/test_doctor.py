@@ -1,0 +1,143 @@
+"""The machine as vebench sees it: this one, small ones of our own, and real ones where their trees are at hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DUMPS = Path(os.environ.get("VEBENCH_TOPOLOGIES", Path(__file__).parents[2] / "shared" / "topologies"))
+EXPECTED = sorted(DUMPS.glob("*.expected.json"))
+
+Doctor = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def doctor(tmp_path: Path) -> Doctor:
+    """Return ``vebench doctor``, run in an empty folder on a terminal of 80 columns."""
+
+    def call(*arguments: str | Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "vebench.cli", "doctor", *map(str, arguments)],
+            cwd=tmp_path, env={**os.environ, "COLUMNS": str(columns)},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    return call
+
+
+def examined(doctor: Doctor, *arguments: str | Path) -> dict[str, Any]:
+    result = doctor("--json", *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    facts = json.loads(result.stdout)
+    assert isinstance(facts, dict)
+    return facts
+
+
+def lay(root: Path, **texts: str) -> Path:
+    """Lay files, by their paths with double underscores for slashes, under ``root``."""
+    for name, text in texts.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Return the tree of a machine with two nodes, two cores of two threads in each, and a node of memory alone."""
+    cpus, nodes = "sys__devices__system__cpu", "sys__devices__system__node"
+    files = {f"{cpus}__online": "0-7\n"}
+    for cpu in range(8):
+        topology = f"{cpus}__cpu{cpu}__topology"
+        files[f"{topology}__core_cpus_list"] = f"{cpu % 4},{cpu % 4 + 4}\n"
+        files[f"{topology}__physical_package_id"] = f"{cpu % 2}\n"
+    for node in range(2):
+        files[f"{nodes}__node{node}__cpulist"] = f"{node},{node + 2},{node + 4},{node + 6}\n"
+    files[f"{nodes}__node5__cpulist"] = "\n"
+    quota = {"proc__self__cgroup": "0::/\n", "sys__fs__cgroup__cpu.max": "350000 100000\n"}
+    return lay(tmp_path / "machine", **files, **quota)
+
+
+def test_the_json_tells_what_it_is_promised_to_tell(doctor: Doctor, small: Path) -> None:
+    facts = examined(doctor, "--sysroot", small)
+    promised = {
+        "online": "0-7",
+        "allowed": "0-7",
+        "cores": ["0,4", "1,5", "2,6", "3,7"],
+        "packages": {"0": "0,2,4,6", "1": "1,3,5,7"},
+        "nodes": {"0": "0,2,4,6", "1": "1,3,5,7"},
+        "cpuless_nodes": [5],
+        "l3_groups": None,
+        "kinds_slow_to_fast": ["0-7"],
+        "quota_cpus": 3.5,
+        "usable_cpus": 3,
+        "order": {"compact": [0, 2, 1, 3, 4, 6, 5, 7], "scatter": [0, 1, 2, 3, 4, 5, 6, 7]},
+    }
+    assert {key: facts[key] for key in promised} == promised
+    assert facts["versions"] == {}, "this machine's have nothing to do with that one"
+
+
+def test_workers_are_shown_where_they_will_be_placed(doctor: Doctor, small: Path) -> None:
+    (small / "sys/fs/cgroup/cpu.max").unlink()
+    arguments = ("--sysroot", small, "--workers", "3")
+    assert examined(doctor, *arguments)["workers"] == [0, 2, 1]
+    assert examined(doctor, *arguments, "--pin", "scatter", "--smt", "close")["workers"] == [0, 4, 1]
+    assert examined(doctor, *arguments, "--pin", "7,1")["workers"] == [7, 1, 7]
+
+
+def test_this_machine_has_the_cpus_that_the_kernel_lets_this_process_use(doctor: Doctor) -> None:
+    facts = examined(doctor)
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    assert allowed is None or sorted(facts["order"]["compact"]) == allowed
+    assert facts["versions"]["vebench"]
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "99999999"])
+def test_a_number_of_workers_that_makes_no_sense_is_one_clear_error(doctor: Doctor, workers: str) -> None:
+    result = doctor("--workers", workers)
+    assert result.returncode == 2
+    assert "--workers" in result.stderr
+
+
+def test_a_folder_that_is_no_machines_tree_is_one_clear_error(doctor: Doctor, tmp_path: Path) -> None:
+    result = doctor("--sysroot", tmp_path)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "has no folder sys/devices/system/cpu" in result.stderr
+    (tmp_path / "sys/devices/system/cpu").mkdir(parents=True)
+    assert "names no CPU" in doctor("--sysroot", tmp_path).stderr
+
+
+@pytest.mark.skipif(not EXPECTED, reason="no trees of real machines here")
+@pytest.mark.parametrize("path", EXPECTED, ids=lambda path: path.name.partition(".")[0])
+def test_a_real_machine_is_seen_as_it_is(doctor: Doctor, tmp_path: Path, path: Path) -> None:
+    expected = json.loads(path.read_text())
+    with tarfile.open(DUMPS / f"{expected['name']}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="tar")
+    facts, machine = examined(doctor, "--sysroot", tmp_path / expected["name"]), expected["machine"]
+    assert facts["online"] == machine["online_cpus"]
+    for key in ("cores", "packages", "nodes", "l3_groups"):
+        assert facts[key] == machine[key], key
+    assert facts["kinds_slow_to_fast"] == machine.get("cpu_kinds_slow_to_fast", [machine["online_cpus"]])
+    assert facts["cpus_without_node"] == machine.get("cpus_without_node", "")
+    if "distances" in machine:
+        assert facts["distances"] == machine["distances"]
+    allowed = expected["allowed"]
+    assert facts["allowed"] == (allowed["cpus"] if allowed else machine["online_cpus"])
+    if allowed:
+        assert facts["allowed_nodes"] == allowed["mems"]
+    specification = importlib.util.spec_from_file_location("order_check", DUMPS / "order_check.py")
+    assert specification is not None
+    assert specification.loader is not None
+    checker = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(checker)
+    for policy, order in facts["order"].items():
+        assert checker.check(expected, order, policy, checker.plist(facts["allowed"])) == []

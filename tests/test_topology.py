@@ -1,0 +1,351 @@
+"""What is made of a machine's sysfs: small trees of our own, one for each oddity that real machines have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.machine import cgroups
+from vebench.machine.limits import read_allowance
+from vebench.machine.placement import format_cpu_list
+from vebench.machine.topology import Cache, parse_list, parse_mask, read_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from vebench.machine.topology import Topology
+
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+
+
+class Tree:
+    """A tree below ``root``, with these CPUs online. Each method adds what a kernel shows, and returns it."""
+
+    def __init__(self, root: Path, online: str | None = None) -> None:
+        self.root = root
+        (root / CPU).mkdir(parents=True)
+        if online is not None:
+            self.file(f"{CPU}/online", online)
+
+    def file(self, name: str, text: object) -> Self:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+        return self
+
+    def topology(self, cpus: Iterable[int], **texts: object) -> Self:
+        for cpu in cpus:
+            for name, text in texts.items():
+                self.file(f"{CPU}/cpu{cpu}/topology/{name}", text)
+        return self
+
+    def core(self, *cpus: int, package: int = 0) -> Self:
+        return self.topology(cpus, core_cpus_list=format_cpu_list(cpus), physical_package_id=package)
+
+    def cache(self, cpus: str, level: int = 3, kind: str = "Unified", size: str = "32768K", index: int = 3) -> Self:
+        for cpu in parse_list(cpus):
+            folder = f"{CPU}/cpu{cpu}/cache/index{index}"
+            self.file(f"{folder}/level", level).file(f"{folder}/type", kind)
+            self.file(f"{folder}/size", size).file(f"{folder}/shared_cpu_list", cpus)
+        return self
+
+    def node(self, number: int, **texts: object) -> Self:
+        for name, text in texts.items():
+            self.file(f"{NODE}/node{number}/{name}", text)
+        return self
+
+    def read(self) -> Topology:
+        topology = read_topology(self.root)
+        assert topology is not None
+        return topology
+
+
+Grow = Callable[..., Tree]
+
+
+@pytest.fixture
+def grow(tmp_path: Path) -> Grow:
+    """Return a function that begins a tree."""
+    return lambda online=None: Tree(tmp_path / "machine", online)
+
+
+CPUS = st.frozensets(st.integers(0, 2000), max_size=60)
+
+
+@given(CPUS)
+def test_a_list_reads_back_as_what_was_written(cpus: frozenset[int]) -> None:
+    assert parse_list(format_cpu_list(cpus)) == tuple(sorted(cpus))
+
+
+@given(CPUS, st.booleans())
+def test_a_mask_reads_back_as_what_was_written(cpus: frozenset[int], padded: bool) -> None:
+    digits = f"{sum(1 << cpu for cpu in cpus):x}"
+    whole = digits.rjust(-(-len(digits) // 8) * 8, "0")
+    words = [whole[at : at + 8] for at in range(0, len(whole), 8)]
+    text = ",".join(words) if padded else ",".join(words).lstrip("0,") or "0"
+    assert parse_mask(text) == tuple(sorted(cpus))
+
+
+@pytest.mark.parametrize("text", ["", "x", "0-", "3--5", "1 2", "²", "0-9999999", "99999999999999999999"])
+def test_what_is_no_list_names_nothing(text: str) -> None:
+    assert parse_list(text) == ()
+    assert parse_mask(f"{text}.") == ()
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_too_odd_to_be_parsed(text: str) -> None:
+    assert all(number >= 0 for number in (*parse_list(text), *parse_mask(text)))
+
+
+def test_a_folder_that_is_no_machine_has_no_topology(tmp_path: Path) -> None:
+    assert read_topology(tmp_path) is None
+    assert Tree(tmp_path / "empty").root.is_dir()
+    assert read_topology(tmp_path / "empty") is None
+
+
+def test_threads_of_a_core_are_found_by_every_name_that_kernels_had_for_them(grow: Grow) -> None:
+    tree = grow("0-7")
+    tree.topology((0, 4), core_cpus_list="0,4")
+    tree.topology((1, 5), thread_siblings_list="1,5")
+    tree.topology((2, 6), core_cpus="00000044")
+    tree.topology((3, 7), thread_siblings="00000000,00000088")
+    assert tree.read().cores == ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+def test_a_cpu_of_which_nothing_is_told_is_a_core_of_its_own(grow: Grow) -> None:
+    topology = grow("0-1").file(f"{CPU}/cpu0/topology/core_cpus_list", "").read()
+    assert (topology.cores, topology.packages, topology.caches) == (((0,), (1,)), {}, ())
+    assert topology.kinds == ((0, 1),)
+    assert topology.last_level == ()
+
+
+def test_offline_cpus_are_left_out_of_everything(grow: Grow) -> None:
+    tree = grow("1,4-5").topology((1, 4, 5), physical_package_id=0)
+    tree.topology((0, 4), core_cpus_list="0,4").topology((1, 5), core_cpus_list="1,5").cache("0-7")
+    topology = tree.node(0, cpulist="0-7").read()
+    assert topology.cores == ((1, 5), (4,))
+    assert topology.packages == {"0": (1, 4, 5)}
+    assert topology.nodes[0].cpus == (1, 4, 5)
+    assert topology.caches == (Cache(3, 32 << 20, (1, 4, 5)),)
+
+
+@pytest.mark.parametrize("online", [None, "", "nonsense"])
+def test_without_a_list_of_them_cpus_that_do_not_deny_it_are_online(grow: Grow, online: str | None) -> None:
+    tree = grow(online).core(0).core(2).core(3).core(8)
+    tree.file(f"{CPU}/cpu2/online", "0").file(f"{CPU}/cpu3/online", "1").file(f"{CPU}/cpufreq/x", "")
+    assert tree.read().online == (0, 3, 8)
+
+
+def test_siblings_that_contradict_each_other_still_make_a_partition(grow: Grow) -> None:
+    tree = grow("0-3").topology((0,), core_cpus_list="0-1").topology((1,), core_cpus_list="1-2")
+    tree.topology((2,), core_cpus_list="3").topology((3,), core_cpus_list="0-3")
+    assert tree.read().cores == ((0, 1), (2, 3))
+
+
+@pytest.mark.parametrize("labels", [(36, 8442), (-1, 0), (0, 1)])
+def test_a_package_keeps_its_label_whatever_it_is(grow: Grow, labels: tuple[int, int]) -> None:
+    topology = grow("0-3").core(0, package=labels[0]).core(1, package=labels[1]).core(3, package=labels[1]).read()
+    assert topology.packages == {str(labels[0]): (0,), str(labels[1]): (1, 3)}
+
+
+def test_packages_that_books_number_alike_are_told_apart(grow: Grow) -> None:
+    tree = grow("0-2").topology((0,), book_id=1, drawer_id=0).topology((1, 2), book_id=2, drawer_id=0)
+    assert tree.core(0, package=1).core(1, package=1).core(2, package=2).read().packages == {
+        "0.1.1": (0,), "0.2.1": (1,), "0.2.2": (2,),
+    }  # fmt: skip
+
+
+def test_the_last_level_is_the_highest_that_each_cpu_has(grow: Grow) -> None:
+    tree = grow("0-5").cache("0-3").cache("0-1", 2, index=2).cache("4-5", 2, size="2M", index=2)
+    tree.cache("0", 1, "Data", "48K", index=0).cache("5", 4, "Instruction", index=1)
+    topology = tree.read()
+    assert topology.last_level == (Cache(2, 2 << 20, (4, 5)), Cache(3, 32 << 20, (0, 1, 2, 3)))
+    assert [cache.level for cache in topology.caches] == [1, 2, 2, 3]
+
+
+def test_a_cache_without_a_list_of_sharers_is_read_from_its_mask_and_without_both_left_out(grow: Grow) -> None:
+    tree = grow("0-3")
+    for cpu in range(4):
+        tree.file(f"{CPU}/cpu{cpu}/cache/index3/level", 3)
+    tree.file(f"{CPU}/cpu0/cache/index3/shared_cpu_map", "00000003")
+    assert tree.read().caches == (Cache(3, None, (0, 1)),)
+
+
+def test_a_kernel_without_numa_has_one_node(grow: Grow) -> None:
+    (node,) = grow("0-3").read().nodes
+    assert (node.id, node.cpus) == (0, (0, 1, 2, 3))
+
+
+def test_node_ids_may_have_gaps_and_nodes_no_cpus(grow: Grow) -> None:
+    tree = grow("0-3").node(0, cpulist="0-1", distance="10 40 80").node(8, cpulist="2-3", distance="40 10 80")
+    tree.node(255, cpulist="", meminfo="Node 255 MemTotal:  1024 kB", distance="80 80 10")
+    small, big, memory = tree.file(f"{NODE}/online", "0,8,255").read().nodes
+    assert [(node.id, node.cpus) for node in (small, big, memory)] == [(0, (0, 1)), (8, (2, 3)), (255, ())]
+    assert memory.memory_bytes == 1 << 20
+    assert big.distances == {0: 40, 8: 10, 255: 80}
+
+
+def test_cpus_may_belong_to_no_node(grow: Grow) -> None:
+    tree = grow("0-3").node(1, cpulist="1,3", distance="21 10").file(f"{NODE}/possible", "0-1")
+    topology = tree.file(f"{NODE}/online", "1").read()
+    assert topology.without_node == (0, 2)
+    assert topology.nodes[0].distances == {1: 10}
+
+
+def test_a_node_that_is_offline_holds_nothing(grow: Grow) -> None:
+    tree = grow("0-1").node(0, cpulist="0").node(1, cpulist="1").file(f"{NODE}/online", "1")
+    assert [node.id for node in tree.read().nodes] == [1]
+
+
+def test_a_nodes_cpus_are_read_from_its_list_or_its_mask_or_its_links(grow: Grow) -> None:
+    tree = grow("0-5").node(0, cpulist="0-1").node(1, cpumap="00000000,0000000c").node(2, cpulist="")
+    for cpu in (4, 5):
+        tree.file(f"{NODE}/node2/cpu{cpu}/x", "")
+    assert [node.cpus for node in tree.read().nodes] == [(0, 1), (2, 3), (4, 5)]
+
+
+def test_kinds_of_hybrid_x86_come_from_their_counters_before_all_else(grow: Grow) -> None:
+    tree = grow("0-5").file("sys/devices/cpu_core/cpus", "0-1").file("sys/devices/cpu_atom/cpus", "2-3")
+    tree.file("sys/devices/cpu_lowpower/cpus", "4-5")
+    for cpu in range(6):
+        tree.file(f"{CPU}/cpu{cpu}/cpu_capacity", 1024)
+    assert tree.read().kinds == ((4, 5), (2, 3), (0, 1))
+
+
+def test_kinds_of_arm_come_from_their_capacities(grow: Grow) -> None:
+    tree = grow("0-3")
+    for cpu, capacity in enumerate((446, 446, 1024, 871)):
+        tree.file(f"{CPU}/cpu{cpu}/cpu_capacity", capacity)
+    assert tree.read().kinds == ((0, 1), (3,), (2,))
+
+
+def test_kinds_come_from_base_frequencies_and_never_from_the_highest(grow: Grow) -> None:
+    tree = grow("0-3")
+    for cpu, base, highest in ((0, 1900, 5000), (1, 1900, 5200), (2, 1400, 3900), (3, 1400, 3900)):
+        folder = f"{CPU}/cpufreq/policy{cpu}"
+        tree.file(f"{folder}/base_frequency", base).file(f"{folder}/cpuinfo_max_freq", highest)
+        tree.file(f"{folder}/related_cpus", cpu)
+    assert tree.read().kinds == ((2, 3), (0, 1))
+
+
+def test_where_one_cpu_does_not_tell_its_speed_all_are_of_one_kind(grow: Grow) -> None:
+    assert grow("0-1").file(f"{CPU}/cpu0/cpu_capacity", 1024).read().kinds == ((0, 1),)
+
+
+def test_eight_threads_share_a_core_and_ids_have_gaps_on_power(grow: Grow) -> None:
+    tree = grow("0-7,16-23")
+    tree.core(*range(8)).core(*range(16, 24), package=1).node(0, cpulist="0-7").node(8, cpulist="16-23")
+    topology = tree.read()
+    assert topology.cores == (tuple(range(8)), tuple(range(16, 24)))
+    assert topology.threads_per_core == 8
+
+
+def test_a_machine_of_two_thousand_cpus_is_read(grow: Grow) -> None:
+    tree = grow("0-2047").file("sys/devices/system/node/node0/cpumap", ",".join(["ffffffff"] * 64))
+    tree.topology(range(0, 2048, 512), physical_package_id=0, core_cpus_list="0")
+    topology = tree.read()
+    assert len(topology.cores) == 2048
+    assert len(topology.nodes[0].cpus) == 2048
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_as_if_it_were_not_there(grow: Grow) -> None:
+    tree = grow("0-1").core(0, 1)
+    path = tree.root / CPU / "cpu0/topology/core_cpus_list"
+    path.chmod(0)
+    assert tree.read().cores == ((0,), (1,))
+
+
+# What a process may use.
+
+
+def allowed(tree: Tree) -> tuple[str, str | None]:
+    allowance = read_allowance(tree.read(), tree.root)
+    return format_cpu_list(allowance.cpus), None if allowance.nodes is None else format_cpu_list(allowance.nodes)
+
+
+def test_of_another_machine_all_that_is_online_is_allowed_whatever_this_process_may_use(grow: Grow) -> None:
+    assert allowed(grow("100-103")) == ("100-103", None)
+
+
+def test_of_another_machine_the_affinity_in_its_tree_counts(grow: Grow) -> None:
+    status = "Name:\tpython\nCpus_allowed_list:\t2-9\nMems_allowed_list:\t0\n"
+    tree = grow("0-3").file("proc/self/status", status)
+    assert allowed(tree.node(0, cpulist="0-1").node(1, cpulist="2-3")) == ("2-3", "0")
+
+
+@pytest.mark.parametrize("mount", ["sys/fs/cgroup", "cgroup/unified"])
+def test_a_cpuset_of_version_2_is_found_wherever_it_is_mounted(grow: Grow, mount: str) -> None:
+    tree = grow("0-31").file("proc/self/cgroup", "0::/job/step").file("proc/mounts", f"none /{mount} cgroup2 rw 0 0")
+    tree.file(f"{mount}/job/cpuset.cpus.effective", "0-7").file(f"{mount}/job/cpuset.mems.effective", "0")
+    tree.file(f"{mount}/job/step/cpuset.cpus.effective", "0-5")
+    assert allowed(tree) == ("0-5", "0")
+
+
+def test_a_cpuset_of_version_1_is_found(grow: Grow) -> None:
+    tree = grow("0-7").file("proc/self/cgroup", "4:cpu,cpuacct:/\n3:cpuset:/slurm\n0::/")
+    tree.file("proc/self/mountinfo", "33 31 0:30 / /my\\040groups rw - cgroup cgroup rw,cpuset")
+    tree.file("my groups/slurm/cpuset.cpus", "2-3").file("my groups/slurm/cpuset.mems", "0")
+    assert allowed(tree) == ("2-3", "0")
+
+
+def test_without_a_list_of_groups_the_path_of_the_cpuset_will_do(grow: Grow) -> None:
+    tree = grow("0-7").file("proc/self/cpuset", "/job").file("sys/fs/cgroup/cpuset/job/cpuset.cpus", "1")
+    assert allowed(tree) == ("1", None)
+
+
+def test_a_set_that_leaves_no_cpu_is_not_believed(grow: Grow) -> None:
+    assert allowed(grow("0-1").file("proc/self/status", "Cpus_allowed_list: 5"))[0] == "0-1"
+
+
+V1 = "30 23 0:30 {shows} /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpuacct,cpu"
+V2 = "41 31 0:38 {shows} /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw"
+CPU_V1 = "sys/fs/cgroup/cpu,cpuacct"
+
+
+def quota(tree: Tree) -> cgroups.Quota | None:
+    return cgroups.quota(tree.root)
+
+
+def test_a_quota_of_version_1_is_the_least_of_the_group_and_its_ancestors(grow: Grow) -> None:
+    tree = (
+        grow("0-7")
+        .file("proc/self/cgroup", "5:cpuacct,cpu:/a/b\n0::/a")
+        .file("proc/self/mountinfo", V1.format(shows="/"))
+    )
+    tree.file(f"{CPU_V1}/cpu.cfs_quota_us", -1).file(f"{CPU_V1}/cpu.cfs_period_us", 100000)
+    tree.file(f"{CPU_V1}/a/cpu.cfs_quota_us", 150000).file(f"{CPU_V1}/a/cpu.cfs_period_us", 100000)
+    tree.file(f"{CPU_V1}/a/b/cpu.cfs_quota_us", 200000).file(f"{CPU_V1}/a/b/cpu.cfs_period_us", 50000)
+    assert quota(tree) == cgroups.Quota(1.5, f"/{CPU_V1}/a/cpu.cfs_quota_us")
+
+
+def test_with_both_versions_mounted_the_one_that_has_a_quota_counts(grow: Grow) -> None:
+    mounts = f"{V1.format(shows='/')}\n{V2.format(shows='/')}"
+    tree = grow("0-7").file("proc/self/cgroup", "5:cpu,cpuacct:/\n0::/job").file("proc/self/mountinfo", mounts)
+    tree.file(f"{CPU_V1}/cpu.cfs_quota_us", -1)
+    tree.file("sys/fs/cgroup/unified/job/cpu.max", "250000 100000")
+    assert quota(tree) == cgroups.Quota(2.5, "/sys/fs/cgroup/unified/job/cpu.max")
+
+
+@pytest.mark.parametrize(("shows", "path"), [("/docker/abc", "/docker/abc"), ("/", "/docker/abc"), ("/", "/../x")])
+def test_in_a_container_the_mount_is_the_own_group_whatever_its_path_says(grow: Grow, shows: str, path: str) -> None:
+    tree = grow("0-7").file("proc/self/cgroup", f"5:cpu,cpuacct:{path}")
+    tree.file("proc/self/mountinfo", V1.format(shows=shows)).file(f"{CPU_V1}/cpu.cfs_quota_us", 50000)
+    assert quota(tree) == cgroups.Quota(0.5, f"/{CPU_V1}/cpu.cfs_quota_us")
+
+
+def test_a_group_below_what_the_mount_shows_is_found(grow: Grow) -> None:
+    tree = (
+        grow("0-7")
+        .file("proc/self/cgroup", "0::/docker/abc/inner")
+        .file("proc/self/mountinfo", V2.format(shows="/docker/abc"))
+    )
+    tree.file("sys/fs/cgroup/unified/inner/cpu.max", "100000")
+    assert quota(tree) == cgroups.Quota(1.0, "/sys/fs/cgroup/unified/inner/cpu.max")

@@ -1,0 +1,67 @@
+"""What this process may use of the machine: CPUs, memory nodes, and CPU time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vebench.machine import cgroups, pinning
+from vebench.machine.topology import parse_list, text_of
+
+if TYPE_CHECKING:
+    from vebench.machine.cgroups import Quota
+    from vebench.machine.topology import Cpus, Topology
+
+LIVE = Path("/")
+CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems")
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The CPUs (online, ascending) and memory nodes that may be used, and the quota of CPU time, None if there is none.
+
+    ``nodes`` is None where nothing tells.
+    """
+
+    cpus: Cpus
+    nodes: Cpus | None
+    quota: Quota | None
+
+
+def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
+    """Return what this process may use, or, of another machine's tree, what its tree says of the process in it.
+
+    Of this machine the kernel tells: the affinity is within the cpuset. Of another's, affinity (``proc/self/status``)
+    and cpuset are read where they are there, and this process' own affinity plays no part.
+    """
+    status = _status(root)
+    affinity = pinning.allowed() if root == LIVE else None
+    cpus = [affinity or parse_list(status.get("Cpus_allowed_list", ""))]
+    nodes = [parse_list(status.get("Mems_allowed_list", ""))]
+    if affinity is None:
+        cpus.append(_cpuset(root, CPUSET_CPUS))
+        nodes.append(_cpuset(root, CPUSET_NODES))
+    allowed = set(topology.online)
+    for named in cpus:
+        # What leaves no CPU that is online is out of date or damaged.
+        allowed = allowed & set(named) or allowed
+    known = [set(named) for named in nodes if named]
+    here = {node.id for node in topology.nodes}
+    allowed_nodes = tuple(sorted(here.intersection(*known))) if known else None
+    return Allowance(tuple(sorted(allowed)), allowed_nodes, cgroups.quota(root))
+
+
+def _status(root: Path) -> dict[str, str]:
+    lines = text_of(root / "proc/self/status").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _cpuset(root: Path, names: tuple[str, ...]) -> Cpus:
+    """Return the numbers that the nearest control group names; nothing where none does."""
+    for folder in cgroups.groups("cpuset", root):
+        for name in names:
+            if numbers := parse_list(text_of(folder / name)):
+                return numbers
+    return ()

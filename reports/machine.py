@@ -6,19 +6,27 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
+from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
+from vebench.reports.as_terminal import write_document
+from vebench.reports.drawing import brief, by_level, drawing, size
+from vebench.reports.figures import counted
+from vebench.reports.tables import Document, Remark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
     from vebench.analysis.findings import Finding
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
-    from vebench.machine.topology import Cpus
+    from vebench.machine.topology import Cpus, Topology
 
 THIRD_LEVEL = 3
+MOST_IN_ORDER = 32
 
 
 @dataclass(frozen=True)
@@ -90,5 +98,111 @@ def _facts(found: Examination) -> dict[str, object]:
 
 
 def write(found: Examination, console: Console) -> None:
-    """Print the examination."""
-    console.print_json(as_json_text(found))
+    """Print the machine as a drawing, what is to be known of it, and what is to be mended."""
+    topology = found.host.topology
+    owned = () if found.workers is None else found.placement.owned(found.workers)
+    console.print(drawing(topology, owned, found.host.allowance.cpus))
+    for node in topology.nodes:
+        if not node.cpus:
+            console.print(Text(f"node {node.id}: memory alone{_in_brackets(node.memory_bytes)}"))
+    console.print()
+    remarks = (Remark(finding.code, finding.message, (), finding.remedy) for finding in found.findings)
+    facts = ((name, one_line(text)) for name, text in _told(found) if text)
+    write_document(Document(one_line(found.host.cpu_model), tuple(facts), (), remarks=tuple(remarks)), console)
+
+
+def _in_brackets(count: int | None) -> str:
+    return "" if count is None else f" ({size(count)})"
+
+
+def _told(found: Examination) -> Iterator[tuple[str, str]]:
+    """Yield facts for people, by name; empty where there is nothing to tell."""
+    host, topology = found.host, found.host.topology
+    yield "CPUs", _cpus(host)
+    yield "caches", _caches(topology)
+    yield "memory", _memory(found)
+    yield "usable", _usable(found)
+    for policy, order in found.orders.items():
+        yield policy, _in_order(order)
+    yield "workers", _workers(found)
+    yield "settings", _settings(host)
+    yield "system", _system(host)
+    yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
+
+
+def _cpus(host: Host) -> str:
+    topology = host.topology
+    parts = [
+        f"{format_cpu_list(topology.online)} online",
+        counted(len(topology.packages), "package") if topology.packages else "",
+        counted(len(topology.nodes), "memory node") if topology.nodes else "",
+        counted(len(topology.cores), "core"),
+        f"{topology.threads_per_core} threads a core" if topology.threads_per_core > 1 else "",
+        f"{len(topology.kinds)} kinds of core" if len(topology.kinds) > 1 else "",
+        f"no node for {brief(topology.without_node)}" if topology.without_node else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _caches(topology: Topology) -> str:
+    return ", ".join(
+        f"L{level}{f' {size(count)}' if count else ''}{f' x {number}' if number > 1 else ''}"
+        for (level, count), number in by_level(topology).items()
+    )
+
+
+def _memory(found: Examination) -> str:
+    nodes = found.host.allowance.nodes
+    parts = [
+        size(found.host.memory_bytes) if found.host.memory_bytes else "",
+        f"{size(found.memory_available)} available" if found.memory_available else "",
+        f"nodes {format_cpu_list(nodes)} allowed" if nodes is not None and len(found.host.topology.nodes) > 1 else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _usable(found: Examination) -> str:
+    """Return how many CPUs do work at the same time, and why so many."""
+    allowance, online = found.host.allowance, found.host.topology.online
+    allowed = "all may be used" if allowance.cpus == online else f"{brief(allowance.cpus)} may be used"
+    quota = f"quota of {allowance.quota.cpus:g} ({allowance.quota.source})" if allowance.quota else "no quota"
+    return f"{found.placement.usable} of {counted(len(online), 'CPU')}: {allowed}, {quota}"
+
+
+def _in_order(order: Cpus) -> str:
+    shown = ", ".join(map(str, order[:MOST_IN_ORDER]))
+    return shown if len(order) <= MOST_IN_ORDER else f"{shown}, ... ({len(order)} in all)"
+
+
+def _workers(found: Examination) -> str:
+    if found.workers is None:
+        return ""
+    owned = found.placement.owned(found.workers)
+    if not found.placement.pinned:
+        return f"{counted(found.workers, 'worker')} on any of CPUs {brief(owned)}"
+    how = " in this order" if len(owned) > 1 else ""
+    if found.workers > len(owned):
+        how += ", which they share"
+    return f"{counted(found.workers, 'worker')} on CPU {_in_order(owned)}{how}"
+
+
+def _settings(host: Host) -> str:
+    on = {True: "on", False: "off"}
+    parts = [
+        f"governor {host.governor}" if host.governor else "",
+        f"boost {on[host.boost]}" if host.boost is not None else "",
+        f"SMT {on[host.smt]}" if host.smt is not None else "",
+        f"transparent huge pages {host.thp}" if host.thp else "",
+        f"microcode {host.microcode}" if host.microcode else "",
+        f"isolated CPUs {brief(host.isolated)}" if host.isolated else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _system(host: Host) -> str:
+    parts = [
+        f"{host.system} {host.kernel} {host.machine}".strip(),
+        "virtual machine" if host.virtual else "",
+        "in a container" if host.container else "",
+    ]
+    return ", ".join(part for part in parts if part)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis import conditions
 from vebench.analysis.conditions import Surroundings
 from vebench.backends.registry import missing_packages
-from vebench.machine import counters
+from vebench.machine import counters, packages
 from vebench.machine.host import memory_available, read_host
 from vebench.machine.limits import LIVE
 from vebench.machine.placement import order_of, place

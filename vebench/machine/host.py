@@ -130,7 +130,7 @@ def _meminfo(key: str, root: Path) -> int | None:
 
 def _kernel(root: Path) -> str:
     version = text_of(root / "proc/version").split()
-    return text_of(root / "proc/sys/kernel/osrelease") or (version[2] if version[:2] == ["Linux", "version"] else "?")
+    return text_of(root / "proc/sys/kernel/osrelease") or (version[2] if version[:2] == ["Linux", "version"] else "")
 
 
 def _cpu_model(root: Path) -> str | None:

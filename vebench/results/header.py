@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections import Counter
+from hashlib import sha256
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from vebench.machine import packages, pinning
 from vebench.machine.placement import format_cpu_list
@@ -20,11 +24,13 @@ if TYPE_CHECKING:
 
 # Facts that, where they differ, make two runs incomparable; a kernel update or another amount of memory need not.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
+# These likewise, where both runs know them: files of the first versions do not.
+DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
 
 def gather(plan: Plan, host: Host, placement: Placement, command: str, now: datetime) -> RunRecord:
     """Return the header of a run that starts ``now`` with this plan on this host."""
-    return RunRecord(
+    run = RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
         host=host_record(host, placement),
@@ -33,6 +39,7 @@ def gather(plan: Plan, host: Host, placement: Placement, command: str, now: date
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),
     )
+    return structs.replace(run, fingerprint=fingerprint(run))
 
 
 def host_record(host: Host, placement: Placement) -> HostRecord:
@@ -79,11 +86,34 @@ def _topology(topology: Topology) -> TopologyRecord:
 
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return what makes cells of the two runs incomparable, in words; empty if nothing does."""
-    pairs = [(name, getattr(one.host, name), getattr(other.host, name)) for name in DECISIVE]
-    pairs.append(("Python", _minor(one.host.python), _minor(other.host.python)))
-    names = sorted({*one.packages, *other.packages})
-    pairs += [(name, one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names]
-    return [f"{name} {first} against {second}" for name, first, second in pairs if first != second]
+    ours, theirs = _decisive(one), _decisive(other)
+    # What a file does not tell because it is older than the question cannot speak against it.
+    optional = {*DECISIVE_IF_KNOWN, "nodes", "cores"}
+    pairs = [(name, ours.get(name, "none"), theirs.get(name, "none")) for name in dict.fromkeys((*ours, *theirs))]
+    return [
+        f"{name} {first} against {second}"
+        for name, first, second in pairs
+        if first != second and not (name in optional and "none" in (first, second))
+    ]
+
+
+def fingerprint(run: RunRecord) -> str:
+    """Return twelve hexadecimal digits that are the same for runs which can be put beside each other.
+
+    Runs with unlike ones may still be comparable, where one does not know all facts: ``what_differs`` tells.
+    """
+    return sha256(json.dumps(_decisive(run), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _decisive(run: RunRecord) -> dict[str, str]:
+    """Return what decides whether runs are comparable, by name; what is not known is left out."""
+    facts = {name: getattr(run.host, name) for name in (*DECISIVE, *DECISIVE_IF_KNOWN)}
+    if run.host.topology is not None:
+        facts["cores"] = run.host.topology.cores
+        facts["nodes"] = len(run.host.topology.nodes)
+    facts["Python"] = _minor(run.host.python)
+    facts.update(sorted(run.packages.items()))
+    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def _minor(version: str) -> str:

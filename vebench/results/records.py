@@ -165,7 +165,8 @@ class HostRecord(Struct, frozen=True):
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     """The first line of a run file: what was asked for, where, with which packages, and the command that repeats it.
 
-    ``cells`` is how many cells were planned, None in files of earlier versions.
+    ``cells`` is how many cells were planned, None in files of earlier versions. ``fingerprint`` is the same for runs
+    that can be put beside each other, see ``vebench.results.header``; the facts behind it are in ``host``.
     """
 
     schema: int
@@ -175,6 +176,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     command: str
     started: str = ""
     cells: Count | None = None
+    fingerprint: str = ""
 
 
 class Run(Struct, frozen=True):

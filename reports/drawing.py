@@ -1,0 +1,212 @@
+"""A machine drawn as boxes within boxes: packages, memory nodes, last-level caches, and the cores in them.
+
+What holds what differs between machines (a node may hold packages, a cache may span nodes), so boxes follow from which
+CPU sets lie in which. Boxes that look alike are drawn once; the others are named below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rich.box import ROUNDED
+from rich.columns import Columns
+from rich.console import Group
+from rich.panel import Panel
+from rich.text import Text
+
+from vebench.machine.placement import format_cpu_list
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from vebench.machine.topology import Cpus, Topology
+
+# With fewer CPUs than this every box is drawn.
+FOLD_ABOVE = 16
+# Of a box with more cores, the first are shown, and all with workers.
+MOST_CORES = 64
+FEWEST_IN_SERIES = 4
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+STYLES = {"owned": "bold green", "barred": "dim", "free": ""}
+
+
+@dataclass
+class Box:
+    """A set of CPUs that something holds: ``names`` such as ``node 0``, and what is said of each."""
+
+    cpus: frozenset[int]
+    names: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
+    inner: list[Box] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How CPUs are marked: those that workers own, and those that may not be used."""
+
+    owned: frozenset[int]
+    barred: frozenset[int]
+
+    def state(self, cpu: int) -> str:
+        """Return what is so of a CPU: a key of ``STYLES``."""
+        return "owned" if cpu in self.owned else "barred" if cpu in self.barred else "free"
+
+    def text(self, cpu: int, width: int) -> str:
+        """Return the CPU's number in brackets that say the same as its colour."""
+        left, right = {"owned": ("[", "]"), "barred": ("(", ")"), "free": (" ", " ")}[self.state(cpu)]
+        return f"{left}{cpu}{right}".rjust(width + 2)
+
+
+def drawing(topology: Topology, owned: Collection[int], allowed: Collection[int]) -> RenderableType:
+    """Return the machine as boxes, the CPUs that are ``owned`` marked, and those that are not ``allowed``."""
+    marks = Marks(frozenset(owned), frozenset(topology.online) - frozenset(allowed))
+    return Group(_drawn(_nested(topology), topology, marks), *_legend(marks))
+
+
+def size(count: int) -> str:
+    """Return bytes as people say them: ``27.5 MiB``."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit + 1 < len(UNITS):  # noqa: PLR2004 - a step from unit to unit
+        value, unit = value / 1024, unit + 1
+    return f"{value:.3g} {UNITS[unit]}"
+
+
+def brief(cpus: Collection[int]) -> str:
+    """Return a set of CPUs in few characters: a Linux list, or ``1,3..79`` for a series with a wider step."""
+    ordered = sorted(cpus)
+    steps = {after - before for before, after in pairwise(ordered)}
+    if len(ordered) >= FEWEST_IN_SERIES and len(steps) == 1 and steps != {1}:
+        return f"{ordered[0]},{ordered[1]}..{ordered[-1]}"
+    return format_cpu_list(ordered)
+
+
+def _nested(topology: Topology) -> Box:
+    """Return the machine's box with all others in it, the larger around the smaller."""
+    cores = {frozenset(core) for core in topology.cores}
+    named: list[tuple[frozenset[int], str, str]] = []
+    named += [(frozenset(cpus), f"package {label}", "") for label, cpus in topology.packages.items()]
+    named += [
+        (frozenset(node.cpus), f"node {node.id}", size(node.memory_bytes) if node.memory_bytes else "")
+        for node in topology.nodes
+        if node.cpus
+    ]
+    # A cache that one core has to itself is nothing to be shared: it stands with the facts.
+    named += [
+        (frozenset(cache.cpus), f"L{cache.level}", size(cache.size_bytes) if cache.size_bytes else "")
+        for cache in topology.last_level
+        if frozenset(cache.cpus) not in cores
+    ]
+    whole = Box(frozenset(topology.online))
+    for cpus, name, detail in sorted(named, key=lambda item: -len(item[0])):
+        _lay(whole, cpus, name, detail)
+    return whole
+
+
+def _lay(box: Box, cpus: frozenset[int], name: str, detail: str) -> None:
+    """Lay a set of CPUs, no larger than any laid before, into ``box`` or into what lies in it."""
+    if cpus == box.cpus:
+        box.names.append(name)
+        box.details.append(detail)
+        return
+    for inner in box.inner:
+        if cpus <= inner.cpus:
+            _lay(inner, cpus, name, detail)
+            return
+        if cpus & inner.cpus:  # neither holds the other: there is no way to draw it
+            return
+    box.inner.append(Box(cpus, [name], [detail]))
+
+
+def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
+    within = frozenset().union(*(inner.cpus for inner in box.inner))
+    loose = [core for core in topology.cores if box.cpus.issuperset(core) and not within.intersection(core)]
+    parts: list[RenderableType] = []
+    if loose:
+        parts += _cores(loose, topology, marks)
+    likes: dict[object, list[Box]] = {}
+    for inner in sorted(box.inner, key=lambda inner: min(inner.cpus)):
+        alike = _shape(inner, topology, marks) if len(topology.online) > FOLD_ABOVE else id(inner)
+        likes.setdefault(alike, []).append(inner)
+    for first, *others in likes.values():
+        parts.append(_drawn(first, topology, marks))
+        if others:
+            parts.append(_named(others))
+    if not box.names:
+        return Group(*parts)
+    return Panel(Group(*parts), title=_title(box), title_align="left", box=ROUNDED, padding=(0, 1), expand=True)
+
+
+def _title(box: Box) -> Text:
+    pairs = zip(box.names, box.details, strict=True)
+    return Text(
+        ", ".join(f"{name} {detail}".strip() if name[0] == "L" else _with(name, detail) for name, detail in pairs)
+    )
+
+
+def _with(name: str, detail: str) -> str:
+    return f"{name} ({detail})" if detail else name
+
+
+def _named(others: Sequence[Box]) -> Text:
+    """Return a line that names boxes which look like the one above it."""
+    names = (", ".join(name for name in box.names if name[0] != "L") for box in others)
+    told = (f"{name}: {brief(box.cpus)}" if name else brief(box.cpus) for name, box in zip(names, others, strict=True))
+    count = "another" if len(others) == 1 else f"{len(others)} more"
+    return Text(f"{count} like this: {'; '.join(told)}", style="dim")
+
+
+def _shape(box: Box, topology: Topology, marks: Marks) -> object:
+    """Return what two boxes have in common that look alike but for their numbers."""
+    kind = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
+    cores = sorted(
+        tuple((kind[cpu], marks.state(cpu)) for cpu in core) for core in topology.cores if box.cpus.issuperset(core)
+    )
+    inner = sorted(repr(_shape(inner, topology, marks)) for inner in box.inner)
+    return tuple(name.partition(" ")[0] for name in box.names), tuple(cores), tuple(inner)
+
+
+def _cores(cores: Sequence[Cpus], topology: Topology, marks: Marks) -> Iterator[RenderableType]:
+    """Yield the cores, one beside the other, those of each kind apart, the fastest first."""
+    width = len(str(topology.online[-1]))
+    fastest_first = tuple(reversed(topology.kinds))
+    for rank, kind in enumerate(fastest_first):
+        here = [core for core in cores if core[0] in set(kind)]
+        if not here:
+            continue
+        if len(fastest_first) > 1:
+            yield Text(_kind_name(rank, len(fastest_first)), style="dim")
+        shown = [core for at, core in enumerate(here) if at < MOST_CORES or marks.owned.intersection(core)]
+        yield Columns([_core(core, width, marks) for core in shown], padding=(0, 1))
+        if len(shown) < len(here):
+            yield Text(f"and {len(here) - len(shown)} more cores", style="dim")
+
+
+def _kind_name(rank: int, count: int) -> str:
+    return "fastest kind" if rank == 0 else "slowest kind" if rank + 1 == count else f"kind {rank + 1} of {count}"
+
+
+def _core(core: Cpus, width: int, marks: Marks) -> Text:
+    text = Text(no_wrap=True)
+    for index, cpu in enumerate(core):
+        text.append("+" if index else "", style="dim")
+        text.append(marks.text(cpu, width), style=STYLES[marks.state(cpu)])
+    return text
+
+
+def _legend(marks: Marks) -> Iterator[Text]:
+    if marks.owned:
+        yield Text("[0]: owned by a worker", style="dim")
+    if marks.barred:
+        yield Text("(0): this process may not use it", style="dim")
+
+
+def by_level(topology: Topology) -> Mapping[tuple[int, int | None], int]:
+    """Return how many data or unified caches there are of each level and size."""
+    counts: dict[tuple[int, int | None], int] = {}
+    for cache in topology.caches:
+        counts[cache.level, cache.size_bytes] = counts.get((cache.level, cache.size_bytes), 0) + 1
+    return counts

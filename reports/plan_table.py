@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
+from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import seconds
 from vebench.reports import figures
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vebench.plan.cells import Cell, Plan
+    from vebench.plan.spec import RunSpec
 
 STARTUP_SECONDS = 2.0  # of a cell, by rule of thumb: half of that for one process, more for hundreds
 COLUMNS = ("workers", "environments", "processes x threads", "CPUs", SAME_WORK)
@@ -36,10 +38,20 @@ def plan_document(plan: Plan) -> Document:
                 "each",
                 f"{spec.warmup:g} s of warm-up, {figures.counted(spec.rounds, 'window')} of {spec.duration:g} s",
             ),
+            ("CPUs", _placed(spec)),
             ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),
         ),
         tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env]) for env in envs),
     )
+
+
+def _placed(spec: RunSpec) -> str:
+    """Return how workers are given CPUs, and whether they can be held to them."""
+    if not pinning.SUPPORTED:
+        return "not pinned: this system cannot do that"
+    if spec.pin == "none":
+        return "not pinned (--pin none)"
+    return f"--pin {spec.pin}, --smt {spec.smt}"
 
 
 def _cells(plan: Plan) -> str:

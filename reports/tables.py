@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from vebench.analysis import conditions, findings
@@ -13,6 +13,7 @@ from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.plan.verdicts import BEST_FIRST
 from vebench.reports import figures
+from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,12 +33,16 @@ DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
 
 @dataclass(frozen=True)
 class Section:
-    """One run file, analysed. ``name`` is the file's, as it was given."""
+    """One run file, analysed. ``name`` is the file's, as it was given.
+
+    ``beside`` says whether its figures can be put beside those of the report's first run, empty for that itself.
+    """
 
     name: str
     run: Run
     cells: tuple[CellSummary, ...]
     findings: tuple[findings.Finding, ...]
+    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Report:
     @classmethod
     def of(cls, runs: Iterable[tuple[str, Run]]) -> Self:
         """Return the report on ``runs``, each with the name of its file."""
-        return cls(tuple(_section(name, run) for name, run in runs))
+        sections = [_section(name, run) for name, run in runs]
+        return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections))
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def document(section: Section) -> Document:
     envs = dict.fromkeys(cell.env for cell in section.cells)
     return Document(
         title=section.name,
-        facts=_facts(section.run),
+        facts=(*_facts(section.run), *((("compared", section.beside),) if section.beside else ())),
         tables=tuple(_task(env, [cell for cell in section.cells if cell.env == env]) for env in envs),
         legend=(
             f"In each place: frames/s, steps/s, and the speedup over {REFERENCE} with one worker.",
@@ -132,6 +138,15 @@ def _section(name: str, run: Run) -> Section:
     file = one_line(name)
     of_run = (*conditions.of_run(run.header.host), *findings.of_run(run, file))
     return Section(file, run, tuple(sorted(summarise(run, file), key=key)), of_run)
+
+
+def _beside(section: Section, first: Section) -> str:
+    if section is first:
+        return ""
+    differences = what_differs(first.run.header, section.run.header)
+    if not differences:
+        return f"comparable with {first.name}: the same machine and packages"
+    return one_line(f"not comparable with {first.name}: {'; '.join(differences)}")
 
 
 def place(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:

@@ -2,14 +2,169 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from itertools import groupby
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.errors import UsageError
-from vebench.machine.placement import format_cpu_list, parse_cpu_list, place
+from vebench.machine.placement import format_cpu_list, order_of, parse_cpu_list, place
+from vebench.machine.topology import Cache, Node, Topology
 
 CPUS = st.frozensets(st.integers(0, 300), min_size=1, max_size=40)
+
+
+def machine(packages: int, nodes: int, cores: int, threads: int, *, interleaved: bool = False) -> Topology:
+    """Return a machine of so many packages, nodes in each, cores in each, threads in each; caches as nodes are.
+
+    Second threads are numbered after all first ones. ``interleaved``: neighbouring numbers are in different nodes.
+    """
+    count = packages * nodes * cores
+    groups = packages * nodes
+    node_of = [core % groups if interleaved else core // cores for core in range(count)]
+    of_node = [
+        tuple(core + turn * count for turn in range(threads) for core in range(count) if node_of[core] == node)
+        for node in range(groups)
+    ]
+    of_package = {
+        str(10 * package): tuple(sorted(sum(of_node[package * nodes : (package + 1) * nodes], ())))
+        for package in range(packages)
+    }
+    online = tuple(range(count * threads))
+    return Topology(
+        online=online,
+        cores=tuple(tuple(core + turn * count for turn in range(threads)) for core in range(count)),
+        packages=of_package,
+        nodes=tuple(Node(3 * node, cpus) for node, cpus in enumerate(of_node)),
+        caches=tuple(Cache(3, None, cpus) for cpus in of_node),
+        kinds=(online,),
+    )
+
+
+SMALL = st.integers(1, 3)
+MACHINES = st.builds(machine, SMALL, SMALL, SMALL, SMALL, interleaved=st.booleans())
+POLICY = st.sampled_from(["compact", "scatter"])
+SMT = st.sampled_from(["last", "off", "close"])
+
+
+@st.composite
+def some_allowed(draw: st.DrawFn) -> tuple[Topology, frozenset[int]]:
+    """Return a machine and some of its CPUs, at least one."""
+    topology = draw(MACHINES)
+    return topology, draw(st.frozensets(st.sampled_from(topology.online), min_size=1))
+
+
+@given(some_allowed(), POLICY, SMT)
+def test_an_order_holds_every_allowed_cpu_once_and_no_other(
+    case: tuple[Topology, frozenset[int]], policy: str, smt: str
+) -> None:
+    topology, allowed = case
+    order = order_of(topology, allowed, policy, smt)
+    assert len(set(order)) == len(order)
+    assert set(order) <= allowed
+    assert smt == "off" or set(order) == allowed
+
+
+@given(some_allowed(), POLICY, SMT, st.integers(1, 60))
+def test_one_worker_more_owns_the_same_cpus_plus_one_whatever_the_machine(
+    case: tuple[Topology, frozenset[int]], policy: str, smt: str, workers: int
+) -> None:
+    placement = place(policy, case[1], topology=case[0], smt=smt)
+    fewer, more = placement.owned(workers), placement.owned(workers + 1)
+    assert more[: len(fewer)] == fewer
+    assert len(more) == min(workers + 1, placement.usable)
+
+
+@given(some_allowed(), POLICY, SMT)
+def test_no_core_has_two_workers_before_each_has_one_unless_that_is_asked_for(
+    case: tuple[Topology, frozenset[int]], policy: str, smt: str
+) -> None:
+    topology, allowed = case
+    core = {cpu: index for index, cpus in enumerate(topology.cores) for cpu in cpus}
+    cores = [core[cpu] for cpu in order_of(topology, allowed, policy, smt)]
+    if smt == "close":
+        assert len([key for key, _ in groupby(cores)]) == len(set(cores)), "a core is filled before the next"
+    else:
+        turns = [cores[:at].count(which) for at, which in enumerate(cores)]
+        assert turns == sorted(turns)
+        assert smt == "last" or set(turns) == {0}
+
+
+@given(some_allowed())
+def test_compact_leaves_a_package_or_a_node_only_for_good(case: tuple[Topology, frozenset[int]]) -> None:
+    topology, allowed = case
+    order = order_of(topology, allowed, "compact", "off")
+    for groups in (topology.packages.values(), [node.cpus for node in topology.nodes]):
+        where = {cpu: index for index, cpus in enumerate(groups) for cpu in cpus}
+        visits = [group for group, _ in groupby(where[cpu] for cpu in order)]
+        assert len(visits) == len(set(visits))
+
+
+@given(some_allowed())
+def test_scatter_never_gives_a_node_more_than_one_worker_more_than_another_that_has_room(
+    case: tuple[Topology, frozenset[int]],
+) -> None:
+    topology, allowed = case
+    node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
+    places = [node[cpu] for cpu in order_of(topology, allowed, "scatter", "off")]
+    room = Counter(places)
+    for count in range(len(places)):
+        taken = Counter(places[:count])
+        assert taken[places[count]] == min(taken[other] for other in room if taken[other] < room[other])
+
+
+def test_scatter_takes_nodes_of_other_packages_first() -> None:
+    order = order_of(machine(2, 2, 2, 1), range(8), "scatter")
+    assert order == (0, 4, 2, 6, 1, 5, 3, 7)
+
+
+def test_scatter_takes_packages_in_turn_where_no_node_is_known() -> None:
+    assert order_of(replace(machine(2, 1, 2, 1), nodes=()), range(4), "scatter") == (0, 2, 1, 3)
+
+
+def test_cpus_without_a_node_are_a_group_of_their_own() -> None:
+    topology = machine(2, 1, 2, 1)
+    half = replace(topology, nodes=topology.nodes[1:])
+    assert order_of(half, range(4), "scatter") == (0, 2, 1, 3)
+    assert order_of(half, range(4), "compact") == (0, 1, 2, 3)
+
+
+def test_packages_of_one_node_follow_each_other_where_a_virtual_machine_has_it_so() -> None:
+    cpus = tuple(range(4))
+    nodes = (Node(0, (0, 2)), Node(1, (1, 3)))
+    topology = Topology(cpus, tuple((cpu,) for cpu in cpus), {str(cpu): (cpu,) for cpu in cpus}, nodes, (), (cpus,))
+    assert order_of(topology, cpus) == (0, 2, 1, 3)
+
+
+def test_the_fastest_kind_comes_first_and_second_threads_after_all_kinds() -> None:
+    whole = tuple(range(6))
+    topology = Topology(
+        whole, ((0,), (1,), (2, 3), (4, 5)), {"0": whole}, (Node(0, whole),), (), ((0, 1), (2, 3, 4, 5))
+    )
+    assert order_of(topology, whole) == (2, 4, 0, 1, 3, 5)
+    assert order_of(topology, whole, "scatter") == (2, 4, 0, 1, 3, 5)
+    assert order_of(topology, whole, smt="close") == (2, 3, 4, 5, 0, 1)
+    assert order_of(topology, whole, smt="off") == (2, 4, 0, 1)
+
+
+def test_a_cpu_that_the_topology_does_not_know_is_placed_all_the_same() -> None:
+    assert order_of(machine(1, 1, 1, 1), {0, 9}) == (0, 9)
+
+
+def test_without_second_threads_only_cores_are_usable() -> None:
+    smt = machine(1, 1, 2, 2)
+    assert place("compact", frozenset(range(4)), topology=smt, smt="off").usable == 2
+    assert place("none", frozenset(range(4)), topology=smt, smt="off").usable == 2
+    assert place("compact", frozenset(range(4)), quota=3.9, topology=smt).usable == 3
+
+
+def test_a_list_keeps_its_order_and_loses_second_threads_if_they_are_not_wanted() -> None:
+    smt = machine(1, 1, 2, 2)
+    assert place("2,1,0,3", frozenset(range(4)), topology=smt, smt="close").order == (2, 1, 0, 3)
+    assert place("2,1,0,3", frozenset(range(4)), topology=smt, smt="off").order == (2, 1)
 
 
 @given(CPUS)

@@ -18,6 +18,7 @@ from typing import Any
 from vebench.backends.registry import ENTRIES
 from vebench.machine.packages import installed
 from vebench.plan.tasks import KNOWN, short_name
+from vebench.plan.verdicts import REFERENCE
 
 HERE = Path(__file__).resolve().parents[2]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
@@ -36,7 +37,8 @@ def main() -> int:
     """Compare what has not been compared yet, and write down everything that is known then."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answers", type=Path, default=Path("survey-answers.jsonl"))
-    parser.add_argument("--backends", default=",".join(entry.name for entry in ENTRIES if not entry.reference))
+    names = [entry.name for entry in ENTRIES if not entry.reference and entry.name != REFERENCE]
+    parser.add_argument("--backends", default=",".join(names))
     parser.add_argument("--part", default="0/1", help="of the tasks, such as 1/2 for the second half")
     parser.add_argument("--render", action="store_true", help="compare nothing more")
     asked = parser.parse_args()

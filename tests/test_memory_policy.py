@@ -1,0 +1,76 @@
+"""Memory nodes: what is asked for is what the kernel reports, and pages are counted where they lie."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vebench.machine import memory_policy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Policies go to what a process starts and cannot be taken back by a test: each is tried in an interpreter of its own.
+TRIED = """
+import sys
+from vebench.machine import memory_policy
+error = memory_policy.apply(sys.argv[1], [int(node) for node in sys.argv[2:]])
+print(error or memory_policy.read_back())
+"""
+
+
+def tried(policy: str, *nodes: int) -> str:
+    command = [sys.executable, "-c", TRIED, policy, *map(str, nodes)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def node() -> int:
+    """Return a memory node of this machine."""
+    if memory_policy.read_back() is None:
+        pytest.skip("the kernel does not tell")
+    with open("/sys/devices/system/node/has_memory") as file:  # noqa: PTH123 - a file of the kernel's
+        return int(file.read().partition(",")[0].partition("-")[0])
+
+
+@pytest.mark.parametrize(
+    ("policy", "reported"), [("local", "local"), ("bind", "bind:{}"), ("preferred", "preferred:{}")]
+)
+def test_the_kernel_reports_the_policy_that_was_asked_for(policy: str, reported: str, node: int) -> None:
+    assert tried(policy, node) in (reported.format(node), "Operation not permitted")
+
+
+def test_a_node_that_is_not_there_is_refused_with_the_reason(node: int) -> None:
+    assert node < 1000
+    assert tried("bind", 1000) in ("Invalid argument", "Operation not permitted")
+
+
+def test_to_bind_to_no_node_is_refused() -> None:
+    assert memory_policy.apply("bind", ()) == "no memory node is known for these CPUs"
+
+
+def test_pages_are_counted_by_node_without_those_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_policy, "PROC", tmp_path)
+    maps = {
+        1: "7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4\n"
+        "7f01 default file=/usr/lib/libc.so mapped=9 N0=9 kernelpagesize_kB=4\n"
+        "7f02 default file=/usr/lib/libc.so anon=1 dirty=1 N1=1 kernelpagesize_kB=4\n",
+        2: "7f03 bind:1 huge anon=1 N1=1 kernelpagesize_kB=2048\n7f04 default\n"
+        "7f05 default file=/memfd:vebench\\040(deleted) dirty=5 N0=5 kernelpagesize_kB=4\n",
+    }
+    for pid, text in maps.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "numa_maps").write_text(text)
+    assert memory_policy.bytes_by_node([1, 2, 3]) == {0: 7 * 4096, 1: 2 * 4096 + 2048 * 1024}
+    assert memory_policy.bytes_by_node([3]) is None
+
+
+def test_this_process_has_memory_somewhere() -> None:
+    found = memory_policy.bytes_by_node([os.getpid()])
+    if found is None:
+        pytest.skip("the kernel does not tell")
+    assert sum(found.values()) > 1 << 20

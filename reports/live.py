@@ -236,7 +236,9 @@ def _current(current: _Current, rounds: int) -> Text:
     else:
         skip = current.cell.task.frame_skip
         rates = [skip * (window.rows - window.resets) / (window.ns / 1e9) for window in current.windows]
-        text.append(f"  window {len(rates)}/{rounds}\n")
+        # A window that a quota held back is measured again.
+        more = len(rates) - rounds
+        text.append(f"  window {min(len(rates), rounds)}/{rounds}{f', {more} again' if more > 0 else ''}\n")
         text.append(f"  {'  '.join(map(figures.number, rates))} frames/s", style="not bold")
     return _one_row(text)
 

@@ -180,10 +180,8 @@ def _workers(found: Examination) -> str:
     owned = found.placement.owned(found.workers)
     if not found.placement.pinned:
         return f"{counted(found.workers, 'worker')} on any of CPUs {brief(owned)}"
-    how = " in this order" if len(owned) > 1 else ""
-    if found.workers > len(owned):
-        how += ", which they share"
-    return f"{counted(found.workers, 'worker')} on CPU {_in_order(owned)}{how}"
+    how = "share" if found.workers > len(owned) else "in this order on" if len(owned) > 1 else "on"
+    return f"{counted(found.workers, 'worker')} {how} CPU {_in_order(owned)}"
 
 
 def _settings(host: Host) -> str:

@@ -106,6 +106,7 @@ def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Callable[..., R
     assert result.status == 0
     assert "ALE/Pong-v5" in result.out
     assert "Ant-v5" in result.out
+    assert "--pin compact, --smt last" in result.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,7 +140,8 @@ def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Callable[..., R
         (("-e", "Pong", "--timeout", "3"), ["--timeout"]),
         (("-e", "Pong", "-o", "nowhere/run.jsonl"), ["nowhere/run.jsonl"]),
         (("-e", "Pong", "--pin", "0-4095"), ["--pin", "allowed"]),
-        (("-e", "Pong", "--pin", "everywhere"), ["--pin", "compact"]),
+        (("-e", "Pong", "--pin", "everywhere"), ["--pin", "compact", "scatter"]),
+        (("-e", "Pong", "--smt", "never"), ["--smt never", "last, off, close"]),
         (("-e", "Taxi", "-b", "envpool-sync"), ["envpool-sync", "Taxi"]),
         (("--resume", "nowhere.jsonl"), ["nowhere.jsonl"]),
         (("--resume", "nowhere.jsonl", "--rounds", "9"), ["--resume", "--rounds"]),

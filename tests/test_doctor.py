@@ -141,3 +141,69 @@ def test_a_real_machine_is_seen_as_it_is(doctor: Doctor, tmp_path: Path, path: P
     specification.loader.exec_module(checker)
     for policy, order in facts["order"].items():
         assert checker.check(expected, order, policy, checker.plist(facts["allowed"])) == []
+
+
+def drawn(doctor: Doctor, tree: Path, *arguments: str) -> list[str]:
+    result = doctor("--sysroot", tree, *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    return result.stdout.splitlines()
+
+
+def test_a_machine_is_drawn_with_its_boxes_and_its_workers(doctor: Doctor, small: Path) -> None:
+    (small / "sys/fs/cgroup/cpu.max").unlink()
+    lines = drawn(doctor, small, "--workers", "3")
+    text = " ".join(lines)
+    assert "package 0, node 0" in text
+    assert "[0]+ 4  [2]+ 6" in text
+    assert "[1]+ 5   3 + 7" in text
+    assert "node 5: memory alone" in lines
+    assert "3 workers in this order on CPU 0, 2, 1" in text
+
+
+def test_boxes_that_look_alike_are_drawn_once_on_a_large_machine(doctor: Doctor, tmp_path: Path) -> None:
+    cpus, nodes = "sys__devices__system__cpu", "sys__devices__system__node"
+    files = {f"{cpus}__online": "0-255\n"}
+    for cpu in range(256):
+        topology = f"{cpus}__cpu{cpu}__topology"
+        files[f"{topology}__core_cpus_list"] = f"{cpu % 128},{cpu % 128 + 128}\n"
+        files[f"{topology}__physical_package_id"] = f"{cpu % 128 // 64}\n"
+    for node in range(8):
+        files[f"{nodes}__node{node}__cpulist"] = f"{16 * node}-{16 * node + 15},{16 * node + 128}-{16 * node + 143}\n"
+    tree = lay(tmp_path / "large", **files)
+    plain = drawn(doctor, tree)
+    assert len(plain) < 40
+    assert sum(line.count("node") for line in plain if "╭" in line) == 1
+    assert any("another like this: package 1: 64-127,192-255" in line for line in plain)
+    marked = drawn(doctor, tree, "--workers", "17")
+    assert sum("╭" in line and "node" in line for line in marked) == 4, "where workers are, boxes differ"
+
+
+def test_cpus_that_may_not_be_used_are_marked(doctor: Doctor, small: Path) -> None:
+    lay(small, proc__self__status="Cpus_allowed_list:\t0-1,4\n")
+    text = " ".join(drawn(doctor, small))
+    assert " 0 + 4  (2)+(6)" in text
+    assert "3 of 8 CPUs: 0-1,4 may be used, quota of 3.5 (/sys/fs/cgroup/cpu.max)" in text
+
+
+def test_what_can_be_mended_is_told_with_its_remedy(doctor: Doctor, small: Path) -> None:
+    lay(
+        small,
+        sys__devices__system__cpu__cpufreq__policy0__scaling_governor="powersave\n",
+        sys__devices__system__cpu__cpufreq__boost="1\n",
+        proc__self__status="Mems_allowed_list:\t1\n",
+        proc__cpuinfo="model name : Fast 9000\nflags : fpu hypervisor\n",
+        **{"sys__fs__cgroup__cpu.max": "50000 100000\n"},
+    )
+    facts = examined(doctor, "--sysroot", small)
+    assert facts["usable_cpus"] == 1
+    assert facts["cpu_model"] == "Fast 9000"
+    codes = [finding["code"] for finding in facts["findings"]]
+    assert codes == ["quota", "governor", "boost", "smt", "memory-nodes", "virtual-machine"]
+    assert all(finding["remedy"] for finding in facts["findings"])
+
+
+def test_a_calm_machine_has_nothing_to_mend(doctor: Doctor, tmp_path: Path) -> None:
+    cpus = "sys__devices__system__cpu"
+    files = {f"{cpus}__online": "0-3\n", f"{cpus}__cpufreq__policy0__scaling_governor": "performance\n"}
+    assert examined(doctor, "--sysroot", lay(tmp_path / "calm", **files))["findings"] == []

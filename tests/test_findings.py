@@ -268,3 +268,20 @@ def test_another_physics_engine_inside_a_backend_is_told_with_the_version_that_w
 ) -> None:
     (found,) = summarise(Run(header(), (cell("envpool-sync", 1, STEADY, engines=(engine,)),)))
     assert [finding.remedy for finding in found.findings if finding.code == "unlike-engines"] == told
+
+
+@pytest.mark.parametrize(("others", "steal", "told"), [(10**8, 0, True), (0, 10**8, True), (4 * 10**7, 10**7, False)])
+def test_cpus_that_worked_for_others_are_told(codes: Codes, cell: CellOf, others: int, steal: int, told: bool) -> None:
+    window = WindowRecord(ns=10**9, rows=1000, resets=0, others_ns=others, steal_ns=steal)
+    assert codes(cell(windows=(window,) * 4)) == [{"disturbed"} if told else set()]
+
+
+def test_others_work_of_a_tick_or_two_in_short_windows_is_nothing_to_tell(codes: Codes, cell: CellOf) -> None:
+    window = WindowRecord(ns=5 * 10**7, rows=1000, resets=0, others_ns=10**7)
+    assert codes(cell(windows=(window,) * 4)) == [set()]
+
+
+def test_a_thread_that_was_free_to_leave_its_cells_cpus_is_told(codes: Codes, cell: CellOf) -> None:
+    kept, strayed = (("0-1", "1"), ("0",)), (("0-1", "1"), ("0-2",))
+    cells = (cell("gym-async", 2, STEADY, seats=kept), cell("shm-sync", 2, STEADY, seats=strayed))
+    assert codes(*cells) == [set(), {"unpinned"}]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vebench.machine import cgroups, counters, host, pinning
+from vebench.machine.placement import format_cpu_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,3 +141,57 @@ def test_the_host_knows_its_cpus_and_memory() -> None:
     assert facts.cpus_online >= 1
     assert facts.cpus_allowed
     assert facts.cpu_model
+
+
+def test_throttling_of_version_1_is_read_in_nanoseconds_and_ancestors_are_counted(
+    tree: Callable[[dict[str, str]], Path],
+) -> None:
+    root = tree(
+        {
+            "proc/self/cgroup": "1:cpu,cpuacct:/job\n",
+            "sys/fs/cgroup/cpu/cpu.stat": "nr_periods 9\nnr_throttled 3\nthrottled_time 700\n",
+            "sys/fs/cgroup/cpu/job/cpu.stat": "nr_periods 9\nnr_throttled 1\nthrottled_time 50\n",
+        }
+    )
+    assert counters.throttling(cgroups.groups("cpu", root)) == (4, 750)
+
+
+def test_the_memory_left_in_a_container_of_version_1_is_its_own(tree: Callable[[dict[str, str]], Path]) -> None:
+    root = tree(
+        {
+            "proc/meminfo": "MemAvailable:    2048 kB\n",
+            "proc/self/cgroup": "4:memory:/job\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "1\n",
+            "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "1000000\n",
+            "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "600000\n",
+            "sys/fs/cgroup/memory/job/memory.stat": "inactive_file 1\ntotal_inactive_file 100000\n",
+        }
+    )
+    assert host.memory_available(root) == 500_000
+
+
+@linux
+def test_the_seats_of_this_process_are_those_that_the_kernel_gives_it() -> None:
+    (threads,) = counters.seats([os.getpid()])
+    assert set(threads) == {format_cpu_list(os.sched_getaffinity(0))}
+    assert counters.seats([2**22 - 1]) == [[]], "a process that has ended"
+
+
+@linux
+def test_switches_of_all_threads_are_counted_and_never_fewer() -> None:
+    before = counters.involuntary_switches([os.getpid()])
+    after = counters.involuntary_switches([os.getpid()])
+    assert before is not None
+    assert after is not None
+    assert after >= before
+    assert counters.involuntary_switches([2**22 - 1]) is None
+    moved = counters.migrations([os.getpid()])
+    assert moved is None or moved >= 0
+
+
+@linux
+def test_work_on_a_cpu_is_counted_as_its_own_time() -> None:
+    busy = counters.busy_ns(list(os.sched_getaffinity(0)))
+    assert busy is not None
+    assert busy > 0

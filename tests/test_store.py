@@ -22,7 +22,7 @@ from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 from vebench.results import store
-from vebench.results.header import what_differs
+from vebench.results.header import fingerprint, what_differs
 from vebench.results.paths import default_path, named, newest, run_output
 from vebench.results.records import CellRecord, HostRecord, RunRecord, WindowRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
@@ -595,3 +595,44 @@ def test_a_file_cut_off_anywhere_is_read_up_to_there_or_an_error(
     else:
         with pytest.raises(RunFileError, match=r"empty|not a run file|cut off"):
             read(path)
+
+
+def test_a_run_of_the_first_version_is_read_without_what_came_later(written: Path) -> None:
+    later_of_host = ("topology", "nodes_allowed", "quota_cpus", "quota_source", "smt", "governor", "boost", "thp")
+    later_of_window = ("throttles", "others_ns", "switches", "migrations")
+    first, *cells = map(json.loads, written.read_text().splitlines())
+    for name in (*later_of_host, "microcode", "isolated"):
+        del first["host"][name]
+    del first["fingerprint"]
+    first["spec"].pop("smt", None)
+    for cell in cells:
+        del cell["seats"]
+        for window, name in ((window, name) for window in cell["windows"] for name in later_of_window):
+            del window[name]
+    written.write_text("".join(f"{json.dumps(line)}\n" for line in (first, *cells)))
+    run = read(written)
+    assert (run.header.host.topology, run.header.spec.smt, run.cells[0].seats) == (None, "last", None)
+    assert not run.cells[0].windows[0].held_back
+
+
+def test_runs_under_another_governor_differ_unless_one_does_not_tell(header: Header) -> None:
+    def under(governor: str | None) -> RunRecord:
+        return msgspec.structs.replace(header(), host=msgspec.structs.replace(header().host, governor=governor))
+
+    assert what_differs(under("performance"), under("powersave")) == ["governor performance against powersave"]
+    assert what_differs(under("performance"), under(None)) == []
+    assert fingerprint(under("performance")) != fingerprint(under("powersave"))
+    assert fingerprint(under("performance")) == fingerprint(under("performance"))
+
+
+def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path, header: Header) -> None:
+    task = Task("ALE/Pong-v5", "atari", 4)
+    planned = Cell(task, BackendChoice("shm-sync"), "m:C", 2, 1, Shape(2, 2, 2, 1), (4, 0))
+    window = Window(10, 5, 0, throttles=1, others_ns=2, switches=3, migrations=4)
+    with RunWriter.create(path, header()) as writer:
+        writer.append(record(planned, Outcome("ok", windows=(window,), seats=(("0,4",), ("4",), ("0",)))))
+    (kept,) = read(path).cells
+    assert (kept.cpus, kept.seats) == ((4, 0), (("0,4",), ("4",), ("0",)))
+    (counted,) = kept.windows
+    assert (counted.throttles, counted.others_ns, counted.switches, counted.migrations) == (1, 2, 3, 4)
+    assert counted.held_back

@@ -1,0 +1,64 @@
+"""When a window counts, and when it is measured again: with counters of our own."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vebench.engine.measure import Count
+from vebench.engine.windows import difference, measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def windows(throttled: Iterable[bool], rounds: int, *, time_left: bool = True) -> list[int | None]:
+    """Return how often each window was throttled, where whether a try is held back follows from ``throttled``."""
+    fate = iter(throttled)
+    held = 0
+
+    def run() -> Count:
+        nonlocal held
+        held += next(fate)
+        return Count(10, 5, 0)
+
+    def read() -> dict[str, int | None]:
+        return {"throttles": held, "throttled_ns": None, "cpu_ns": None}
+
+    return [window["throttles"] for window in measured(run, read, rounds, lambda: time_left)]
+
+
+def test_windows_that_nothing_holds_back_are_measured_once() -> None:
+    assert windows(repeat(False), 3) == [0, 0, 0]
+
+
+def test_a_window_that_was_held_back_is_measured_again_and_both_are_told() -> None:
+    assert windows(chain([False, True], repeat(False)), 3) == [0, 1, 0, 0]
+
+
+def test_a_window_is_measured_again_twice_at_most_and_then_no_other_is() -> None:
+    assert windows(repeat(True), 3) == [1, 1, 1, 1, 1]
+
+
+def test_a_quota_that_bites_now_and_then_does_not_end_the_tries() -> None:
+    assert windows([True, True, False, False, True, False], 3) == [1, 1, 0, 0, 1, 0]
+
+
+def test_without_time_for_it_nothing_is_measured_again() -> None:
+    assert windows(repeat(True), 2, time_left=False) == [1, 1]
+
+
+def test_a_quota_is_noticed_by_the_time_that_it_took_where_it_is_not_counted() -> None:
+    spent = iter(range(0, 60, 10))
+
+    def read() -> dict[str, int | None]:
+        return {"throttles": None, "throttled_ns": next(spent)}
+
+    assert len(list(measured(lambda: Count(10, 5, 0), read, 1, lambda: True))) == 3
+
+
+@pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])
+def test_a_counter_goes_forwards_or_is_unknown(before: int | None, after: int | None, gone: int | None) -> None:
+    assert difference({"steal_ns": before}, {"steal_ns": after}) == {"steal_ns": gone}

@@ -51,7 +51,8 @@ def _placed(spec: RunSpec) -> str:
         return "not pinned: this system cannot do that"
     if spec.pin == "none":
         return "not pinned (--pin none)"
-    return f"--pin {spec.pin}, --smt {spec.smt}"
+    replicas = "" if spec.replicas == "1" else f", --replicas {spec.replicas}"
+    return f"--pin {spec.pin}, --smt {spec.smt}, --membind {spec.membind}{replicas}"
 
 
 def _cells(plan: Plan) -> str:
@@ -87,7 +88,7 @@ def _row(cell: Cell) -> Row:
         str(cell.workers),
         f"{shape.num_envs}{ahead}",
         f"{shape.processes} x {shape.threads}",
-        format_cpu_list(cell.cpus),
+        " | ".join(format_cpu_list(pool.cpus) for pool in cell.pools),
         cell.known.verdict if cell.known else NO_VERDICT,
     )
     return Row(one_line(cell.backend.label), tuple(Text((text,)) for text in texts))

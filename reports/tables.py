@@ -9,7 +9,7 @@ from vebench.analysis import conditions, findings
 from vebench.analysis.scaling import NULL, REFERENCE, CellSummary, summarise
 from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
-from vebench.plan.spec import BackendChoice
+from vebench.plan.spec import PER_NODE, BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.plan.verdicts import BEST_FIRST
 from vebench.reports import figures
@@ -262,12 +262,13 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     header, spec = run.header, run.header.spec
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
     repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
+    pools = {"1": "", PER_NODE: ", a pool for each memory node"}.get(spec.replicas, f", in {spec.replicas} pools")
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     facts = (
         ("machine", _machine(header.host)),
         ("system", _system(header.host)),
         ("packages", packages),
-        ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}"),
+        ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{pools}"),
         ("command", header.command),
     )
     return tuple((name, one_line(value)) for name, value in facts if value)

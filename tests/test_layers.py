@@ -48,6 +48,7 @@ CHILD_SIDE = (
     "vebench.machine",
     "vebench.machine.cgroups",
     "vebench.machine.counters",
+    "vebench.machine.memory_policy",
     "vebench.machine.pinning",
 )
 

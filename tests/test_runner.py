@@ -9,8 +9,8 @@ import pytest
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
+from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import CellFinished, CellReady, CellStarted, Layout, RunStarted, Window, WindowDone
-from vebench.engine.launcher import CellError, InterruptedCellError
 from vebench.engine.messages import Done, Failure, Ready, decode
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan

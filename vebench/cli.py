@@ -133,6 +133,13 @@ def run(  # noqa: PLR0913 - one parameter for each option
     pin: Annotated[
         str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
     ] = "compact",
+    membind: Annotated[
+        str, typer.Option(metavar="HOW", help="Memory of a cell: local, bind (to its CPUs' nodes) or preferred.")
+    ] = "local",
+    replicas: Annotated[
+        str,
+        typer.Option(metavar="N", help="Pools of a cell, each in a process and on CPUs of its own: a number, or node."),
+    ] = "1",
     smt: Annotated[
         str,
         typer.Option(metavar="WHEN", help="A core's second thread: last (after all cores), off, or close (at once)."),
@@ -182,6 +189,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
         pin=pin,
         timeout=timeout,
         smt=smt,
+        membind=membind,
+        replicas=replicas,
     )
     path = None if output is None else paths.run_output(output)
     return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)

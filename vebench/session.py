@@ -17,8 +17,7 @@ from vebench.engine.runner import run as measure
 from vebench.engine.windows import MOST_TRIES
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.machine.host import memory_available, read_host
-from vebench.machine.placement import place
-from vebench.plan.cells import expand, informed, without
+from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices
 from vebench.plan.spec import check
 from vebench.plan.tasks import resolve
@@ -83,7 +82,7 @@ def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
 def _prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     """Return the plan on this machine, and the header of its run. Raises UsageError if nothing of it can run."""
     host = read_host()
-    placement = place(spec.pin, frozenset(host.cpus_allowed), host.quota_cpus, topology=host.topology, smt=spec.smt)
+    placement = placement_of(spec, host)
     tasks = resolve(spec.envs, spec.backends)
     plan = informed(expand(spec, tasks, placement, memory_available()), Knowledge.load())
     if plan.cells and all(cell.skip for cell in plan.cells):

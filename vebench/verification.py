@@ -13,9 +13,8 @@ from vebench.engine.launcher import Launcher
 from vebench.engine.verifier import verify as compare
 from vebench.errors import UsageError, one_line
 from vebench.machine.host import memory_available, read_host
-from vebench.machine.placement import place
 from vebench.plan import verdicts
-from vebench.plan.cells import Comparison, expand
+from vebench.plan.cells import Comparison, expand, placement_of
 from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import resolve
 from vebench.plan.verdicts import Knowledge, Known
@@ -68,7 +67,7 @@ def verify(  # noqa: PLR0913 - what the command line asks
 
 def learn(spec: RunSpec, knowledge: Knowledge) -> None:
     """Compare briefly whatever ``spec`` will measure, and add to ``knowledge`` what is found."""
-    short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=1, repeats=1)
+    short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=1, repeats=1, replicas="1")
     _prove(short, SHORT_STEPS, knowledge, None)
 
 
@@ -115,7 +114,7 @@ def _cells(spec: RunSpec, steps: int, frames: Path | None) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of tasks asked for and of the registry."""
     host = read_host()
     tasks = [replace(task, exact=True) for task in resolve(spec.envs, spec.backends)]
-    plan = expand(spec, tasks, place(spec.pin, frozenset(host.cpus_allowed), host.quota_cpus), memory_available())
+    plan = expand(spec, tasks, placement_of(spec, host), memory_available())
     contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference]
     names = [entry.name for entry in registry.ENTRIES]
 

@@ -43,6 +43,7 @@ GRAVEST_FIRST = (
     "unlike-engines",
     "throttled",
     "unpinned",
+    "memory-unbound",
     "disturbed",
     "unstable",
     "loop-cost",
@@ -91,6 +92,7 @@ def of_cell(cell: CellSummary, null: CellSummary | None, file: str) -> tuple[Fin
         throttled(cell),
         disturbed(cell),
         strayed(cell),
+        unbound(cell),
         loop_cost(cell, null),
     )
     return tuple(finding for finding in found if finding is not None)
@@ -269,6 +271,17 @@ def strayed(cell: CellSummary) -> Finding | None:
         "unpinned",
         "ran on other CPUs than those it owns",
         "measure where the CPU affinity of a process can be set, or say so with --pin none",
+    )
+
+
+def unbound(cell: CellSummary) -> Finding | None:
+    """Tell of memory that could not be bound to nodes as it was asked for."""
+    if cell.unbound is None:
+        return None
+    return Finding(
+        "memory-unbound",
+        f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first",
+        "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --membind local",
     )
 
 

@@ -42,6 +42,7 @@ class CellSummary:
     was seen to tell. ``strayed``: some thread might run on other CPUs than those owned. ``oversubscribed``: more
     workers than CPUs that do work at the same time; ``crowded``: not that, but more processes or threads at work than
     CPUs owned. ``verdict`` is whether it does the same work as the reference, None where that makes no sense.
+    ``unbound`` is why its memory is not bound as was asked for.
     """
 
     env: str
@@ -74,6 +75,7 @@ class CellSummary:
     verdict: Verdict | None
     verdict_reason: str
     engines: tuple[Engine, ...]
+    unbound: str | None
     startup_seconds: float | None
     peak_rss_bytes: int | None
     steps_per_second: Estimate | None = None
@@ -232,6 +234,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         verdict=None if first.backend in REFERENCE_ROWS else verdict,
         verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
         engines=first.engines,
+        unbound=next((record.unbound for record in records if record.unbound), None),
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )

@@ -16,7 +16,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from vebench.engine import windows
-from vebench.machine import cgroups, counters, pinning
+from vebench.machine import cgroups, counters, memory_policy, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ def main(request_file: str, result_fd: int) -> int:
     with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not needed here otherwise
         request = json.load(file)
     affinity = pinning.restrict(request["cpus"]) if request["pin"] else pinning.allowed()
+    unbound = memory_policy.apply(request["membind"], request["nodes"])
     # The last place: the user's folder must not shadow a library.
     sys.path.append(request["folder"])
 
@@ -44,7 +45,7 @@ def main(request_file: str, result_fd: int) -> int:
             prove(request, setup, tell)
             return 0
         backend = build(request, setup)
-        measure(backend, request, affinity, started, tell)
+        measure(backend, request, {"affinity": affinity, "unbound": unbound}, started, tell)
     except BaseException as error:  # noqa: BLE001 - whatever a library raises is this cell's reason
         traceback.print_exc()
         tell("error", {"reason": one_line(error)})
@@ -92,11 +93,14 @@ def check(batch: Batch, info: BackendInfo) -> None:
 def measure(
     backend: VectorBackend,
     request: dict[str, Any],
-    affinity: tuple[int, ...] | None,
+    place: dict[str, Any],
     started: int,
     tell: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    """Warm up, measure the windows, and tell of each as soon as it is over."""
+    """Warm up, measure the windows, and tell of each as soon as it is over.
+
+    ``place`` is what came of the place that the process was to take.
+    """
     from vebench.engine.measure import Loop, action_tape  # noqa: PLC0415 - heavy: only after pinning
 
     info = backend.info
@@ -109,7 +113,8 @@ def measure(
         "frame_skip": info.frame_skip,
         "autoreset": info.autoreset,
         "differences": [difference.text for difference in info.differences],
-        "affinity": affinity,
+        **place,
+        "memory_policy": memory_policy.read_back(),
         "engines": [vars(engine) for engine in info.engines],
     }
     tell("ready", {"startup_ns": time.perf_counter_ns() - started, "layout": layout})
@@ -126,16 +131,21 @@ def measure(
         """Return whether there is time for another try of one window, and for all of the others."""
         return bool(time.perf_counter_ns() - started + (rounds + 1) * duration < request["timeout_ns"])
 
-    for window in windows.measured(
-        lambda: loop.run_for(duration, pace),
-        lambda: windows.read_counters(processes, request["cpus"], groups),
-        rounds,
-        may_repeat,
-    ):
-        tell("window", window)
+    def read() -> dict[str, int | None]:
+        return windows.read_counters(processes, request["cpus"], groups)
+
+    if request["one_of_several"]:
+        tell("warm", {})
+        stretches = windows.Stretches(lambda span: loop.run_for(span, pace), read, time.perf_counter_ns)
+        for lap in stretches.in_step(rounds, duration, windows.told(sys.stdin.fileno())):
+            tell("lap", lap)
+    else:
+        for window in windows.measured(lambda: loop.run_for(duration, pace), read, rounds, may_repeat):
+            tell("window", window)
     # Looked at twice only: between windows it would give environments that run ahead the time to do so.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
-    tell("done", {"peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None), "seats": seats})
+    done = {"peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None), "seats": seats}
+    tell("done", {**done, "memory_by_node": memory_policy.bytes_by_node(processes)})
 
 
 def one_line(error: BaseException) -> str:

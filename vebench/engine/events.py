@@ -47,7 +47,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a cell's adapter really built, as it said itself, and the CPUs that its process may use, as read back."""
+    """What a cell's adapter really built, as it said itself, and the CPUs that its process may use, as read back.
+
+    ``memory_policy`` is likewise read back; ``unbound`` is why it is not what was asked for, None if it is.
+    """
 
     num_envs: Positive
     batch_size: Positive
@@ -58,13 +61,16 @@ class Layout:
     differences: tuple[str, ...] = ()
     affinity: tuple[Count, ...] | None = None
     engines: tuple[Engine, ...] = ()
+    memory_policy: str | None = None
+    unbound: str | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a cell ended. A failed cell keeps the windows that it had measured. ``log`` is the end of what it printed.
 
-    ``seats`` were read back after the warm-up; they are known of a cell that got to its end.
+    ``seats`` were read back after the warm-up; they are known of a cell that got to its end, and so is
+    ``memory_by_node``, in bytes.
     """
 
     status: Literal["ok", "failed", "skipped"]
@@ -75,6 +81,7 @@ class Outcome:
     windows: tuple[Window, ...] = ()
     log: str = ""
     seats: Seats | None = None
+    memory_by_node: dict[str, int] | None = None
 
 
 @dataclass(frozen=True)

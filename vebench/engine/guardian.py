@@ -3,7 +3,7 @@
 Run as a script beside the runner, in a session of its own: it waits for the end of its standard input, which comes when
 the runner closes it or dies, then ends every process of the run and removes the run's scratch folder. A process
 belongs to the run if it carries the run's token in its environment, which children inherit through any fork, exec or
-``setsid``, or if it is in the process group of the current cell, which the runner has announced.
+``setsid``, or if it is in a process group of the current cell, which the runner has announced.
 
 Standard library only: it runs isolated, without site-packages.
 """
@@ -22,8 +22,8 @@ TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, no secret
 PATIENCE_S = 2.0
 
 
-def members(token: str, group: int | None = None) -> list[int]:
-    """Return the living processes that carry the token in their environment, or belong to the process group."""
+def members(token: str, groups: frozenset[int] = frozenset()) -> list[int]:
+    """Return the living processes that carry the token in their environment, or belong to one of the groups."""
     mark = f"{TOKEN_VARIABLE}={token}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -31,19 +31,20 @@ def members(token: str, group: int | None = None) -> list[int]:
         # The command name stands in parentheses and may hold anything: proc(5).
         state, _parent, own_group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"", b"0")
         # A process may have replaced its environment, or left its group; hardly one does both.
-        in_group = group is not None and int(own_group) == group
+        in_group = int(own_group) in groups
         if state != b"Z" and (in_group or mark in _read(pid, "environ").split(b"\0")):
             found.append(pid)
     return found
 
 
-def end(token: str, group: int | None = None) -> None:
-    """Kill every process that carries the token or belongs to the group, and return when they are gone."""
+def end(token: str, groups: frozenset[int] = frozenset()) -> None:
+    """Kill every process that carries the token or belongs to one of the groups, and return when they are gone."""
     if not Path("/proc/self").exists():
-        _kill_group(group)
+        for group in groups:
+            _kill_group(group)
         return
     deadline = time.monotonic() + PATIENCE_S
-    while alive := members(token, group):
+    while alive := members(token, groups):
         # multiprocessing's resource tracker unlinks the shared memory of those that cannot do it any more, and then
         # ends by itself: it is killed last, and only if it takes too long.
         overdue = time.monotonic() > deadline
@@ -71,19 +72,18 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _kill_group(group: int | None) -> None:
-    if group is None:
-        return
+def _kill_group(group: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
 def main(token: str, scratch: str) -> None:
     """Wait for the end of standard input; then end the run's processes and remove its scratch folder."""
-    group: int | None = None
+    groups: frozenset[int] = frozenset()
     for line in sys.stdin:
-        group = int(line) or None
-    end(token, group)
+        group = int(line)
+        groups = groups | {group} if group else frozenset()
+    end(token, groups)
     shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -1,6 +1,6 @@
 """Starts a cell in a fresh interpreter, listens to it, and ends it with everything that it started.
 
-This is the seam to the operating system: the runner knows only ``Launch``, and its tests give it another.
+This is the seam to the operating system: the runner knows only ``conversation.Launch``, and its tests give it another.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import vebench
 import vebench.backends
 from vebench.engine import guardian
+from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.ensemble import Ensemble
 from vebench.engine.messages import Done, decode
 from vebench.errors import StorageError
 from vebench.machine import pinning
@@ -30,13 +32,12 @@ from vebench.machine.host import MEBIBYTE, memory_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from vebench.engine.events import Proof, Window
+    from vebench.engine.conversation import Conversation
     from vebench.engine.interrupts import Interrupts
-    from vebench.engine.messages import Failure, Ready
-    from vebench.plan.cells import Cell
+    from vebench.engine.messages import Message
+    from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
 # How often the wait for a message looks at the cell's process and at the memory left. It costs microseconds.
@@ -51,31 +52,6 @@ CHILD = "vebench.engine.child"
 # A library that prints without end must not fill the disk; what it printed last is what is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
-
-
-class CellError(Exception):
-    """The cell cannot go on; the text is the reason for its record."""
-
-
-class InterruptedCellError(CellError):
-    """The user ended the run while the cell was measuring."""
-
-
-class Conversation(Protocol):
-    """What a running cell tells."""
-
-    def messages(self) -> Iterator[Ready | Window | Done | Proof | Failure]:
-        """Yield the cell's messages, to ``Done``, ``Proof`` or ``Failure``. Raises CellError if none will come."""
-
-    def log(self) -> str:
-        """Return the end of what the cell's processes printed."""
-
-
-class Launch(Protocol):
-    """How the runner starts a cell."""
-
-    def __call__(self, cell: Cell) -> AbstractContextManager[Conversation]:
-        """Return the running cell. On leaving the context nothing of it is left."""
 
 
 class Launcher:
@@ -113,23 +89,29 @@ class Launcher:
         self._guardian.communicate()
 
     @contextlib.contextmanager
-    def __call__(self, cell: Cell) -> Iterator[RunningCell]:
-        """Start ``cell`` and return its conversation."""
+    def __call__(self, cell: Cell) -> Iterator[Conversation]:
+        """Start ``cell``, be it several pools, and return its conversation."""
+        with contextlib.ExitStack() as stack:
+            running = [stack.enter_context(self._start(cell, pool)) for pool in cell.pools]
+            yield Ensemble(running, self._spec.rounds) if cell.replicas else running[0]
+
+    @contextlib.contextmanager
+    def _start(self, cell: Cell, pool: Replica) -> Iterator[RunningCell]:
         with contextlib.ExitStack() as stack:
             folder = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True))
             )
             request = folder / "request.json"
-            request.write_text(json.dumps(self._request(cell)))
+            request.write_text(json.dumps(self._request(cell, pool)))
             log = stack.enter_context((folder / "log").open("a+b"))
-            if cell.cpus and self._pinned:
-                stack.enter_context(_keep_off(cell.cpus))
+            if pool.cpus and self._pinned:
+                stack.enter_context(_keep_off(pool.cpus))
             results, answers = os.pipe()
             stack.callback(os.close, results)
             try:
                 process = subprocess.Popen(
                     [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if cell.replicas else subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     cwd=folder,
@@ -165,20 +147,23 @@ class Launcher:
     def _pinned(self) -> bool:
         return self._spec.pin != "none"
 
-    def _request(self, cell: Cell) -> dict[str, object]:
+    def _request(self, cell: Cell, pool: Replica) -> dict[str, object]:
         return {
             "job": "measure" if cell.comparison is None else "prove",
             "comparison": None if cell.comparison is None else asdict(cell.comparison),
             "folder": str(Path.cwd()),
             "pin": self._pinned,
-            "cpus": cell.cpus,
+            "cpus": pool.cpus,
+            "nodes": pool.nodes,
+            "membind": self._spec.membind,
+            "one_of_several": bool(cell.replicas),
             "task": asdict(cell.task),
             "backend": cell.backend.name,
             "target": cell.target,
             "options": cell.backend.options,
-            "workers": cell.workers,
+            "workers": pool.workers,
             "envs_per_worker": cell.envs_per_worker,
-            "seed": self._spec.seed,
+            "seed": self._spec.seed + pool.first_env,
             "warmup_ns": int(self._spec.warmup * 1e9),
             "duration_ns": int(self._spec.duration * 1e9),
             "rounds": self._spec.rounds,
@@ -201,7 +186,9 @@ class Launcher:
                 stdin.flush()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        guardian.end(self._token, process.pid)
+        if process.stdin is not None:
+            process.stdin.close()
+        guardian.end(self._token, frozenset({process.pid}))
         process.kill()
         process.wait()
         self._announce(0)
@@ -218,7 +205,15 @@ class RunningCell:
     deadline: float
     timeout: float
 
-    def messages(self) -> Iterator[Ready | Window | Done | Proof | Failure]:
+    def start(self, at_ns: int) -> None:
+        """Tell a pool, one of several, when its first window begins."""
+        stdin = self.process.stdin
+        if stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has died, which its messages will tell
+                stdin.write(b"%d\n" % at_ns)
+                stdin.flush()
+
+    def messages(self) -> Iterator[Message]:
         """Yield the cell's messages; see ``Conversation``."""
         buffer = b""
         while True:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from vebench.engine.events import Count, Layout, Proof, Seats, Window  # noqa: TC001 - msgspec reads the annotations
+from vebench.engine.events import Count, Layout, Proof, Seats, Window
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,25 @@ class Ready:
 class Done:
     """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree.
 
-    ``seats``: where its processes and threads may run.
+    ``seats``: where its processes and threads may run. ``memory_by_node``: bytes of their own by memory node.
     """
 
     peak_rss_bytes: Count | None
     seats: Seats | None = None
+    memory_by_node: dict[str, Count] | None = None
+
+
+@dataclass(frozen=True)
+class Warm:
+    """The pool, one of several, is warm, and waits to be told when its first window begins."""
+
+
+@dataclass(frozen=True)
+class Lap:
+    """A window of a pool that is one of several, and when it began by the clock that all of them share."""
+
+    start_ns: Count
+    window: Window
 
 
 @dataclass(frozen=True)
@@ -36,23 +50,26 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Message:
+class Line:
     """One line. Exactly one field is set."""
 
     ready: Ready | None = None
+    warm: Warm | None = None
+    lap: Lap | None = None
     window: Window | None = None
     done: Done | None = None
     proof: Proof | None = None
     error: Failure | None = None
 
 
-_DECODER = msgspec.json.Decoder(Message)
+Message = Ready | Warm | Lap | Window | Done | Proof | Failure
+_DECODER = msgspec.json.Decoder(Line)
 
 
-def decode(line: bytes) -> Ready | Window | Done | Proof | Failure:
+def decode(text: bytes) -> Message:
     """Return what a line tells. Raises ValueError if it is no message."""
-    message = _DECODER.decode(line)
-    for content in (message.ready, message.window, message.done, message.proof, message.error):
+    line = _DECODER.decode(text)
+    for content in (line.ready, line.warm, line.lap, line.window, line.done, line.proof, line.error):
         if content is not None:
             return content
     raise ValueError("a message without content")

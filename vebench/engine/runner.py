@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import (
     CellFinished,
     CellReady,
@@ -17,14 +18,13 @@ from vebench.engine.events import (
     Window,
     WindowDone,
 )
-from vebench.engine.launcher import CellError, InterruptedCellError
 from vebench.engine.messages import Done, Failure, Ready
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from vebench.engine.conversation import Conversation, Launch
     from vebench.engine.events import Event, Seats
-    from vebench.engine.launcher import Conversation, Launch
     from vebench.plan.cells import Cell, Plan
 
 
@@ -63,6 +63,7 @@ class Progress:
         self._startup_ns: int | None = None
         self._peak_rss_bytes: int | None = None
         self._seats: Seats | None = None
+        self._memory_by_node: dict[str, int] | None = None
         self.windows: list[Window] = []
         self._log = ""
 
@@ -79,6 +80,7 @@ class Progress:
                         yield WindowDone(self._cell, message)
                     case Done():
                         self._peak_rss_bytes, self._seats = message.peak_rss_bytes, message.seats
+                        self._memory_by_node = message.memory_by_node
                         return
                     case Failure():
                         self.reason = message.reason
@@ -101,4 +103,5 @@ class Progress:
             windows=tuple(self.windows),
             log=self._log,
             seats=self._seats,
+            memory_by_node=self._memory_by_node,
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import Proof
-from vebench.engine.launcher import CellError, InterruptedCellError
 from vebench.engine.messages import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from vebench.engine.launcher import Launch
+    from vebench.engine.conversation import Launch
     from vebench.plan.cells import Cell
 
 

@@ -5,7 +5,9 @@ Loaded by the measuring child, also in interpreters that do not have vebench: st
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import select
+from typing import TYPE_CHECKING, Any
 
 from vebench.machine import counters
 
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 
 # A window that was held back is measured again, twice at most.
 MOST_TRIES = 3
+# Of several pools: between looks for the start; from the end of a window to the next, at least and as a share of it;
+# for reading the counters before one.
+IDLE_NS = 2_000_000
+PAUSE_NS = 20_000_000
+PAUSE_SHARE = 20
+READING_NS = 2_000_000
 
 
 def measured(
@@ -43,6 +51,53 @@ def measured(
                 break
         else:
             tries = 1
+
+
+class Stretches:
+    """Stretches of the loop at times that several pools share. ``run`` steps for so many nanoseconds and counts."""
+
+    def __init__(self, run: Callable[[int], Count], read: Callable[[], Reading], clock: Callable[[], int]) -> None:
+        self._run = run
+        self._read = read
+        self._clock = clock
+
+    def in_step(self, rounds: int, duration: int, told: Callable[[], int | None]) -> Iterator[dict[str, Any]]:
+        """Yield ``rounds`` windows, each with the time at which it began.
+
+        Until ``told()`` says when the first begins, and between windows, the pool steps on uncounted, so that none ever
+        has the machine to itself while another is counted.
+        """
+        start = told()
+        while start is None:
+            self._run(IDLE_NS)
+            start = told()
+        pause = max(PAUSE_NS, duration // PAUSE_SHARE)
+        for number in range(rounds):
+            begin = start + number * (duration + pause)
+            self._run(begin - READING_NS - self._clock())
+            before = self._read()
+            self._run(begin - self._clock())
+            began = self._clock()
+            count = self._run(duration)
+            yield {"start_ns": began, "window": {**count._asdict(), **difference(before, self._read())}}
+        self._run(pause)
+
+
+def told(descriptor: int) -> Callable[[], int | None]:
+    """Return a function that returns the number on a line that has come there, None if none has come yet.
+
+    Raises EOFError once nobody is there any more to write one.
+    """
+
+    def look() -> int | None:
+        if not select.select([descriptor], [], [], 0)[0]:
+            return None
+        line = os.read(descriptor, 64)
+        if not line:
+            raise EOFError("nobody says when to begin")
+        return int(line)
+
+    return look
 
 
 def read_counters(processes: list[int], cpus: list[int], groups: tuple[Path, ...]) -> Reading:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,7 +10,7 @@ from vebench.errors import UsageError
 from vebench.machine.topology import MAX_CPU, Topology, flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from vebench.machine.topology import Cpus
 
@@ -26,15 +26,21 @@ class Placement:
 
     ``order`` is prefix-stable: one worker more owns the same CPUs plus one. ``usable`` is how many of them do work at
     the same time: their number, or the container's quota where that is less. Without ``pinned`` nothing is restricted.
+    ``homes`` maps CPUs to the memory nodes nearest to them, as far as they are known.
     """
 
     order: tuple[int, ...]
     usable: int
     pinned: bool = True
+    homes: Mapping[int, Cpus] = field(default_factory=dict)
 
     def owned(self, workers: int) -> tuple[int, ...]:
         """Return the CPUs that a cell owns: the first ``min(workers, usable)``, or all of them if not pinned."""
         return self.order[: min(workers, self.usable)] if self.pinned else self.order
+
+    def nodes(self, cpus: Iterable[int]) -> tuple[int, ...]:
+        """Return the memory nodes nearest to these CPUs, ascending; none where nothing is known of them."""
+        return tuple(sorted({node for cpu in cpus for node in self.homes.get(cpu, ())}))
 
 
 @dataclass(frozen=True)
@@ -48,19 +54,21 @@ class Seat:
     speed: int
 
 
-def place(
+def place(  # noqa: PLR0913 - one for each thing that decides
     pin: str,
     allowed: frozenset[int],
     quota: float | None = None,
     *,
     topology: Topology | None = None,
     smt: str = "last",
+    nodes: Cpus | None = None,
 ) -> Placement:
     """Return the placement that ``pin`` (``compact``, ``scatter``, ``none`` or a list such as ``0-3,8``) gives here.
 
     ``quota`` is the CPU time that the container may use at any one time, in CPUs, None if it is not limited. Of a
     list, ``smt`` takes away later threads of a core (``off``) and otherwise leaves the order alone; without pinning it
-    only counts. Raises UsageError for a list that is not one, or that names CPUs which are not allowed.
+    only counts. ``nodes`` are the memory nodes allowed, None for all. Raises UsageError for a list that is not one, or
+    that names CPUs which are not allowed.
     """
     machine = topology or flat(allowed)
     if pin == "none":
@@ -73,7 +81,22 @@ def place(
         order = _listed(pin, allowed, machine, smt)
         count = len(order)
     limit = count if quota is None else max(1, int(quota))
-    return Placement(order, min(count, limit), pinned=pin != "none")
+    homes = {cpu: home for cpu in order if (home := _home(cpu, machine, nodes))}
+    return Placement(order, min(count, limit), pinned=pin != "none", homes=homes)
+
+
+def _home(cpu: int, topology: Topology, allowed: Cpus | None) -> Cpus:
+    """Return the allowed nodes with memory that are nearest to a CPU; nothing where its own node is not known."""
+    own = next((node for node in topology.nodes if cpu in node.cpus), None)
+    with_memory = [
+        node.id for node in topology.nodes if node.memory_bytes != 0 and (allowed is None or node.id in allowed)
+    ]
+    if own is None or not with_memory:
+        return ()
+    if own.id in with_memory:
+        return (own.id,)
+    far = max(own.distances.values(), default=0) + 1
+    return (min(with_memory, key=lambda node: (own.distances.get(node, far), node)),)
 
 
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:

@@ -7,15 +7,19 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import registry
+from vebench.backends.registry import Shape
 from vebench.errors import UsageError
+from vebench.machine.placement import place
 from vebench.plan import memory
+from vebench.plan.replicas import slices
 from vebench.plan.spec import BackendChoice, check
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from vebench.backends.interface import Task
-    from vebench.backends.registry import Entry, Shape
+    from vebench.backends.registry import Entry
+    from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.spec import RunSpec
     from vebench.plan.verdicts import Knowledge, Known
@@ -45,11 +49,26 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Replica:
+    """One of several pools that make up a cell, each in an interpreter of its own, all measured at the same time.
+
+    ``nodes`` are the memory nodes of its CPUs, ``first_env`` the number of its first environment within the cell.
+    """
+
+    workers: int
+    shape: Shape
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...] = ()
+    first_env: int = 0
+
+
+@dataclass(frozen=True)
 class Cell:
     """One measurement to be made. ``skip`` is why it will not be, None if it will.
 
     ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement. ``known``
-    is what is known of the backend's work, None of a reference row.
+    is what is known of the backend's work, None of a reference row. ``nodes`` are the memory nodes of its CPUs.
+    ``replicas`` are the pools that it consists of; there are none if it is a single one.
     """
 
     task: Task
@@ -63,6 +82,13 @@ class Cell:
     skip: str | None = None
     comparison: Comparison | None = None
     known: Known | None = None
+    nodes: tuple[int, ...] = ()
+    replicas: tuple[Replica, ...] = ()
+
+    @property
+    def pools(self) -> tuple[Replica, ...]:
+        """The pools of the cell, be it one."""
+        return self.replicas or (Replica(self.workers, self.shape, self.cpus, self.nodes),)
 
     @property
     def key(self) -> CellKey:
@@ -93,6 +119,18 @@ def expand(spec: RunSpec, tasks: Sequence[Task], placement: Placement, memory_av
     once = [cell for pair in pairs for cell in _cells(spec, *pair, placement, memory_available)]
     passes = [_shuffled(once, spec.seed, repeat) for repeat in range(spec.repeats)]
     return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass))
+
+
+def placement_of(spec: RunSpec, host: Host) -> Placement:
+    """Return where the cells of ``spec`` may lie on ``host``. Raises UsageError if it asks for what is not there."""
+    return place(
+        spec.pin,
+        frozenset(host.cpus_allowed),
+        host.quota_cpus,
+        topology=host.topology,
+        smt=spec.smt,
+        nodes=host.allowance.nodes,
+    )
 
 
 def without(plan: Plan, done: Container[CellKey]) -> Plan:
@@ -133,19 +171,53 @@ def _cells(
     """Yield the first pass's cells of one task on one backend, one for each number of workers."""
     entry = registry.find(choice.name)
     why_not = entry.why_not(task)
-    least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, placement), choice.options)
+    least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, 1), choice.options)
     for workers in spec.workers:
         cpus = placement.owned(workers)
-        shape = _shape(entry, choice, workers, spec.envs_per_worker, placement)
+        pools = _pools(entry, choice, spec, workers, placement)
+        shape = _together([pool.shape for pool in pools])
         needed = memory.estimate(task.suite, entry, shape, choice.options)
         skip = why_not or memory.too_much(needed, least, memory_available)
-        yield Cell(task, choice, entry.target, workers, spec.envs_per_worker, shape, cpus, skip=skip)
+        yield Cell(
+            task,
+            choice,
+            entry.target,
+            workers,
+            spec.envs_per_worker,
+            shape,
+            cpus,
+            skip=skip,
+            nodes=placement.nodes(cpus),
+            replicas=pools if len(pools) > 1 else (),
+        )
 
 
-def _shape(entry: Entry, choice: BackendChoice, workers: int, envs_per_worker: int, placement: Placement) -> Shape:
-    """Return the layout of a cell, the backend's own defaults standing in for options that were not given."""
+def _pools(
+    entry: Entry, choice: BackendChoice, spec: RunSpec, workers: int, placement: Placement
+) -> tuple[Replica, ...]:
+    """Return the pools of a cell, which number their environments one after another."""
+    pools: list[Replica] = []
+    first_env = 0
+    for part in slices(spec.replicas, workers, placement):
+        shape = _shape(entry, choice, part.workers, spec.envs_per_worker, len(part.cpus))
+        pools.append(Replica(part.workers, shape, part.cpus, placement.nodes(part.cpus), first_env))
+        first_env += shape.num_envs
+    return tuple(pools)
+
+
+def _together(shapes: Sequence[Shape]) -> Shape:
+    return Shape(
+        sum(shape.num_envs for shape in shapes),
+        sum(shape.batch_size for shape in shapes),
+        sum(shape.processes for shape in shapes),
+        max(shape.threads for shape in shapes),
+    )
+
+
+def _shape(entry: Entry, choice: BackendChoice, workers: int, envs_per_worker: int, cpus: int) -> Shape:
+    """Return the layout of a pool, the backend's own defaults standing in for options that were not given."""
     defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
-    return entry.shape(workers, envs_per_worker, len(placement.owned(workers)), {**defaults, **choice.options})
+    return entry.shape(workers, envs_per_worker, cpus, {**defaults, **choice.options})
 
 
 def _shuffled(once: Sequence[Cell], seed: int, repeat: int) -> list[Cell]:

@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass, field
 
 from vebench.errors import UsageError, shown
+from vebench.machine.memory_policy import POLICIES as MEMORY_POLICIES
 from vebench.machine.placement import SMT_POLICIES
 
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
 MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
+MAX_REPLICAS = 1 << 10
+PER_NODE = "node"
 # Environment i is seeded with seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 MAX_SEED = 2_000_000_000
 MIN_SECONDS = 1e-9  # a clock that counts nanoseconds sees nothing shorter
@@ -52,6 +55,8 @@ class RunSpec:
     pin: str = "compact"
     timeout: float = 300.0
     smt: str = "last"
+    membind: str = "local"
+    replicas: str = "1"
 
     @property
     def cell_seconds(self) -> float:
@@ -74,6 +79,8 @@ def check(spec: RunSpec) -> None:
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
     check_smt(spec.smt)
+    _check_membind(spec)
+    _check_replicas(spec)
     _check_seconds("--duration", spec.duration)
     _check_seconds("--timeout", spec.timeout)
     if spec.warmup != 0:
@@ -89,6 +96,22 @@ def check_smt(policy: str) -> None:
     """Raise UsageError unless ``policy`` is one of those for a core's second threads."""
     if policy not in SMT_POLICIES:
         raise UsageError(f"--smt {shown(policy)}: must be one of {', '.join(SMT_POLICIES)}")
+
+
+def _check_membind(spec: RunSpec) -> None:
+    if spec.membind not in MEMORY_POLICIES:
+        raise UsageError(f"--membind {shown(spec.membind)}: must be one of {', '.join(MEMORY_POLICIES)}")
+    if spec.membind != "local" and spec.pin == "none":
+        raise UsageError(f"--membind {spec.membind}: a cell without CPUs of its own has no memory nodes of its own")
+
+
+def _check_replicas(spec: RunSpec) -> None:
+    count = spec.replicas
+    number = int(count) if count.isascii() and count.isdecimal() and len(count) <= len(str(MAX_REPLICAS)) else 0
+    if count != PER_NODE and not 1 <= number <= MAX_REPLICAS:
+        raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
+    if count != "1" and spec.pin == "none":
+        raise UsageError(f"--replicas {count}: each has CPUs of its own, which --pin none denies it")
 
 
 def check_count(option: str, value: int, least: int, most: int) -> None:

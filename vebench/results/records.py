@@ -68,7 +68,9 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     ``cpus`` are those asked for, worker ``i`` on the ``i``-th. Read back were ``affinity``, the CPU set of the
     measuring process, and ``seats``, that of each thread of each process, the measuring one first, as Linux lists.
     ``verdict`` is what was known of the backend's work when the cell was measured, None of a reference row, and in
-    files of versions that did not know any.
+    files of versions that did not know any. ``replicas`` are the CPU sets of the pools that it consists of, none if it
+    is a single one; its windows are then what they did together. ``memory_policy`` was read back, ``unbound`` is why it
+    is not the one asked for, ``memory_by_node`` how many bytes lay on which memory node.
     """
 
     env: str
@@ -95,6 +97,10 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     verdict_reason: str = ""
     engines: tuple[Engine, ...] = ()
     seats: tuple[tuple[str, ...], ...] | None = None
+    replicas: tuple[tuple[Count, ...], ...] = ()
+    memory_policy: str | None = None
+    unbound: str | None = None
+    memory_by_node: dict[str, Count] | None = None
 
     @property
     def label(self) -> str:
@@ -230,6 +236,10 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         verdict_reason=one_line(cell.known.reason) if cell.known else "",
         engines=tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines) if layout else (),
         seats=outcome.seats,
+        replicas=tuple(pool.cpus for pool in cell.replicas),
+        memory_policy=layout.memory_policy if layout else None,
+        unbound=layout.unbound if layout else None,
+        memory_by_node=outcome.memory_by_node,
     )
 
 

@@ -1,0 +1,37 @@
+"""What the runner knows of a running cell, wherever and however it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from vebench.engine.messages import Message
+    from vebench.plan.cells import Cell
+
+
+class CellError(Exception):
+    """The cell cannot go on; the text is the reason for its record."""
+
+
+class InterruptedCellError(CellError):
+    """The user ended the run while the cell was measuring."""
+
+
+class Conversation(Protocol):
+    """What a running cell tells."""
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the cell's messages, to ``Done``, ``Proof`` or ``Failure``. Raises CellError if none will come."""
+
+    def log(self) -> str:
+        """Return the end of what the cell's processes printed."""
+
+
+class Launch(Protocol):
+    """How the runner starts a cell."""
+
+    def __call__(self, cell: Cell) -> AbstractContextManager[Conversation]:
+        """Return the running cell. On leaving the context nothing of it is left."""

@@ -146,13 +146,36 @@ def test_without_a_list_of_them_cpus_that_do_not_deny_it_are_online(grow: Grow, 
 def test_siblings_that_contradict_each_other_still_make_a_partition(grow: Grow) -> None:
     tree = grow("0-3").topology((0,), core_cpus_list="0-1").topology((1,), core_cpus_list="1-2")
     tree.topology((2,), core_cpus_list="3").topology((3,), core_cpus_list="0-3")
-    assert tree.read().cores == ((0, 1), (2, 3))
+    assert tree.read().cores == ((0, 1), (2,), (3,))
 
 
-@pytest.mark.parametrize("labels", [(36, 8442), (-1, 0), (0, 1)])
+@pytest.mark.parametrize("labels", [(36, 8442), (0, -1), (0, 1)])
 def test_a_package_keeps_its_label_whatever_it_is(grow: Grow, labels: tuple[int, int]) -> None:
     topology = grow("0-3").core(0, package=labels[0]).core(1, package=labels[1]).core(3, package=labels[1]).read()
     assert topology.packages == {str(labels[0]): (0,), str(labels[1]): (1, 3)}
+
+
+def test_packages_without_a_label_are_told_apart_by_their_siblings(grow: Grow) -> None:
+    tree = grow("0-5").topology(range(6), physical_package_id=-1)
+    tree.topology((0, 1), core_siblings="00000003").topology((2, 3), core_siblings_list="2-3")
+    tree.topology((4, 5), package_cpus_list="4-5")
+    assert tree.read().packages == {"-1.0": (0, 1), "-1.1": (2, 3), "-1.2": (4, 5)}
+
+
+def test_a_list_that_leaves_out_its_own_cpu_is_not_believed(grow: Grow) -> None:
+    tree = grow("0-3").cache("0-1").cache("2-3")
+    for cpu in (2, 3):
+        folder = f"{CPU}/cpu{cpu}/cache/index3"
+        tree.file(f"{folder}/shared_cpu_list", "0-1").file(f"{folder}/shared_cpu_map", "0000000c")
+        tree.topology((cpu,), core_cpus_list="0", thread_siblings_list="2-3")
+    topology = tree.read()
+    assert [cache.cpus for cache in topology.caches] == [(0, 1), (2, 3)]
+    assert topology.cores == ((0,), (1,), (2, 3))
+
+
+def test_nodes_that_all_name_the_same_cpus_are_one(grow: Grow) -> None:
+    tree = grow("0-3").node(0, cpumap="0000000f").node(1, cpumap="0000000f").node(2, cpumap="00000000")
+    assert [(node.id, node.cpus) for node in tree.read().nodes] == [(0, (0, 1, 2, 3)), (2, ())]
 
 
 def test_packages_that_books_number_alike_are_told_apart(grow: Grow) -> None:
@@ -299,6 +322,12 @@ def test_a_cpuset_of_version_1_is_found(grow: Grow) -> None:
 def test_without_a_list_of_groups_the_path_of_the_cpuset_will_do(grow: Grow) -> None:
     tree = grow("0-7").file("proc/self/cpuset", "/job").file("sys/fs/cgroup/cpuset/job/cpuset.cpus", "1")
     assert allowed(tree) == ("1", None)
+
+
+@pytest.mark.parametrize("mount", ["none /dev/cpuset cpuset rw 0 0", "none /dev/cpuset cgroup rw,cpuset,noprefix 0 0"])
+def test_a_cpuset_from_before_control_groups_is_found(grow: Grow, mount: str) -> None:
+    tree = grow("0-7").file("proc/self/cpuset", "/job").file("proc/mounts", mount)
+    assert allowed(tree.file("dev/cpuset/job/cpus", "4-5").file("dev/cpuset/job/mems", "0")) == ("4-5", "0")
 
 
 def test_a_set_that_leaves_no_cpu_is_not_believed(grow: Grow) -> None:

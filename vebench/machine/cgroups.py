@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DEFAULT_PERIOD_US = 100_000
+SYSTEMS = ("cgroup", "cgroup2", "cpuset")  # the last is older than control groups: cpuset(7)
 # Where hierarchies are mounted by custom, for trees that do not say it.
 CUSTOMARY = ("sys/fs/cgroup/unified", "sys/fs/cgroup")
 CUSTOMARY_V1 = ("sys/fs/cgroup/{0}", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
@@ -123,21 +124,22 @@ def _mounts(controller: str, root: Path) -> Iterator[Mount]:
 def _from_mountinfo(root: Path) -> Iterator[Mount]:
     for line in text_of(root / "proc/self/mountinfo").splitlines():
         own, _, system = (part.split() for part in line.partition(" - "))
-        if len(own) > 4 and len(system) > 2 and system[0] in ("cgroup", "cgroup2"):  # noqa: PLR2004 - fields by place
+        if len(own) > 4 and len(system) > 2 and system[0] in SYSTEMS:  # noqa: PLR2004 - fields by place
             yield _mount(root, own[4], own[3], system[0], system[2])
 
 
 def _from_mounts(root: Path) -> Iterator[Mount]:
     for line in (text_of(root / "proc/self/mounts") or text_of(root / "proc/mounts")).splitlines():
         fields = line.split()
-        if len(fields) > 3 and fields[2] in ("cgroup", "cgroup2"):  # noqa: PLR2004 - fields by place
+        if len(fields) > 3 and fields[2] in SYSTEMS:  # noqa: PLR2004 - fields by place
             yield _mount(root, fields[1], "/", fields[2], fields[3])
 
 
 def _mount(root: Path, folder: str, shows: str, system: str, options: str) -> Mount:
     # Blanks in paths are written as octal numbers.
     plain, group = (re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path) for path in (folder, shows))
-    return Mount(root / plain.lstrip("/"), group, frozenset(options.split(",")), 2 if system == "cgroup2" else 1)
+    controllers = frozenset({system, *options.split(",")})
+    return Mount(root / plain.lstrip("/"), group, controllers, 2 if system == "cgroup2" else 1)
 
 
 def _inside(mount: Mount, path: str) -> Path | None:

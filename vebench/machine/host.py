@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEBIBYTE = 1 << 20
-# What /proc/cpuinfo calls a CPU: x86 and s390, POWER, RISC-V.
-MODEL_KEYS = ("model name", "cpu", "uarch")
+# What /proc/cpuinfo calls a CPU: x86, POWER, RISC-V, s390.
+MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
 CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
 HYPERVISOR_MARKS = ("sys/hypervisor/type", "proc/device-tree/hypervisor/compatible")

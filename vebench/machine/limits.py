@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from vebench.machine.topology import Cpus, Topology
 
 LIVE = Path("/")
-CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
-CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems")
+# Version 2, version 1, and version 1 mounted without prefixes.
+CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus")
+CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems", "mems")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 Cpus = tuple[int, ...]
 
@@ -24,8 +24,10 @@ MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged fi
 KIBIBYTE = 1024
 # Performance counters of hybrid x86, each kind of core its own, fastest last.
 HYBRID_KINDS = ("cpu_lowpower", "cpu_atom", "cpu_core")
-# Before package_cpus_list and core_cpus_list (Linux 5.3) there were these names; the masks are older still.
+# Until Linux 5.3 cores and packages had the second names; the masks are older still.
 CORE_FILES = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
+PACKAGE_FILES = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
+NO_LABEL = -1
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
         return None
     return Topology(
         online=online,
-        cores=_partition(online, lambda cpu: _core(folder, cpu)),
+        cores=_partition(online, lambda cpu: _siblings(folder / f"cpu{cpu}" / "topology", CORE_FILES, cpu)),
         packages=_packages(folder, online),
         nodes=_nodes(root / NODE_FOLDER, online),
         caches=_caches(folder, online),
@@ -179,17 +181,25 @@ def _partition(online: Cpus, group_of: Callable[[int], Iterable[int]]) -> tuple[
     return tuple(groups)
 
 
-def _core(folder: Path, cpu: int) -> Cpus:
-    topology = folder / f"cpu{cpu}" / "topology"
-    return next(filter(None, (_cpus_in(topology / name) for name in CORE_FILES)), ())
+def _siblings(folder: Path, names: Iterable[str], cpu: int) -> Cpus:
+    """Return the CPUs that the first of these files names in which the CPU itself is; nothing if there is none."""
+    return next((cpus for name in names if cpu in (cpus := _cpus_in(folder / name))), ())
 
 
 def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
-    """Return the CPUs of each package by its label; where books or drawers (s390) repeat labels, by all of them."""
+    """Return the CPUs of each package by its label.
+
+    Where books or drawers (s390) repeat labels, they stand before them. The label -1 is that of all packages without
+    one (s390, POWER in a partition): those are told apart by their siblings, and numbered.
+    """
     labels: dict[int, tuple[int | None, ...]] = {}
+    unlabelled: list[int] = []
     for cpu in online:
         topology = folder / f"cpu{cpu}" / "topology"
-        if (package := _number(topology / "physical_package_id")) is not None:
+        package = _number(topology / "physical_package_id")
+        if package == NO_LABEL:
+            unlabelled.append(cpu)
+        elif package is not None:
             labels[cpu] = (*(_number(topology / name) for name in ("drawer_id", "book_id")), package)
     distinct = set(labels.values())
     ambiguous = len({label[-1] for label in distinct}) < len(distinct)
@@ -197,7 +207,16 @@ def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
     for cpu, label in labels.items():
         parts = [str(part) for part in label if part is not None]
         packages.setdefault(".".join(parts) if ambiguous else parts[-1], []).append(cpu)
-    return {label: tuple(cpus) for label, cpus in packages.items()}
+    return {label: tuple(cpus) for label, cpus in packages.items()} | _unlabelled(folder, tuple(unlabelled))
+
+
+def _unlabelled(folder: Path, cpus: Cpus) -> dict[str, Cpus]:
+    """Return the packages of CPUs that give none a label: one without siblings' files, numbered if there are more."""
+    said = {cpu: _siblings(folder / f"cpu{cpu}" / "topology", PACKAGE_FILES, cpu) for cpu in cpus}
+    groups = _partition(cpus, lambda cpu: said[cpu] or cpus)
+    if len(groups) == 1:
+        return {str(NO_LABEL): groups[0]}
+    return {f"{NO_LABEL}.{number}": group for number, group in enumerate(groups)}
 
 
 def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
@@ -212,8 +231,8 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
             level = _number(cache / "level")
             if level is None or (level, cpu) in known or text_of(cache / "type") == "Instruction":
                 continue
-            listed = _cpus_in(cache / "shared_cpu_list") or _cpus_in(cache / "shared_cpu_map")
-            sharing = tuple(sorted(other for other in {cpu, *listed} if other in there and (level, other) not in known))
+            listed = _siblings(cache, ("shared_cpu_list", "shared_cpu_map"), cpu)
+            sharing = tuple(other for other in listed if other in there and (level, other) not in known)
             if listed:
                 found[level, sharing] = _size(text_of(cache / "size"))
                 known.update((level, other) for other in sharing)
@@ -233,15 +252,20 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
     if listed := parse_list(text_of(folder / "online")):
         ids = [node for node in ids if node in listed]
     left = dict.fromkeys(online)
-    nodes = []
+    cpus_of: dict[int, Cpus] = {}
     for node in ids:
         own = folder / f"node{node}"
         said = _cpus_in(own / "cpulist") or _cpus_in(own / "cpumap") or _entries(own, "cpu")
         cpus = tuple(cpu for cpu in said if cpu in left)
         for cpu in cpus:
             del left[cpu]
-        nodes.append(Node(node, cpus, _node_memory(own), _distances(folder, own, ids)))
-    return tuple(nodes)
+        # Firmware gone wrong shows one node under several ids, each with all CPUs: only the first is one.
+        if cpus or not set(said).intersection(online):
+            cpus_of[node] = cpus
+    return tuple(
+        Node(node, cpus, _node_memory(folder / f"node{node}"), _distances(folder, node, ids, cpus_of))
+        for node, cpus in cpus_of.items()
+    )
 
 
 def _node_memory(node: Path) -> int | None:
@@ -249,12 +273,12 @@ def _node_memory(node: Path) -> int | None:
     return int(match[1]) * KIBIBYTE if match else None
 
 
-def _distances(folder: Path, node: Path, ids: list[int]) -> dict[int, int]:
-    """Return the node's distances. They are listed without ids, for the nodes online when the kernel was asked."""
-    values = text_of(node / "distance").split()
+def _distances(folder: Path, node: int, ids: list[int], kept: Collection[int]) -> dict[int, int]:
+    """Return the distances to nodes ``kept``. They are listed without ids, for the nodes online at that moment."""
+    values = text_of(folder / f"node{node}" / "distance").split()
     for columns in (ids, *(parse_list(text_of(folder / name)) for name in ("has_memory", "possible"))):
-        if len(columns) == len(values) and all(value.isdecimal() for value in values):
-            return {other: int(value) for other, value in zip(columns, values, strict=True) if other in ids}
+        if len(columns) == len(values) and all(re.fullmatch(r"\d{1,6}", value, re.ASCII) for value in values):
+            return {other: int(value) for other, value in zip(columns, values, strict=True) if other in kept}
     return {}
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vebench.machine.topology import Cpus, Topology
+    from vebench.machine.sysfs import Cpus
+    from vebench.machine.topology import Topology
 
 # With fewer CPUs than this every box is drawn.
 FOLD_ABOVE = 16

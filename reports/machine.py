@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from vebench.analysis.findings import Finding
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
-    from vebench.machine.topology import Cpus, Topology
+    from vebench.machine.sysfs import Cpus
+    from vebench.machine.topology import Topology
 
 THIRD_LEVEL = 3
 MOST_IN_ORDER = 32

@@ -50,6 +50,7 @@ CHILD_SIDE = (
     "vebench.machine.counters",
     "vebench.machine.memory_policy",
     "vebench.machine.pinning",
+    "vebench.machine.sysfs",
 )
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from vebench.machine import cgroups
 from vebench.machine.limits import read_allowance
 from vebench.machine.placement import format_cpu_list
-from vebench.machine.topology import Cache, parse_list, parse_mask, read_topology
+from vebench.machine.sysfs import parse_list, parse_mask
+from vebench.machine.topology import Cache, read_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Finding
-from vebench.machine.topology import parse_list
+from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
     from vebench.results.records import HostRecord

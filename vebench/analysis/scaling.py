@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis import findings
 from vebench.analysis.statistics import Estimate, estimate, middle_of, ratio
 from vebench.backends.registry import BY_NAME
-from vebench.machine.topology import parse_list
+from vebench.machine.sysfs import parse_list
 from vebench.plan.spec import BackendChoice
 from vebench.plan.verdicts import BEST_FIRST
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vebench.machine.sysfs import text_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -64,14 +66,6 @@ def quota(root: Path = Path("/")) -> Quota | None:
             if cpus is not None:
                 found.append(Quota(cpus, f"/{(folder / name).relative_to(root)}"))
     return min(found, key=lambda quota: quota.cpus, default=None)
-
-
-def text_of(path: Path) -> str:
-    """Return what a file holds, stripped; nothing where it is missing or cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def is_folder(path: Path) -> bool:

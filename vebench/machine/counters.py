@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vebench.machine import cgroups
+from vebench.machine.sysfs import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def throttling(groups: tuple[Path, ...]) -> tuple[int, int] | None:
 
 
 def _throttling(group: Path) -> tuple[int, int] | None:
-    values = dict(re.findall(r"^(\w+) (\d+)$", cgroups.text_of(group / "cpu.stat"), re.ASCII | re.MULTILINE))
+    values = dict(re.findall(r"^(\w+) (\d+)$", text_of(group / "cpu.stat"), re.ASCII | re.MULTILINE))
     if "nr_throttled" not in values:
         return None
     # Version 1 counts nanoseconds, version 2 microseconds.
@@ -116,7 +116,7 @@ def migrations(pids: list[int]) -> int | None:
 
 
 def _sum_of(pids: list[int], name: str, pattern: re.Pattern[str]) -> int | None:
-    matches = [match for task in _tasks(pids) if (match := pattern.search(cgroups.text_of(task / name)))]
+    matches = [match for task in _tasks(pids) if (match := pattern.search(text_of(task / name)))]
     return sum(int(match[1]) for match in matches) if matches else None
 
 
@@ -126,10 +126,7 @@ def seats(pids: list[int]) -> list[list[str]]:
     Processes come in the order of ``pids``, threads in that of their ids; a process that has ended has none.
     """
     allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
-    return [
-        [match[1] for task in _tasks([pid]) if (match := allowed.search(cgroups.text_of(task / "status")))]
-        for pid in pids
-    ]
+    return [[match[1] for task in _tasks([pid]) if (match := allowed.search(text_of(task / "status")))] for pid in pids]
 
 
 def _tasks(pids: list[int]) -> Iterator[Path]:

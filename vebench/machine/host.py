@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from vebench.errors import UsageError, shown
 from vebench.machine import cgroups, pinning
 from vebench.machine.limits import LIVE, Allowance, read_allowance
-from vebench.machine.topology import CPU_FOLDER, Topology, flat, parse_list, read_topology, text_of
+from vebench.machine.sysfs import parse_list, text_of
+from vebench.machine.topology import CPU_FOLDER, Topology, flat, read_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.machine import cgroups, pinning
-from vebench.machine.topology import parse_list, text_of
+from vebench.machine.sysfs import parse_list, text_of
 
 if TYPE_CHECKING:
     from vebench.machine.cgroups import Quota
-    from vebench.machine.topology import Cpus, Topology
+    from vebench.machine.sysfs import Cpus
+    from vebench.machine.topology import Topology
 
 LIVE = Path("/")
 # Version 2, version 1, and version 1 mounted without prefixes.

@@ -7,12 +7,13 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from vebench.errors import UsageError
-from vebench.machine.topology import MAX_CPU, Topology, flat
+from vebench.machine.sysfs import MAX_CPU
+from vebench.machine.topology import Topology, flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from vebench.machine.topology import Cpus
+    from vebench.machine.sysfs import Cpus
 
 POLICIES = ("compact", "scatter", "none")
 SMT_POLICIES = ("last", "off", "close")

@@ -13,14 +13,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vebench.machine.sysfs import cpus_in, entries, number_in, parse_list, text_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-Cpus = tuple[int, ...]
+    from vebench.machine.sysfs import Cpus
 
 CPU_FOLDER = Path("sys/devices/system/cpu")
 NODE_FOLDER = Path("sys/devices/system/node")
-MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
 KIBIBYTE = 1024
 # Performance counters of hybrid x86, each kind of core its own, fastest last.
 HYBRID_KINDS = ("cpu_lowpower", "cpu_atom", "cpu_core")
@@ -105,63 +106,10 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
     )
 
 
-def text_of(path: Path) -> str:
-    """Return what a file holds, stripped; nothing where it is missing or cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip(" \t\r\n\0")
-    except OSError:
-        return ""
-
-
-def parse_list(text: str) -> Cpus:
-    """Return the numbers of a Linux list (``0-3,8``), ascending; nothing if it is none."""
-    numbers: set[int] = set()
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
-        if match is None:
-            return ()
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last > MAX_CPU:
-            return ()
-        numbers.update(range(first, last + 1))
-    return tuple(sorted(numbers))
-
-
-def parse_mask(text: str) -> Cpus:
-    """Return the numbers of a Linux mask (``00000000,0000000f``: words of 32 bits, the highest first), ascending."""
-    if re.fullmatch(r"[0-9a-f]{1,8}(,[0-9a-f]{1,8})*", text, re.ASCII | re.IGNORECASE) is None:
-        return ()
-    bits = 0
-    for word in text.split(","):
-        bits = bits << 32 | int(word, 16)
-    return tuple(index for index, bit in enumerate(reversed(f"{bits:b}")) if bit == "1")
-
-
-def _cpus_in(path: Path) -> Cpus:
-    """Return the CPUs that a file names: a list by the kernel's names for those, a mask by the others."""
-    text = text_of(path)
-    return parse_list(text) if path.name.endswith("list") else parse_mask(text)
-
-
-def _number(path: Path) -> int | None:
-    text = text_of(path)
-    return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
-
-
-def _entries(folder: Path, prefix: str) -> list[int]:
-    """Return the numbers N of the entries ``prefixN`` of a folder, ascending."""
-    try:
-        names = [path.name for path in folder.iterdir()]
-    except OSError:
-        return []
-    matches = (re.fullmatch(rf"{prefix}(\d{{1,6}})", name, re.ASCII) for name in names)
-    return sorted(int(match[1]) for match in matches if match)
-
-
 def _online(folder: Path) -> Cpus:
     """Return the CPUs online: as listed, or, where there is no such list, those that do not say that they are not."""
     return parse_list(text_of(folder / "online")) or tuple(
-        cpu for cpu in _entries(folder, "cpu") if text_of(folder / f"cpu{cpu}" / "online") != "0"
+        cpu for cpu in entries(folder, "cpu") if text_of(folder / f"cpu{cpu}" / "online") != "0"
     )
 
 
@@ -183,7 +131,7 @@ def _partition(online: Cpus, group_of: Callable[[int], Iterable[int]]) -> tuple[
 
 def _siblings(folder: Path, names: Iterable[str], cpu: int) -> Cpus:
     """Return the CPUs that the first of these files names in which the CPU itself is; nothing if there is none."""
-    return next((cpus for name in names if cpu in (cpus := _cpus_in(folder / name))), ())
+    return next((cpus for name in names if cpu in (cpus := cpus_in(folder / name))), ())
 
 
 def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
@@ -196,11 +144,11 @@ def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
     unlabelled: list[int] = []
     for cpu in online:
         topology = folder / f"cpu{cpu}" / "topology"
-        package = _number(topology / "physical_package_id")
+        package = number_in(topology / "physical_package_id")
         if package == NO_LABEL:
             unlabelled.append(cpu)
         elif package is not None:
-            labels[cpu] = (*(_number(topology / name) for name in ("drawer_id", "book_id")), package)
+            labels[cpu] = (*(number_in(topology / name) for name in ("drawer_id", "book_id")), package)
     distinct = set(labels.values())
     ambiguous = len({label[-1] for label in distinct}) < len(distinct)
     packages: dict[str, list[int]] = {}
@@ -226,9 +174,9 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
     there = frozenset(online)
     for cpu in online:
         caches = folder / f"cpu{cpu}" / "cache"
-        for index in _entries(caches, "index"):
+        for index in entries(caches, "index"):
             cache = caches / f"index{index}"
-            level = _number(cache / "level")
+            level = number_in(cache / "level")
             if level is None or (level, cpu) in known or text_of(cache / "type") == "Instruction":
                 continue
             listed = _siblings(cache, ("shared_cpu_list", "shared_cpu_map"), cpu)
@@ -246,7 +194,7 @@ def _size(text: str) -> int | None:
 
 def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
     """Return the memory nodes online. A kernel without NUMA has one for all CPUs, as its own memory management has."""
-    ids = _entries(folder, "node")
+    ids = entries(folder, "node")
     if not ids:
         return (Node(0, online),)
     if listed := parse_list(text_of(folder / "online")):
@@ -255,7 +203,7 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
     cpus_of: dict[int, Cpus] = {}
     for node in ids:
         own = folder / f"node{node}"
-        said = _cpus_in(own / "cpulist") or _cpus_in(own / "cpumap") or _entries(own, "cpu")
+        said = cpus_in(own / "cpulist") or cpus_in(own / "cpumap") or entries(own, "cpu")
         cpus = tuple(cpu for cpu in said if cpu in left)
         for cpu in cpus:
             del left[cpu]
@@ -293,8 +241,8 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     folder = root / CPU_FOLDER
     sources: tuple[Callable[[], Mapping[int, int]], ...] = (
         lambda: ranks,
-        lambda: _told(online, lambda cpu: _number(folder / f"cpu{cpu}" / "cpu_capacity")),
-        lambda: _told(online, lambda cpu: _number(folder / f"cpu{cpu}" / "cpufreq/base_frequency")),
+        lambda: _told(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity")),
+        lambda: _told(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpufreq/base_frequency")),
         lambda: _base_frequencies(folder),
     )
     for source in sources:
@@ -319,9 +267,9 @@ def _told(online: Cpus, speed: Callable[[int], int | None]) -> dict[int, int]:
 def _base_frequencies(folder: Path) -> dict[int, int]:
     """Return base frequencies by CPU as frequency policies tell them, each of several CPUs."""
     frequencies: dict[int, int] = {}
-    for policy in _entries(folder / "cpufreq", "policy"):
+    for policy in entries(folder / "cpufreq", "policy"):
         own = folder / "cpufreq" / f"policy{policy}"
-        frequency = _number(own / "base_frequency")
+        frequency = number_in(own / "base_frequency")
         if frequency is not None:
             cpus = text_of(own / "related_cpus") or text_of(own / "affected_cpus") or str(policy)
             frequencies.update(dict.fromkeys(parse_list(cpus.replace(" ", ",")), frequency))

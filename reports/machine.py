@@ -107,7 +107,7 @@ def write(found: Examination, console: Console) -> None:
         if not node.cpus:
             console.print(Text(f"node {node.id}: memory alone{_in_brackets(node.memory_bytes)}"))
     console.print()
-    remarks = (Remark(finding.code, finding.message, (), finding.remedy) for finding in found.findings)
+    remarks = (Remark(finding.code, one_line(finding.message), (), finding.remedy) for finding in found.findings)
     facts = ((name, one_line(text)) for name, text in _told(found) if text)
     write_document(Document(one_line(found.host.cpu_model), tuple(facts), (), remarks=tuple(remarks)), console)
 

@@ -185,3 +185,10 @@ def test_the_cursor_comes_back_when_a_run_is_interrupted(plan: Plan) -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_windows_that_are_measured_again_do_not_count_beyond_the_last(plan: Plan) -> None:
+    first = plan.cells[0]
+    windows = [WindowDone(first, window) for window in (*WINDOWS, *WINDOWS[:2])]
+    text = shown([RunStarted(plan), CellStarted(first), CellReady(first, SECOND), *windows], terminal=True)
+    assert "window 4/4, 2 again" in text

@@ -400,3 +400,21 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     assert "26 cells x 2 repeats, 4 skipped" in planned
     assert "about 7 min 48 s, of which 2 s a cell to start it" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
+
+
+def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -> None:
+    other = msgspec.structs.replace(sweep.header.host, cpu_model="Another 9000", governor="powersave")
+    elsewhere = Run(msgspec.structs.replace(sweep.header, host=other), sweep.cells)
+    first, again, away = Report.of([("a.jsonl", sweep), ("b.jsonl", sweep), ("c.jsonl", elsewhere)]).sections
+    assert "compared" not in dict(document(first).facts)
+    assert dict(document(again).facts)["compared"] == "comparable with a.jsonl: the same machine and packages"
+    told = dict(document(away).facts)["compared"]
+    assert told == "not comparable with a.jsonl: cpu_model Test CPU against Another 9000"
+
+
+def test_a_run_under_a_quota_says_so(header: Header, cell: CellOf) -> None:
+    half = msgspec.structs.replace(header().host, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max")
+    run = Run(msgspec.structs.replace(header(), host=half), (cell("for-loop", 1, (2300, 2310, 2305, 2290)),))
+    (remark,) = document(Report.of([("pong.jsonl", run)]).sections[0]).remarks
+    assert remark.code == "quota"
+    assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in remark.text

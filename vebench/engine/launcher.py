@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
-# How often the wait for a message looks at the cell's process and at the memory left. It costs microseconds.
+# How often the wait for a message looks at the cell's process and at the memory left. It costs under a millisecond.
 LOOK_S = 0.5
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE

@@ -122,7 +122,7 @@ def test_a_killed_cell_keeps_the_windows_it_had() -> None:
     (outcome,) = outcomes(cell("Killed"), rounds=50)
     assert outcome.status == "failed"
     assert outcome.reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
-    assert len(outcome.windows) == 1
+    assert 1 <= len(outcome.windows) < 50
 
 
 @linux

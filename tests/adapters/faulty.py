@@ -89,7 +89,7 @@ class RaisesOnBuild(Sound):
 
 
 class Killed(Bystander):
-    """Is killed from outside after its first window, like a process that has taken too much memory."""
+    """Is killed from outside after its first windows, like a process that has taken too much memory."""
 
     def recv(self) -> Batch:
         if time.monotonic() > self._end:
@@ -97,7 +97,7 @@ class Killed(Bystander):
         return super().recv()
 
     def reset(self, seed: int) -> None:
-        self._end = time.monotonic() + 0.35
+        self._end = time.monotonic() + 1.5
 
 
 class Exits(Sound):

@@ -77,6 +77,8 @@ def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
         (SAME, Known("equal", "", 10, 2), SAME),
         (SAME, Known("equal", "", 2000, 2), Known("equal", "", 2000, 2)),
         (Known("different", "once", 10, 1), OTHER, OTHER),
+        (Known("unverified", "no end after 300 s", 1100, 2), SAME, SAME),
+        (SAME, Known("unverified", "no end after 300 s", 6000, 2), SAME),
     ],
 )
 def test_a_difference_once_seen_is_there_and_otherwise_the_longer_comparison_counts(

@@ -55,8 +55,11 @@ class Known:
     def outweighs(self, other: Known) -> bool:
         """Return whether this verdict is to be believed where ``other`` was found before.
 
-        A difference that was seen once is there. Otherwise the longer comparison counts, or the later of two.
+        What was seen counts more than that nothing could be. A difference that was seen once is there. Otherwise the
+        longer comparison counts, or the later of two.
         """
+        if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
+            return other.verdict == "unverified"
         if "different" in (self.verdict, other.verdict) and self.verdict != other.verdict:
             return self.verdict == "different"
         return self.steps * self.num_envs >= other.steps * other.num_envs

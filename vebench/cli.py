@@ -292,7 +292,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         list[str] | None,
         typer.Option("--backend", "-b", metavar="NAME", help="As in vebench run. Comma or repeat. Default: all."),
     ] = None,
-    steps: Annotated[int, typer.Option(metavar="N", help="Steps of each environment to be compared.")] = 1000,
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps of each environment to be compared.")] = 1100,
     num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time.")] = 4,
     seed: Annotated[int, typer.Option(metavar="N", help="Of environments and actions.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a comparison is ended.")] = 300.0,

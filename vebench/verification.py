@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
-# A check before a run: on most tasks an episode ends within it, and a backend takes seconds.
-SHORT_STEPS, SHORT_ENVS = 1000, 2
+# A check before a run takes a backend seconds. On most tasks an episode ends within it, MuJoCo's after 1,000 steps, and
+# the row of the reset is to be seen, too.
+SHORT_STEPS, SHORT_ENVS = 1100, 2
 
 
 def verify(  # noqa: PLR0913 - what the command line asks
@@ -51,6 +52,9 @@ def verify(  # noqa: PLR0913 - what the command line asks
     Pictures that differ are written to the folder ``frames``.
     """
     check_count("--steps", steps, 1, MAX_STEPS)
+    check_count("--num-envs", num_envs, 1, registry.MAX_COUNT)
+    if backends and all(registry.find(choice.name).reference for choice in backends):
+        raise UsageError("--backend: reference rows are compared with nothing; name a backend of another kind")
     if frames is not None:
         _make(frames)
     spec = RunSpec(envs, (num_envs,), backends, seed=seed, timeout=timeout)

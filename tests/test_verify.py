@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ADAPTERS = Path(__file__).parent / "adapters"
+ENVIRONMENTS = Path(__file__).parent / "environments"
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
 
     def call(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
         command = [sys.executable, "-m", "vebench.cli", "verify", *arguments, "-f", "json"]
-        environment = {**os.environ, "PYTHONPATH": str(ADAPTERS)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS)))}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
@@ -62,6 +63,14 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
         ("Sticky", "Pong", "something is random that must not be, such as sticky actions"),
         ("Miscounts", "CartPole", "rows counted that were not returned"),
         ("Twice", "CartPole", "the same row twice in a batch"),
+        ("ClaimsFour", "CartPole", "claims 4 frames in a step that has 1"),
+        ("ResetsUncounted", "CartPole", "resets as next_step, and says same_step"),
+        ("ResetsAtOnce", "CartPole", "resets as same_step, and says next_step"),
+        ("Lazy", "CartPole", "observations are a _Unseen, not a NumPy array"),
+        ("Idle", "CartPole", "actions are drawn from another space than the task's"),
+        ("EndlessExcused", "CartPole", "an end is not reported"),
+        ("Starving", "CartPole", "an environment is left behind: environment 2 has returned 0 rows"),
+        ("Infinite", "CartPole", "other observations: rewards and ends agree"),
     ],
 )
 def test_a_liar_is_caught_by_the_name_of_its_fault(
@@ -168,6 +177,46 @@ def test_the_games_known_to_have_a_tall_screen_are_those_that_the_emulator_says_
         if rows != ATARI_SCREEN_ROWS:
             tall[env] = rows
     assert tall == ATARI_TALL_SCREENS
+
+
+def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_work(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+) -> None:
+    status, (verdict,) = verify("-e", "Hopper", "-b", "liars:ResetsAtOnceAndSaysSo", "--steps", "100")
+    assert (status, verdict["verdict"]) == (0, "identical"), verdict
+    assert verdict["ends"] > 0
+    assert verdict["rows"] == 404
+
+
+@pytest.mark.parametrize(
+    ("env", "status", "verdict", "reason"),
+    [
+        ("Chancy", 3, "unverified", "the environment answers otherwise each time"),
+        ("No-number", 0, "identical", None),
+    ],
+)
+def test_odd_environments_are_judged_by_what_they_repeat(
+    verify: Callable[..., tuple[int, list[dict[str, Any]]]], env: str, status: int, verdict: str, reason: str | None
+) -> None:
+    code, answers = verify("-e", f"odd:odd/{env}-v0", "-b", "for-loop,gym-sync", "--steps", "30")
+    assert code == status
+    for answer in answers:
+        assert answer["verdict"] == verdict, answer
+        assert (answer["reason"] or "").startswith(reason or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--num-envs", "0"], "--num-envs 0: must be"),
+        (["-b", "ceiling,null", "--steps", "5"], "reference rows are compared with nothing"),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(tmp_path: Path, arguments: list[str], text: str) -> None:
+    command = [sys.executable, "-m", "vebench.cli", "verify", "-e", "Pong", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
 
 
 def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(

@@ -10,12 +10,12 @@ import numpy as np
 
 from vebench.backends.environments import make
 from vebench.backends.for_loop import ForLoop, Loop
-from vebench.backends.interface import Difference
+from vebench.backends.interface import ActionSpace, Batch, Difference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Batch, Setup
+    from vebench.backends.interface import Setup
 
 
 class NoReset(ForLoop):
@@ -191,3 +191,105 @@ class Collapses(ForLoop):
             raise RuntimeError("collapsed")
         batch = super().recv()
         return batch._replace(rewards=batch.rewards + 0.25)
+
+
+class ClaimsFour(ForLoop):
+    """Says that a step takes four frames where the task has none: its frames/s are four times as many."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, frame_skip=4)
+
+
+class ResetsUncounted(ForLoop):
+    """Gives resets rows of their own, and says that it does not: each counts as a step."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, autoreset="same_step")
+
+
+class ResetsAtOnce(ForLoop):
+    """Shows the next episode's first observation in the row of the end, and does not say so."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        ended = batch.terminated | batch.truncated
+        if not ended.any():
+            return batch
+        shown = Batch._make(array.copy() for array in batch)
+        for index in np.flatnonzero(ended):
+            shown.observations[index], _ = self.environments[index].reset()
+        self._loop.forget_ends()
+        return shown
+
+
+class ResetsAtOnceAndSaysSo(ResetsAtOnce):
+    """No liar: the other of the two ways to reset."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, autoreset="same_step")
+
+
+class _Unseen:
+    """Rows that are made when they are looked at, which is after the clock has been read."""
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - a row
+        return self._rows[index]
+
+
+class Lazy(ForLoop):
+    """Leaves observations to be made by whoever looks at them."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        return batch._replace(observations=_Unseen(batch.observations))  # type: ignore[arg-type] # the fault
+
+
+class Idle(ForLoop):
+    """Says that there is one action only, which is then all that it is measured with."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        least = self.info.action_space.low
+        self.info = replace(self.info, action_space=ActionSpace(least, least))
+
+
+class EndlessExcused(Endless):
+    """The same, and declares it."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        declared = [Difference("ends are told elsewhere", name, "end") for name in ("terminated", "truncated")]
+        self.info = replace(self.info, differences=tuple(declared))
+
+
+class Starving(ForLoop):
+    """Answers in batches of half its environments, and always with the same half."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, batch_size=setup.batch_size // 2)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        super().send(np.concatenate([actions, actions]))
+
+    def recv(self) -> Batch:
+        return Batch._make(array[: self.info.batch_size] for array in super().recv())
+
+
+class Infinite(ForLoop):
+    """Shows what is no finite number."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        observations = batch.observations.copy()
+        observations[:, 0], observations[:, 1] = np.inf, np.nan
+        return batch._replace(observations=observations)

@@ -58,6 +58,22 @@ class Faulty(Counter):
         return super().step(action)
 
 
+class Chancy(Counter):
+    """Rewards what nobody can seed."""
+
+    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float(int.from_bytes(os.urandom(4), "big")), terminated, truncated, info
+
+
+class NoNumber(Counter):
+    """Rewards what is no number."""
+
+    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float("nan"), terminated, truncated, info
+
+
 _SPACES: dict[str, Any] = {
     "discrete": spaces.Discrete(7),
     "from-two": spaces.Discrete(3, start=2),
@@ -74,3 +90,5 @@ for name in _SPACES:
     gymnasium.register(f"odd/Acts-{name}-v0", "odd:Counter", kwargs={"action": name})
 for fault in ("raises", "dies", "hangs"):
     gymnasium.register(f"odd/Faulty-{fault}-v0", "odd:Faulty", kwargs={"fault": fault})
+gymnasium.register("odd/Chancy-v0", "odd:Chancy")
+gymnasium.register("odd/No-number-v0", "odd:NoNumber")

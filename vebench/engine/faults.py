@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vebench.backends.environments import ATARI_SCREEN_ROWS, upper_rows_shown
+from vebench.engine.pictures import picture as as_picture
 from vebench.engine.witness import Reference, Row, collect, digested, same
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Case:
     tape: NDArray[np.generic]
     num_envs: int
     seed: int
+    same_step: bool = False
 
     @property
     def last(self) -> int:
@@ -67,11 +69,26 @@ class Case:
         """Return what the reference answers, by environment and step; ``envs`` limits how many are asked."""
         rows: dict[int, list[Row]] = {}
         for env_id in range(envs or self.num_envs):
-            reference = Reference(task or self.task, env_id, self.seed if seed is None else seed, upper_rows)
-            rows[env_id] = [digested(reference.rows[0])]
-            for step in range(steps or self.last):
-                rows[env_id].append(digested(reference.step(self.tape[step % len(self.tape), env_id])))
-            reference.close()
+            reference = Reference(
+                task or self.task, env_id, self.seed if seed is None else seed, upper_rows, same_step=self.same_step
+            )
+            rows[env_id] = self._stepped(reference, env_id, steps or self.last)
+        return rows
+
+    def repeatable(self) -> bool:
+        """Return whether the reference, asked twice, gives the same rows. Tasks that vebench knows do."""
+        if self.task.suite != "gymnasium":
+            return True
+        env_id = self.parting.env_id
+        first, second = (
+            {env_id: self._stepped(Reference(self.task, env_id, self.seed), env_id, self.last)} for _ in range(2)
+        )
+        return _all_alike(first, second)
+
+    def _stepped(self, reference: Reference, env_id: int, steps: int) -> list[Row]:
+        rows = [digested(reference.rows[0])]
+        rows += [digested(reference.step(self.tape[step % len(self.tape), env_id])) for step in range(steps)]
+        reference.close()
         return rows
 
 
@@ -117,6 +134,14 @@ def no_reset(case: Case, found: dict[int, list[Row]], expected: dict[int, list[R
     if first_end and _alike(found[env_id][step], going_on):
         return "no reset after the end"
     return None
+
+
+def other_autoreset(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Say so if resets have rows of their own though the backend says that they have none, or the other way round."""
+    if not _all_alike(replace(case, same_step=not case.same_step).expected(), found):
+        return None
+    real, said = ("next_step", "same_step") if case.same_step else ("same_step", "next_step")
+    return f"resets as {real}, and says {said}"
 
 
 def clipped_rewards(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
@@ -204,11 +229,16 @@ def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[
     """Say so if observations differ while rewards and ends agree."""
     if case.parting.field != "observations":
         return None
+    reference = Reference(case.task, 0, case.seed)
+    shown = as_picture(reference.rows[0].observation)
+    reference.close()
     found, expected = case.found(steps=PICTURE_STEPS), case.expected(steps=PICTURE_STEPS, envs=1)
     for env_id, rows in expected.items():
         for one, other in zip(found[env_id], rows):  # noqa: B905 - Python 3.10, and of one length
             if any(same(field, other, one) == "different" for field in ("rewards", "terminated", "truncated")):
                 return None
+    if shown is None:
+        return "other observations: rewards and ends agree"
     return "another picture: rewards and ends agree, so it is resized, cropped or coloured in another way"
 
 
@@ -236,6 +266,7 @@ HYPOTHESES = (
     miscounted_frames,
     end_not_reported,
     no_reset,
+    other_autoreset,
     clipped_rewards,
     one_row_for_all,
     ids_swapped,

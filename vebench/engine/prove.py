@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup, VectorBackend
     from vebench.engine.witness import Account
 
+NOT_REPEATABLE = "the environment answers otherwise each time, with the same seed and the same actions"
+
 
 def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, Any]], None]) -> None:
     """Compare the request's backend with the reference, as its ``comparison`` says; tell the verdict."""
@@ -34,7 +36,9 @@ def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, 
         if backend.info.chance is not None:
             tell("proof", {"verdict": "unverified", "reason": backend.info.chance, "engines": engines})
             return
-        references = [Reference(setup.task, env_id, setup.seed) for env_id in range(backend.info.num_envs)]
+        info = backend.info
+        same_step = info.autoreset == "same_step"
+        references = [Reference(setup.task, env_id, setup.seed, same_step=same_step) for env_id in range(info.num_envs)]
         tape = action_table(references[0], steps, len(references), setup.seed)
         try:
             account = compare(backend, references, tape, steps, setup.seed)
@@ -47,7 +51,10 @@ def prove(request: dict[str, Any], setup: Setup, tell: Callable[[str, dict[str, 
     answer |= {"allowed": account.allowed, "engines": engines}
     answer |= {"simulated": account.simulated, "claimed": account.claimed, "frames_from": account.frames_from}
     if account.parting is not None:
-        case = Case(setup.task, account.parting, build, tape, len(references), setup.seed)
+        case = Case(setup.task, account.parting, build, tape, len(references), setup.seed, same_step)
+        if not case.repeatable():
+            tell("proof", {"verdict": "unverified", "reason": NOT_REPEATABLE, "engines": engines})
+            return
         answer["parting"] = vars(account.parting)
         answer["pictures"] = _pictures(request, account)
         try:

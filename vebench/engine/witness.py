@@ -15,15 +15,17 @@ import numpy as np
 
 from vebench.backends.environments import frames_of, make, raw_screen_rows, read_spaces
 from vebench.backends.for_loop import Loop
-from vebench.engine.frames import FrameCount
+from vebench.engine.frames import COUNTED, FrameCount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Batch, Difference, Task, VectorBackend
+    from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, Task, VectorBackend
 
 KEPT_ROWS = 4  # of the past, for each environment
 MOST_EXCUSED = 16  # rows after a reset: a declared difference that went on for long could hide any other
+# So many steps, and times as many as the slowest environment makes, are more than come of answering in any order.
+MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
 FIELDS = ("observations", "rewards", "terminated", "truncated")
 
 
@@ -52,10 +54,18 @@ def row_of(batch: Batch, index: int) -> Row:
 
 
 class Reference:
-    """One environment as the for-loop steps it, with the rows that it has answered last."""
+    """One environment as the for-loop steps it, with the rows that it has answered last.
 
-    def __init__(self, task: Task, env_id: int, seed: int, upper_rows: int | None = None) -> None:
+    With ``same_step`` the row of an end carries the next episode's first observation, and no row is the reset's alone.
+    ``fresh``: the last row carries a first observation.
+    """
+
+    def __init__(
+        self, task: Task, env_id: int, seed: int, upper_rows: int | None = None, *, same_step: bool = False
+    ) -> None:
         self.task = task
+        self.fresh = True
+        self._same_step = same_step
         self._environment = make(task, upper_rows=upper_rows)
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
@@ -76,8 +86,14 @@ class Reference:
 
     def step(self, action: NDArray[np.generic]) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""
+        after_end = self.rows[-1].ended and not self._same_step
         self._loop.step(action[None])
-        return self._keep()
+        row = self._keep()
+        self.fresh = after_end or (self._same_step and row.ended)
+        if self._same_step and row.ended:
+            self._loop.step(action[None])
+            self.rows[-1] = row._replace(observation=row_of(self._rows, 0).observation)
+        return self.rows[-1]
 
     def step_on(self, action: NDArray[np.generic]) -> Row:
         """Step with ``action`` even if the episode is over; return the row."""
@@ -155,16 +171,42 @@ class Batches:
             raise MalformedError(problem)
         self._ids = np.array(batch.env_ids, np.intp)
         self.steps[self._ids] += 1
+        if max(self.steps) > MOST_AHEAD + MOST_TIMES_AHEAD * (1 + min(self.steps)):
+            last, first = int(np.argmin(self.steps)), int(np.argmax(self.steps))
+            made = f"{self.steps[last] + 1} rows, environment {first} {self.steps[first] + 1:,}"
+            raise MalformedError(f"an environment is left behind: environment {last} has returned {made}")
         return batch
 
 
 class MalformedError(Exception):
-    """A batch is not what the interface says; the text says why."""
+    """A batch, or what a backend says of itself, is not what the interface says; the text says why."""
+
+
+def misdeclared(info: BackendInfo, task: Task, actions: ActionSpace) -> str | None:
+    """Return what is wrong with what a backend says of itself before anything is stepped, None if nothing is.
+
+    The actions that it is measured with are drawn from the space that it names, and its frames/s are its steps/s times
+    the frame skip that it names; that of Atari and MuJoCo is compared with what their simulators count.
+    """
+    own = info.action_space
+    if own.integer != actions.integer or not (_one_bound(own.low, actions.low) and _one_bound(own.high, actions.high)):
+        return "actions are drawn from another space than the task's: bounds, shape or type differ"
+    if task.suite not in COUNTED and info.frame_skip != task.frame_skip:
+        return f"claims {info.frame_skip} frames in a step that has {task.frame_skip}"
+    return None
+
+
+def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+    return one.shape == other.shape and bool(np.array_equal(one.astype(np.float32), other.astype(np.float32)))
 
 
 def malformed(batch: Batch, num_envs: int, batch_size: int) -> str | None:
     """Return what is wrong with a batch by itself, None if nothing is."""
-    ids = np.asarray(batch.env_ids).tolist()
+    for name, array in batch._asdict().items():
+        if not isinstance(array, np.ndarray):
+            kind = type(array).__name__
+            return f"{name} are a {kind}, not a NumPy array: what is made when looked at is not measured"
+    ids = batch.env_ids.tolist()
     lengths = {name: len(getattr(batch, name)) for name in FIELDS}
     if set(lengths.values()) != {len(ids)} or len(ids) != batch_size:
         told = ", ".join(f"{count} {name}" for name, count in lengths.items())
@@ -192,8 +234,10 @@ def compare(
     """Step the backend until each environment has made ``steps`` steps, and compare every row on the way.
 
     It stops at the first row that is neither equal nor declared, or for which other frames were simulated than claimed.
-    Raises MalformedError for a batch that is none.
+    Raises MalformedError for a batch that is none, and for a backend that says of itself what is not so.
     """
+    if problem := misdeclared(backend.info, references[0].task, references[0].actions):
+        raise MalformedError(problem)
     frames = FrameCount(backend, references)
     ledger = Ledger(backend.info.differences)
     since_reset = [0] * len(references)
@@ -202,13 +246,12 @@ def compare(
     while parting is None and min(batches.steps) < steps:
         batch = next(batches)
         frames.look()
-        for index, env_id in enumerate(np.asarray(batch.env_ids).tolist()):
+        for index, env_id in enumerate(batch.env_ids.tolist()):
             reference, step = references[env_id], int(batches.steps[env_id])
             expected = reference.rows[-1] if step == 0 else reference.step(tape[(step - 1) % len(tape), env_id])
-            after_reset = step == 0 or reference.rows[-2].ended
-            since_reset[env_id] = 0 if after_reset else since_reset[env_id] + 1
+            since_reset[env_id] = 0 if reference.fresh else since_reset[env_id] + 1
             parting = ledger.enter(env_id, step, expected, row_of(batch, index), since_reset[env_id])
-            if parting is None and (wrong := frames.check(env_id, after_reset=after_reset, ended=expected.ended)):
+            if parting is None and (wrong := frames.check(env_id, after_reset=reference.fresh, ended=expected.ended)):
                 field, right, found = wrong
                 parting = Parting(env_id, step, field, str(right), str(found), abs(found - right))
             if parting is not None:
@@ -235,7 +278,9 @@ class Ledger:
             self._rounded = self._rounded or sameness == "equal"
             if sameness != "different":
                 continue
-            excuse = excused(self._declared, field, expected, since_reset)
+            # What no declaration excuses: steps are counted by ends.
+            hidden = field in ("terminated", "truncated") and expected.ended != found.ended
+            excuse = None if hidden else excused(self._declared, field, expected, since_reset)
             if excuse is None:
                 self._apart = (expected, found)
                 return describe(env_id, step, field, expected, found)
@@ -280,7 +325,7 @@ def same(field: str, expected: Row, found: Row) -> str:
         alike = one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
         return "identical" if alike else "different"
     if field == "rewards":
-        if expected.reward == found.reward:
+        if expected.reward == found.reward or (np.isnan(expected.reward) and np.isnan(found.reward)):
             return "identical"
         return "equal" if np.float32(expected.reward) == np.float32(found.reward) else "different"
     return "identical" if getattr(expected, field) == getattr(found, field) else "different"
@@ -291,14 +336,26 @@ def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> P
     if field != "observations":
         name = "reward" if field == "rewards" else field
         one, other = getattr(expected, name), getattr(found, name)
-        return Parting(env_id, step, field, repr(one), repr(other), abs(float(one) - float(other)))
+        return Parting(env_id, step, field, repr(one), repr(other), _finite(abs(float(one) - float(other))))
     one, other = expected.observation, found.observation
     if one.shape != other.shape or one.dtype != other.dtype:
         return Parting(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None)
-    gap = np.abs(one.astype(np.float64) - other.astype(np.float64))
-    where = np.unravel_index(int(np.nanargmax(gap)), gap.shape) if gap.size and not np.isnan(gap).all() else ()
+    gap = _gap(one.astype(np.float64), other.astype(np.float64))
+    where = np.unravel_index(int(np.argmax(gap)), gap.shape)
     place = f" at {list(map(int, where))}" if where else ""
-    return Parting(env_id, step, field, f"{one[where]}{place}", f"{other[where]}{place}", float(gap[where]))
+    return Parting(env_id, step, field, f"{one[where]}{place}", f"{other[where]}{place}", _finite(float(gap[where])))
+
+
+def _gap(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far two arrays are apart, place by place: infinitely where only one is a finite number."""
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(one - other)
+    alike = (one == other) | (np.isnan(one) & np.isnan(other))
+    return np.where(alike, 0.0, np.where(np.isnan(gap), np.inf, gap))
+
+
+def _finite(size: float) -> float | None:
+    return size if np.isfinite(size) else None
 
 
 def digested(row: Row) -> Row:
@@ -313,7 +370,7 @@ def collect(backend: VectorBackend, tape: NDArray[np.generic], steps: int, seed:
     batches = iter(Batches(backend, tape, seed))
     while min(batches.steps) < steps:
         batch: Any = next(batches)
-        for index, env_id in enumerate(np.asarray(batch.env_ids).tolist()):
+        for index, env_id in enumerate(batch.env_ids.tolist()):
             if len(found.setdefault(env_id, [])) <= steps:
                 found[env_id].append(digested(row_of(batch, index)))
     return found

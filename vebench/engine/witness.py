@@ -202,9 +202,9 @@ def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 def malformed(batch: Batch, num_envs: int, batch_size: int) -> str | None:
     """Return what is wrong with a batch by itself, None if nothing is."""
-    for name, array in batch._asdict().items():
-        if not isinstance(array, np.ndarray):
-            kind = type(array).__name__
+    for name in (*FIELDS, "env_ids"):
+        if not isinstance(getattr(batch, name), np.ndarray):
+            kind = type(getattr(batch, name)).__name__
             return f"{name} are a {kind}, not a NumPy array: what is made when looked at is not measured"
     ids = batch.env_ids.tolist()
     lengths = {name: len(getattr(batch, name)) for name in FIELDS}

@@ -1,0 +1,245 @@
+"""A team of processes that step environments: the caller, as the master thread of an OpenMP team, and its workers."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import pickle
+import time
+import weakref
+from multiprocessing import connection
+from typing import TYPE_CHECKING, Any
+
+from vebench.backends.handshake import Waiter, light_fence, register
+from vebench.backends.shared_layout import Memory
+from vebench.backends.shm_member import GRACE_SECONDS, Starter
+from vebench.backends.shm_worker import ALL, LOOK_SECONDS, MESSAGE, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from vebench.backends.shared_layout import Arrays, Layout
+    from vebench.backends.shm_member import Member
+    from vebench.backends.shm_plan import Plan
+    from vebench.backends.shm_worker import Share
+
+
+class OverdueError(TimeoutError, multiprocessing.TimeoutError):
+    """Something was not done in the time given. It goes on, and can be waited for again."""
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(f"not done after {seconds} seconds")
+
+
+class WorkerError(RuntimeError):
+    """An environment raised an exception, described by ``failure``, or a process died, and then that is None.
+
+    The text names the environments, and has the traceback if there is one.
+    """
+
+    def __init__(self, text: str, failure: Failure | None) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+
+class Team:
+    """The processes and the memory they share. ``employ`` makes the share of each from its rows, first and last id.
+
+    Everything is asked for first and waited for afterwards, so that all processes work meanwhile. An exception in an
+    environment is raised once all have answered; the team can go on then. If a worker dies it can only be closed.
+    """
+
+    def __init__(  # noqa: PLR0913 - what the start of a process needs, by name
+        self,
+        plan: Plan,
+        layout: Layout,
+        employ: Callable[[Arrays, int, int], Share],
+        *,
+        context: str | None = None,
+        daemon: bool = True,
+        name: str = "worker",
+    ) -> None:
+        self.plan = plan
+        self._owner = os.getpid()
+        self._memory = Memory(layout.size)
+        self.arrays = layout.arrays(self._memory.map)
+        self.fence = light_fence()
+        self._lost: str | None = None
+        self._answers: list[Any] = []
+        self._own_request: tuple[str, Any] = ("", None)
+        self.members: list[Member] = []
+        self.own: Share | None = None
+        register()
+        asleep = layout.caller_asleep(self._memory.map)
+        starter = Starter(plan, layout, self._memory, employ, context, daemon, name)
+        self._waiter = Waiter(asleep, starter.bell(asleep, -1), plan.spin_ns)
+        _living.add(self)
+        try:
+            for number in range(len(plan.shares)):
+                self.members.append(starter.start(number))
+            self._memory.seal()
+            if plan.own:
+                self.own = employ(self.arrays.rows(0, plan.own), 0, plan.own)
+            self.send()  # whatever the first entry is, it means to build the environments
+            self.opened = self._gather(_open, None)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def shares(self) -> int:
+        """How many processes have a share of the environments."""
+        return len(self.members) + (self.own is not None)
+
+    def send(self) -> None:
+        """Have every environment stepped with what stands in the actions."""
+        fence = self.fence
+        for member in self.members:
+            member.sent = sent = member.sent + 1
+            if fence:
+                fence()
+            member.request[0] = sent
+            if member.asleep[0]:
+                member.wake()
+
+    def receive(self, timeout: float | None = None) -> list[Any]:
+        """Step the caller's own share, wait for the workers, and return what each process remarked, None mostly.
+
+        Raises TimeoutError after ``timeout`` seconds, and can then be called again; WorkerError for an exception in an
+        environment or a worker that died. The caller's own share is stepped to the end however long that takes.
+        """
+        return self._gather(_step, timeout)
+
+    def ask(self, name: str, arguments: Sequence[Any]) -> None:
+        """Send a request to each process, its argument with it; the caller's own share, if any, is the first."""
+        own = self.own is not None
+        self._own_request = (name, arguments[0])
+        messages = [pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) for argument in arguments[own:]]
+        for member, message in zip(self.members, messages, strict=True):
+            member.entries[member.sent % len(member.entries)] = MESSAGE
+            member.sent += 1
+            member.knock(self.fence)
+            # It may be longer than the socket holds: the worker must be reading.
+            with contextlib.suppress(OSError):  # if it is gone, who waits for it will say so
+                member.channel.send_bytes(message)
+
+    def answers(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the answers to ``ask`` and return them. Raises as ``receive`` does."""
+        answers = self._gather(self._answer_own, timeout)
+        for member in self.members:
+            member.entries[0] = ALL  # in a ring of one place it stays
+        return answers
+
+    def _answer_own(self, share: Share) -> Any:  # noqa: ANN401 - as many kinds as there are requests
+        return share.answer(*self._own_request)
+
+    def _gather(self, do: Callable[[Share], Any], timeout: float | None) -> list[Any]:
+        answers = self._answers  # not empty if an earlier gathering ran out of time
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not answers:
+            answers.append(None if self.own is None else self.attempt(do))
+        for member in self.members[len(answers) - 1 :]:
+            if member.done[0] != member.sent:
+                self.wait_for(member.is_done, deadline, timeout)
+            if self.fence:
+                self.fence()
+            answers.append(self.listen(member) if member.remarks[member.read % len(member.remarks)] else None)
+            member.read = member.sent
+        self._answers = []
+        for answer in answers:
+            if type(answer) is Failure:
+                raise WorkerError(answer.message, answer)
+        return answers
+
+    def attempt(self, do: Callable[[Share], Any]) -> Any:  # noqa: ANN401 - whatever the share answers
+        """Return what the caller's own share answers, a Failure if it raised."""
+        try:
+            return do(self.own)  # type: ignore[arg-type]  # only called where there is one
+        except BaseException as error:
+            failure = Failure.of(error, 0, self.own)
+            if not isinstance(error, Exception):
+                self._answers.append(failure)  # an interrupt: whoever goes on nevertheless is told
+                raise
+            return failure
+
+    def wait_for(self, changed: Callable[[], bool], deadline: float | None, timeout: float | None) -> None:
+        """Wait until ``changed()``. Raises TimeoutError at the deadline, WorkerError once a worker has died."""
+        self.check()
+        while True:
+            left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            if self._waiter.wait(changed, min(LOOK_SECONDS, max(0.0, left))):
+                return
+            self.look(changed)
+            if deadline is not None and time.monotonic() >= deadline:
+                raise OverdueError(timeout)
+
+    def check(self) -> None:
+        """Raise WorkerError if a worker is known to be lost."""
+        if self._lost is not None:
+            raise WorkerError(self._lost, None)
+
+    def look(self, changed: Callable[[], bool] = bool) -> None:
+        """Raise WorkerError if a worker has died, unless what is waited for has come all the same."""
+        for member in self.members:
+            if connection.wait([member.process.sentinel], 0) and not changed():
+                self._lost = member.obituary()
+        self.check()
+
+    def listen(self, member: Member) -> Any:  # noqa: ANN401 - whatever the share answered
+        """Return the worker's remark on the entry that is read next."""
+        try:
+            while not member.channel.poll(LOOK_SECONDS):
+                self.look()
+            remark = member.channel.recv_bytes()
+        except (EOFError, ConnectionError):
+            member.process.join(GRACE_SECONDS)
+            self._lost = member.obituary()
+            raise WorkerError(self._lost, None) from None
+        member.remarks[member.read % len(member.remarks)] = 0
+        return pickle.loads(remark)  # noqa: S301 - from our own worker
+
+    def close(self, grace: float = GRACE_SECONDS) -> None:
+        """End every worker: of itself within ``grace`` seconds, or else by force. A second call does nothing."""
+        members, own = self.members, self.own
+        if self._owner != os.getpid():
+            return  # a forked copy: the workers are those of the original
+        self.members, self.own = [], None
+        _living.discard(self)
+        self._memory.seal()
+        try:
+            for member in members:
+                member.dismiss()
+            if own is not None:
+                own.close()
+        finally:
+            deadline = time.monotonic() + grace
+            for member in members:
+                member.process.join(max(0.0, deadline - time.monotonic()))
+            for member in members:
+                member.process.kill()
+                member.process.join()
+                member.process.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "own"):
+            self.close(0.0)
+
+
+def _open(share: Share) -> Any:  # noqa: ANN401 - whatever the share answers
+    return share.open()
+
+
+def _step(share: Share) -> Any:  # noqa: ANN401 - whatever the share answers
+    return share.step()
+
+
+_living: weakref.WeakSet[Team] = weakref.WeakSet()
+
+
+# Registered after multiprocessing's own, so that it comes before: that one waits for workers however long they take.
+@atexit.register
+def _close_all() -> None:
+    for team in list(_living):
+        team.close()

@@ -201,8 +201,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_idle("send")
         flow = self._asynchronous()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
+        self._check_idle(ids)
         self._write_actions(actions, ids, len(ids))
-        self._mark_away(ids)
+        for env_id in ids:
+            self._away[env_id] = 1
         flow.send(ids)
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
@@ -333,15 +335,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                 raise
             raise failure.error from error
 
-    def _mark_away(self, ids: Sequence[int]) -> None:
-        away = self._away
-        for place, env_id in enumerate(ids):
-            if not 0 <= env_id < self.num_envs or away[env_id]:
-                for earlier in ids[:place]:
-                    away[earlier] = 0
-                why = "has been sent an action already" if 0 <= env_id < self.num_envs else "does not exist"
-                raise ValueError(f"environment {env_id} {why}")
-            away[env_id] = 1
+    def _check_idle(self, ids: list[int]) -> None:
+        for env_id in ids:
+            if not 0 <= env_id < self.num_envs:
+                raise ValueError(f"environment {env_id} does not exist: there are {self.num_envs}")
+            if self._away[env_id]:
+                raise ValueError(f"environment {env_id} has been sent an action already, and not been received since")
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"no environment can be sent two actions at once: {ids}")
 
     def _write_actions(self, actions: Value, rows: slice | list[int], count: int) -> None:
         for leaf, given in zip(self._actions, flatten(self.single_action_space, actions), strict=True):

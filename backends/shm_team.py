@@ -93,6 +93,11 @@ class Team:
         """How many processes have a share of the environments."""
         return len(self.members) + (self.own is not None)
 
+    @property
+    def sleeps(self) -> int:
+        """How often the caller has slept while it waited."""
+        return self._waiter.sleeps
+
     def send(self) -> None:
         """Have every environment stepped with what stands in the actions."""
         fence = self.fence
@@ -127,10 +132,12 @@ class Team:
 
     def answers(self, timeout: float | None = None) -> list[Any]:
         """Wait for the answers to ``ask`` and return them. Raises as ``receive`` does."""
-        answers = self._gather(self._answer_own, timeout)
-        for member in self.members:
-            member.entries[0] = ALL  # in a ring of one place it stays
-        return answers
+        try:
+            return self._gather(self._answer_own, timeout)
+        finally:
+            if not self._answers:  # all have answered, be it with a failure
+                for member in self.members:
+                    member.entries[0] = ALL  # in a ring of one place it stays
 
     def _answer_own(self, share: Share) -> Any:  # noqa: ANN401 - as many kinds as there are requests
         return share.answer(*self._own_request)

@@ -21,11 +21,14 @@ from vebench.backends.shared_memory import SharedMemoryVectorEnv
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gymnasium.vector import VectorEnv
+
     Build = Callable[..., SharedMemoryVectorEnv]
+    Value = Any  # whatever the constructor is given
 
 sys.path.append(str(Path(__file__).parent / "environments"))
 
-from various import Sampler, Troubled  # noqa: E402 - found only now
+from various import Sampler, Troubled
 
 pytestmark = [
     # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
@@ -53,7 +56,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
 def build() -> Iterator[Build]:
     built: list[SharedMemoryVectorEnv] = []
 
-    def build_one(*args: Any, **options: Any) -> SharedMemoryVectorEnv:
+    def build_one(*args: Value, **options: Value) -> SharedMemoryVectorEnv:
         built.append(SharedMemoryVectorEnv(*args, **options))
         return built[-1]
 
@@ -71,7 +74,7 @@ def troubled(count: int = 4) -> list[Callable[[], Troubled]]:
     return [Troubled] * count
 
 
-def agree(left: Any, right: Any, steps: int = 30, seed: int = 3) -> None:
+def agree(left: VectorEnv[Any, Any, Any], right: VectorEnv[Any, Any, Any], steps: int = 30, seed: int = 3) -> None:
     """Step both with the same actions and compare all that they return."""
     assert data_equivalence(left.reset(seed=seed), right.reset(seed=seed))
     left.action_space.seed(seed)
@@ -154,7 +157,7 @@ def test_a_step_after_the_end_is_an_error_where_nothing_resets(build: Build) -> 
         (np.ones(4, np.int64), TypeError),
     ],
 )
-def test_a_mask_that_is_none_is_refused(build: Build, mask: Any, error: type[Exception]) -> None:
+def test_a_mask_that_is_none_is_refused(build: Build, mask: Value, error: type[Exception]) -> None:
     ours = build(samplers(count=4), num_processes=1)
     with pytest.raises(error, match="reset_mask"):
         ours.reset(options={"reset_mask": mask})
@@ -338,7 +341,9 @@ def test_environments_stepped_as_they_come_do_what_they_do_in_a_loop(build: Buil
             assert rows.rewards[row] == rewards[env_id]
             assert rows.terminations[row] == terminated[env_id]
             assert rows.truncations[row] == truncated[env_id]
-            assert ("_count" in infos and infos["_count"][env_id]) == ("count" in rows.infos and rows.infos["_count"][row])
+            assert ("_count" in infos and infos["_count"][env_id]) == (
+                "count" in rows.infos and rows.infos["_count"][row]
+            )
             if rows.infos.get("_count", [False, False])[row]:
                 assert rows.infos["count"][row] == infos["count"][env_id]
         ready = [env_id for env_id in rows.env_ids if count[env_id] < 11]

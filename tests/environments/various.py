@@ -15,6 +15,8 @@ from gymnasium.spaces.utils import flatten
 if TYPE_CHECKING:
     from gymnasium import Space
 
+    Value = Any  # what a space says
+
 
 class Sampler(gymnasium.Env[Any, Any]):
     """Observes samples of its space, drawn from its seed; infos come and go; an episode has ``length`` steps.
@@ -42,7 +44,7 @@ class Sampler(gymnasium.Env[Any, Any]):
         info = {"options": options} if options else {"started": seed} if seed is not None else {}
         return self.observation_space.sample(), info
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert action in self.action_space
         self._step += 1
         before = 0.0 if self._last is None else float(np.sum(flatten(self.action_space, self._last)))
@@ -53,7 +55,7 @@ class Sampler(gymnasium.Env[Any, Any]):
             info = {"count": self._step, "array": np.arange(3) * self._step, "nested": {"text": str(self._step)}}
         return self.observation_space.sample(), reward, self._step == self._length, self._step % 11 == 0, info
 
-    def render(self) -> Any:
+    def render(self) -> Value:
         return np.full((2, 2, 3), self._step, np.uint8)
 
     def add(self, left: int, *, right: int = 0) -> int:
@@ -77,12 +79,13 @@ class Troubled(Sampler):
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
         self._steps = 0
         if options == {"raise": True}:
             raise LookupError("no start")
         return 0, {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._steps += 1
         if action == self.RAISE:
             raise ValueError("boom")
@@ -104,7 +107,7 @@ class Uneven(Sampler):
         super().__init__(gymnasium.spaces.Discrete(2), length=1 << 30)
         self._fast = fast
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Value) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 - any will do
         until = time.perf_counter() + self._fast * 10.0 ** self.np_random.random()
         while time.perf_counter() < until:
             pass

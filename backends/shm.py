@@ -53,6 +53,9 @@ class LoopShare:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
             self._loops.append(Loop(environments, rows))
+        if self._loops and not self._copies:
+            # What is called again and again, without a detour.
+            self.step = partial(self._loops[0].step, self._actions[0])  # type: ignore[method-assign]
 
     def step(self) -> None:
         """Step every environment, of one loop."""

@@ -115,8 +115,13 @@ class Flow:
             self._finish(env_id, remark)
 
     def _step_own(self) -> None:
-        env_id = self._own.popleft()
-        self._finish(env_id, self._team.attempt(lambda share: share.step_one(env_id)))
+        env_id, share = self._own[0], self._team.own
+        try:
+            remark = share.step_one(env_id)
+        except Exception as error:  # noqa: BLE001 - described as those of workers are
+            remark = Failure.of(error, 0, share)
+        del self._own[0]
+        self._finish(env_id, remark)
 
     def _finish(self, env_id: int, remark: Any) -> None:  # noqa: ANN401 - whatever the share remarked
         if type(remark) is Failure:

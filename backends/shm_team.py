@@ -9,6 +9,7 @@ import os
 import pickle
 import time
 import weakref
+from functools import partial
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +69,10 @@ class Team:
         self.fence = light_fence()
         self._lost: str | None = None
         self._answers: list[Any] = []
-        self._own_request: tuple[str, Any] = ("", None)
+        self._own_answer: Callable[[], Any] = bool
         self.members: list[Member] = []
-        self.own: Share | None = None
+        # It may have no environments.
+        self.own = employ(self.arrays.rows(0, plan.own), 0, plan.own)
         register()
         asleep = layout.caller_asleep(self._memory.map)
         starter = Starter(plan, layout, self._memory, employ, context, daemon, name)
@@ -80,18 +82,16 @@ class Team:
             for number in range(len(plan.shares)):
                 self.members.append(starter.start(number))
             self._memory.seal()
-            if plan.own:
-                self.own = employ(self.arrays.rows(0, plan.own), 0, plan.own)
             self.send()  # whatever the first entry is, it means to build the environments
-            self.opened = self._gather(_open, None)
+            self.opened = self._gather(self.own.open, None)
         except BaseException:
             self.close()
             raise
 
     @property
     def shares(self) -> int:
-        """How many processes have a share of the environments."""
-        return len(self.members) + (self.own is not None)
+        """How many shares there are: the caller's own, be it empty, and one for each worker."""
+        return len(self.members) + 1
 
     @property
     def sleeps(self) -> int:
@@ -115,13 +115,12 @@ class Team:
         Raises TimeoutError after ``timeout`` seconds, and can then be called again; WorkerError for an exception in an
         environment or a worker that died. The caller's own share is stepped to the end however long that takes.
         """
-        return self._gather(_step, timeout)
+        return self._gather(self.own.step, timeout)
 
     def ask(self, name: str, arguments: Sequence[Any]) -> None:
-        """Send a request to each process, its argument with it; the caller's own share, if any, is the first."""
-        own = self.own is not None
-        self._own_request = (name, arguments[0])
-        messages = [pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) for argument in arguments[own:]]
+        """Send a request to each share, its argument with it; the caller's own is the first."""
+        messages = [pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) for argument in arguments[1:]]
+        self._own_answer = partial(self.own.answer, name, arguments[0])
         for member, message in zip(self.members, messages, strict=True):
             member.entries[member.sent % len(member.entries)] = MESSAGE
             member.sent += 1
@@ -133,43 +132,40 @@ class Team:
     def answers(self, timeout: float | None = None) -> list[Any]:
         """Wait for the answers to ``ask`` and return them. Raises as ``receive`` does."""
         try:
-            return self._gather(self._answer_own, timeout)
+            return self._gather(self._own_answer, timeout)
         finally:
             if not self._answers:  # all have answered, be it with a failure
                 for member in self.members:
                     member.entries[0] = ALL  # in a ring of one place it stays
 
-    def _answer_own(self, share: Share) -> Any:  # noqa: ANN401 - as many kinds as there are requests
-        return share.answer(*self._own_request)
-
-    def _gather(self, do: Callable[[Share], Any], timeout: float | None) -> list[Any]:
+    def _gather(self, do: Callable[[], Any], timeout: float | None) -> list[Any]:
+        """Return what the caller's own share answers, which is ``do``, and then what each worker does."""
         answers = self._answers  # not empty if an earlier gathering ran out of time
-        deadline = None if timeout is None else time.monotonic() + timeout
         if not answers:
-            answers.append(None if self.own is None else self.attempt(do))
-        for member in self.members[len(answers) - 1 :]:
-            if member.done[0] != member.sent:
-                self.wait_for(member.is_done, deadline, timeout)
-            if self.fence:
-                self.fence()
-            answers.append(self.listen(member) if member.remarks[member.read % len(member.remarks)] else None)
-            member.read = member.sent
+            try:
+                answers.append(do())
+            except BaseException as error:
+                answers.append(Failure.of(error, 0, self.own))
+                if not isinstance(error, Exception):
+                    raise  # an interrupt: whoever goes on nevertheless is told
+        if self.members:
+            self._gather_workers(answers, timeout)
         self._answers = []
         for answer in answers:
             if type(answer) is Failure:
                 raise WorkerError(answer.message, answer)
         return answers
 
-    def attempt(self, do: Callable[[Share], Any]) -> Any:  # noqa: ANN401 - whatever the share answers
-        """Return what the caller's own share answers, a Failure if it raised."""
-        try:
-            return do(self.own)  # type: ignore[arg-type]  # only called where there is one
-        except BaseException as error:
-            failure = Failure.of(error, 0, self.own)
-            if not isinstance(error, Exception):
-                self._answers.append(failure)  # an interrupt: whoever goes on nevertheless is told
-                raise
-            return failure
+    def _gather_workers(self, answers: list[Any], timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        fence = self.fence
+        for member in self.members[len(answers) - 1 :]:
+            if member.done[0] != member.sent:
+                self.wait_for(member.is_done, deadline, timeout)
+            if fence:
+                fence()
+            answers.append(self.listen(member) if member.remarks[member.read % len(member.remarks)] else None)
+            member.read = member.sent
 
     def wait_for(self, changed: Callable[[], bool], deadline: float | None, timeout: float | None) -> None:
         """Wait until ``changed()``. Raises TimeoutError at the deadline, WorkerError once a worker has died."""
@@ -209,17 +205,16 @@ class Team:
 
     def close(self, grace: float = GRACE_SECONDS) -> None:
         """End every worker: of itself within ``grace`` seconds, or else by force. A second call does nothing."""
-        members, own = self.members, self.own
+        members = self.members
         if self._owner != os.getpid():
             return  # a forked copy: the workers are those of the original
-        self.members, self.own = [], None
+        self.members = []
         _living.discard(self)
         self._memory.seal()
         try:
             for member in members:
                 member.dismiss()
-            if own is not None:
-                own.close()
+            self.own.close()
         finally:
             deadline = time.monotonic() + grace
             for member in members:
@@ -232,14 +227,6 @@ class Team:
     def __del__(self) -> None:
         if hasattr(self, "own"):
             self.close(0.0)
-
-
-def _open(share: Share) -> Any:  # noqa: ANN401 - whatever the share answers
-    return share.open()
-
-
-def _step(share: Share) -> Any:  # noqa: ANN401 - whatever the share answers
-    return share.step()
 
 
 _living: weakref.WeakSet[Team] = weakref.WeakSet()

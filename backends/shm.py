@@ -45,17 +45,17 @@ class LoopShare:
         self._copies = actions.ndim > 1
         self._actions = [actions[first:last] for first, last in bounds]
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self._loops: list[Loop] = []
+        self.loops: list[Loop] = []
 
     def open(self) -> None:
         """Build every environment."""
         for rows in self._rows:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
-            self._loops.append(Loop(environments, rows))
-        if self._loops and not self._copies:
+            self.loops.append(Loop(environments, rows))
+        if self.loops and not self._copies:
             # What is called again and again, without a detour.
-            self.step = partial(self._loops[0].step, self._actions[0])  # type: ignore[method-assign]
+            self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
 
     def step(self) -> None:
         """Step every environment, of one loop."""
@@ -64,11 +64,11 @@ class LoopShare:
     def step_one(self, index: int) -> None:
         """Step the environments of one loop."""
         actions = self._actions[index]
-        self._loops[index].step(actions.copy() if self._copies else actions)
+        self.loops[index].step(actions.copy() if self._copies else actions)
 
     def answer(self, name: str, argument: Any) -> None:  # noqa: ANN401, ARG002 - there is one request: to reset
         """Reset every environment, from the seed given."""
-        for loop in self._loops:
+        for loop in self.loops:
             loop.reset(argument)
 
     def close(self) -> None:
@@ -134,6 +134,10 @@ class ShmSync(_Shm):
     ) -> None:
         super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, single=False)
         self._asked = self._stepping = False
+        self._given: NDArray[Any] = self._actions
+        # Alone, the caller need not show its actions to anyone.
+        own = self._team.own
+        self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.members else None
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
@@ -144,8 +148,11 @@ class ShmSync(_Shm):
 
     def send(self, actions: NDArray[np.generic]) -> None:
         """Write the actions into shared memory and let the workers step."""
-        self._actions[:] = actions
-        self._team.send()
+        if self._loop is None:
+            self._actions[:] = actions
+            self._team.send()
+        else:
+            self._given = actions
         self._stepping = True
 
     def recv(self) -> Batch:
@@ -155,7 +162,10 @@ class ShmSync(_Shm):
         """
         if self._stepping:
             self._stepping = False
-            self._team.receive()
+            if self._loop is None:
+                self._team.receive()
+            else:
+                self._loop.step(self._given)
         elif self._asked:
             self._asked = False
             self._team.answers()

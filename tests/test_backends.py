@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from vebench.backends.gym_async import GymAsync
 from vebench.backends.interface import Setup, Task
 from vebench.backends.null import Null
 from vebench.backends.pool import EnvPoolSync
-from vebench.backends.shm import ShmSync
+from vebench.backends.shm import ShmAsync, ShmSync
 
 if TYPE_CHECKING:
     from vebench.backends.interface import Factory, VectorBackend
@@ -83,6 +84,31 @@ def test_an_exception_in_an_environment_reaches_the_caller_with_its_index(backen
         backend.recv()
     assert backend_class is ForLoop or "in step\n" in str(caught.value)
     backend.close()
+
+
+@pytest.mark.parametrize(("fault", "text"), [("raises", "environment 3: ValueError: boom"), ("dies", "SIGKILL")])
+def test_a_fault_in_an_asynchronous_backend_is_an_error_and_not_a_hang(fault: str, text: str) -> None:
+    backend = ShmAsync(replace(faulty(fault), workers=3))
+    backend.reset(0)
+    with pytest.raises(RuntimeError, match=text):  # noqa: PT012 - whichever batch comes upon it
+        while True:
+            backend.recv()
+            backend.send(np.zeros(3, np.int64))
+    backend.close()
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="needs two CPUs and Linux")
+def test_a_pinned_worker_keeps_to_its_cpu_and_the_caller_to_another() -> None:
+    before = os.sched_getaffinity(0)
+    cpus = tuple(sorted(before))[:2]
+    backend = ShmSync(Setup(CHEETAH, workers=2, cpus=cpus, pinned=True))
+    backend.reset(0)
+    backend.recv()
+    pids = [0, *(process.pid or 0 for process in multiprocessing.active_children())]
+    assert [os.sched_getaffinity(pid) for pid in pids] == [{cpu} for cpu in cpus]
+    backend.close()
+    assert os.sched_getaffinity(0) == before
 
 
 def test_a_worker_that_is_killed_is_an_error_and_not_a_hang() -> None:

@@ -224,9 +224,20 @@ def test_synchronous_backends_equal_the_for_loop_to_the_byte(build: Build, name:
     assert ends or task in (PONG, CHEETAH)
 
 
-@pytest.mark.parametrize("options", [{"max_concurrency": 1}, {"context": "spawn"}], ids=str)
-def test_options_do_not_change_the_bytes(build: Build, options: dict[str, Any]) -> None:
-    assert same(episodes(build("gym-async", CARTPOLE, **options), 0, 60), episodes(build("for-loop", CARTPOLE), 0, 60))
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gym-async", {"max_concurrency": 1}),
+        ("gym-async", {"context": "spawn"}),
+        ("shm-sync", {"context": "spawn"}),
+        ("shm-sync", {"caller_steps": False}),
+        ("shm-sync", {"spin": 0}),
+        ("shm-async", {"ratio": 1, "context": "forkserver"}),
+    ],
+    ids=str,
+)
+def test_options_do_not_change_the_bytes(build: Build, name: str, options: dict[str, Any]) -> None:
+    assert same(episodes(build(name, CARTPOLE, **options), 0, 60), episodes(build("for-loop", CARTPOLE), 0, 60))
 
 
 @pytest.mark.parametrize("name", PYTHON)

@@ -95,6 +95,16 @@ def _start_method(text: str) -> str:
     return text
 
 
+def _count(text: str) -> int:
+    return 0 if text == "0" else _whole(text)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("true or false")
+    return text == "true"
+
+
 def _in_caller(workers: int, envs: int, _cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
     return Shape(workers * envs, workers * envs, processes=1, threads=1)
 
@@ -121,6 +131,17 @@ def _pool_ahead(workers: int, envs: int, cpus: int, options: Mapping[str, Option
     return Shape(batch * int(options["ratio"]), batch, processes=1, threads=min(workers, cpus))
 
 
+def _processes_ahead(workers: int, envs: int, cpus: int, options: Mapping[str, OptionValue]) -> Shape:
+    batch = workers * envs
+    return Shape(batch * int(options["ratio"]), batch, processes=min(workers, cpus), threads=1)
+
+
+_SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
+    "spin": Option(_count, None, "microseconds that one who waits polls at most before it sleeps (default: 400)"),
+    "caller_steps": Option(_flag, True, "whether the calling process steps a share itself, true or false"),
+    "context": Option(_start_method, "fork", "fork, forkserver or spawn"),
+}
+
 _POOL_SUITES: frozenset[Suite] = frozenset({"atari", "mujoco", "classic"})
 
 ENTRIES: tuple[Entry, ...] = (
@@ -141,10 +162,19 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "shm-sync",
-        "vebench.backends.shared_memory:ShmSync",
+        "vebench.backends.shm:ShmSync",
         "our own: one process per CPU owned, shared memory",
         (),
         _process_per_cpu,
+        options=_SHARED_MEMORY_OPTIONS,
+    ),
+    Entry(
+        "shm-async",
+        "vebench.backends.shm:ShmAsync",
+        "our own, more environments than a batch takes",
+        (),
+        _processes_ahead,
+        options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_SHARED_MEMORY_OPTIONS},
     ),
     Entry(
         "envpool-sync",

@@ -1,210 +1,386 @@
-"""Our own processes: each owns a share of the environments and writes its rows straight into the shared batch.
-
-The arrays lie in anonymous shared memory, mapped before the processes are forked: it has no name, so nothing is left of
-it when the last process ends, however that ends. Requests and answers are messages on a socket pair for each worker.
-Both sides notice at once when the other is gone, since its end of the socket is then closed.
-"""
+"""A vector environment of Gymnasium's kind on our own processes, to stand in the place of ``AsyncVectorEnv``."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-import mmap
-import multiprocessing
-import signal
-import socket
-import time
-import traceback
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from gymnasium import Space, logger
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
-from vebench.backends.environments import make, read_spaces
-from vebench.backends.for_loop import Loop
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.shm_flow import Flow
+from vebench.backends.shm_member import GRACE_SECONDS
+from vebench.backends.shm_plan import plan
+from vebench.backends.shm_share import GymnasiumShare, Job
+from vebench.backends.shm_spaces import Spaces, assemble, flatten, leaves
+from vebench.backends.shm_team import Team, WorkerError
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
+    from collections.abc import Callable, Iterable, Sequence
 
     import gymnasium
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import NDArray
 
-    from vebench.backends.environments import Spaces
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.shm_spaces import Value
 
-STEP = b"step"  # any other request is a seed to reset with
-DONE = b"done"  # any other answer is what went wrong, with the traceback
-LONGEST_MESSAGE = 1 << 16
-LOOK_SECONDS = 0.5  # how often a caller that waits looks whether the worker is still there
-GRACE_SECONDS = 1.0  # how long workers may take to end by themselves
+Result = TypeVar("Result")
+Step = tuple[Any, "NDArray[np.float64]", "NDArray[np.bool_]", "NDArray[np.bool_]", dict[str, Any]]
+Reset = tuple[Any, dict[str, Any]]
+NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """One process and the caller's end of its socket, for the environments from ``start`` up to ``stop``."""
+class Received(NamedTuple):
+    """The environments that ``recv`` returns: a row for each, and ``infos`` in Gymnasium's form with as many rows."""
 
-    process: BaseProcess
-    channel: socket.socket
-    start: int
-    stop: int
-
-    def answer(self) -> bytes:
-        """Wait for the answer to the last request. It is empty if the process has died."""
-        dead = False
-        while True:
-            try:
-                return self.channel.recv(LONGEST_MESSAGE)
-            except TimeoutError:
-                # A process that the environment started may still hold the worker's end of the socket open.
-                if dead:
-                    return b""
-                dead = not self.process.is_alive()
-            except ConnectionError:
-                return b""
-
-    def describe_failure(self, answer: bytes) -> str:
-        """Return what happened, from an answer that is not ``DONE``."""
-        if answer:
-            return answer.decode(errors="replace")
-        self.process.join(GRACE_SECONDS)
-        code = self.process.exitcode
-        ended = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
-        return f"the worker of environments {self.start} to {self.stop - 1} died ({ended})"
+    observations: Any
+    rewards: NDArray[np.float64]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    infos: dict[str, Any]
+    env_ids: NDArray[np.int64]
 
 
-class ShmSync:
-    """``min(workers, CPUs owned)`` processes that step all environments between them. Rewards are float64."""
+class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
+    """Steps environments in a few processes that share memory, the caller's among them. Used as ``AsyncVectorEnv`` is.
 
-    def __init__(self, setup: Setup) -> None:
-        example = make(setup.task)
-        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
-        example.close()
-        count = setup.batch_size
-        processes = min(setup.workers, len(setup.cpus))
-        self._batch = _shared_rows(spaces, count)
-        actions = spaces.actions
-        self._actions = _shared_zeros((count, *actions.low.shape), actions.low.dtype)
-        self._pending = False
-        self._workers: list[_Worker] = []
-        bounds = [index * count // processes for index in range(processes + 1)]
-        try:
-            for start, stop in zip(bounds, bounds[1:], strict=False):  # noqa: RUF007 - pairwise would be no clearer
-                self._workers.append(self._start(setup.task, start, stop))
-            self._collect()
-        except BaseException:
+    ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean what they do there;
+    ``shared_memory`` and ``worker`` are there so that the same call works, and can only have their defaults. Further:
+
+    - ``num_processes``: processes that step environments, by default one for each CPU that may be used;
+    - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
+    - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. ``cpus[0]`` is left to the caller, which is
+      not moved, if it steps environments;
+    - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
+    - ``spin``: for how many microseconds one that waits polls before it sleeps (by default 400, and 0 where there are
+      more processes than CPUs);
+    - ``infos``: False if nobody reads them, so that they need not travel.
+
+    An exception in an environment is raised as it is, its cause a ``WorkerError`` that names the environment and has
+    the worker's traceback. After a worker has died every call raises ``WorkerError``, until ``close``.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - AsyncVectorEnv's arguments, in their order, and ours by name
+        self,
+        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: None = None,
+        observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        *,
+        num_processes: int | None = None,
+        batch_size: int | None = None,
+        cpus: Sequence[int] | None = None,
+        caller_steps: bool = True,
+        spin: float | None = None,
+        infos: bool = True,
+    ) -> None:
+        if not shared_memory or worker is not None:
+            raise ValueError(
+                "SharedMemoryVectorEnv has shared memory and workers of its own: leave out these arguments"
+            )
+        self.env_fns = env_fns = list(env_fns)
+        self.num_envs = count = len(env_fns)
+        self.batch_size = count if batch_size is None else batch_size
+        if not 1 <= self.batch_size <= count:
+            raise ValueError(f"batch_size must be from 1 to the number of environments, {count}, not {batch_size}")
+        self.copy = copy
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        spaces = Spaces.read(env_fns, observation_mode)
+        self.metadata = {**spaces.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = spaces.render_mode
+        self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
+        self.single_action_space, self.action_space = spaces.single_action, spaces.action
+        how = plan(
+            count,
+            num_processes,
+            caller_steps=caller_steps,
+            cpus=cpus,
+            spin=spin,
+            single=self.batch_size < count,
+        )
+        job = Job(
+            [CloudpickleWrapper(function) for function in env_fns],
+            self.single_observation_space,
+            self.single_action_space,
+            observation_mode == "same",
+            self.autoreset_mode.value,
+            infos,
+        )
+        layout = how.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
+        self._pending: str | None = None
+        self._overdue = False
+        self._away = bytearray(count)
+        self._last_ids = np.arange(count)
+        with clear_mpi_env_vars():
+            self._team = self._answered(
+                lambda: Team(
+                    how, layout, partial(GymnasiumShare, job), context=context, daemon=daemon, name=type(self).__name__
+                )
+            )
+        self._flow = Flow(self._team) if how.single else None
+        arrays = self._team.arrays
+        self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
+        self._actions = arrays.actions
+        self.observations = assemble(self.single_observation_space, iter(arrays.observations))
+        if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
             self.close()
-            raise
-        self.info = BackendInfo(
-            num_envs=count,
-            batch_size=count,
-            action_space=actions,
-            frame_skip=setup.task.frame_skip,
-            processes=processes,
-            reuses_buffers=True,
-        )
+            raise RuntimeError(problem)
 
-    def _start(self, task: Task, start: int, stop: int) -> _Worker:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        rows = Batch._make(array[start:stop] for array in self._batch)
-        not_theirs = [ours, *(worker.channel for worker in self._workers)]
-        process = multiprocessing.get_context("fork").Process(
-            target=_serve, args=(task, rows, self._actions[start:stop], theirs, not_theirs), daemon=True
-        )
-        process.start()
-        theirs.close()
-        ours.settimeout(LOOK_SECONDS)
-        return _Worker(process, ours, start, stop)
+    # Resets and steps.
 
-    def reset(self, seed: int) -> None:
-        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        if self._pending:
-            self._pending = False
-            self._collect()
-        self._request(str(seed).encode())
+    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
+        """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
 
-    def send(self, actions: NDArray[np.generic]) -> None:
-        """Write the actions into shared memory and wake the workers."""
-        self._actions[...] = actions
-        self._request(STEP)
-
-    def _request(self, request: bytes) -> None:
-        # A worker that is gone is told of by recv, which can say how it ended.
-        with contextlib.suppress(ConnectionError):
-            for worker in self._workers:
-                worker.channel.send(request)
-        self._pending = True
-
-    def recv(self) -> Batch:
-        """Wait for every worker and return all rows, in the order of ids.
-
-        Raises RuntimeError with the worker's traceback if an environment raised, and if a worker died.
+        Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. Steps that are on their way are finished first.
         """
-        if not self._pending:
-            raise NothingToReceiveError
-        self._pending = False
-        self._collect()
-        return self._batch
+        self.reset_async(seed, options)
+        return self.reset_wait()
 
-    def _collect(self) -> None:
-        for worker in self._workers:
-            answer = worker.answer()
-            if answer != DONE:
-                raise RuntimeError(worker.describe_failure(answer))
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Ask for a reset, to be waited for with ``reset_wait``."""
+        self._assert_idle("reset_async")
+        count = self.num_envs
+        if seed is None or isinstance(seed, (int, np.integer)):
+            seed = [None if seed is None else int(seed) + index for index in range(count)]
+        if len(seed) != count:
+            raise ValueError(f"seeds must be one for each of {count} environments, not {len(seed)}")
+        mask = None
+        if options is not None and "reset_mask" in options:
+            options = dict(options)
+            mask = _checked_mask(options.pop("reset_mask"), count).tolist()
+        self._settle()
+        self._ask("reset", (list(seed), mask, options))
 
-    def close(self) -> None:
-        """End every worker: of itself within a second, or else by force."""
-        for worker in self._workers:
-            # Processes forked since then hold copies of this end: to close ours alone would tell the worker nothing.
-            with contextlib.suppress(OSError):
-                worker.channel.shutdown(socket.SHUT_RDWR)
-            worker.channel.close()
-        deadline = time.monotonic() + GRACE_SECONDS
-        for worker in self._workers:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-        for worker in self._workers:
-            worker.process.kill()
-            worker.process.join()
-            worker.process.close()
-        self._workers = []
-        self._pending = False
+    def reset_wait(self, timeout: float | None = None) -> Reset:
+        """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        remarks = self._wait("reset", self._team_answers, timeout)
+        if self._flow is not None:
+            self._flow.put_back(())
+            self._last_ids = np.arange(self.num_envs)
+            self._away = bytearray(self.num_envs)
+        return self._observed(), _batched(self.num_envs, _each(remarks))
+
+    def step(self, actions: Value) -> Step:
+        """Step every environment and return what Gymnasium's vector environments return."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Value) -> None:
+        """Let every environment step, to be waited for with ``step_wait``."""
+        self._assert_idle("step_async")
+        if self._flow is not None:
+            raise RuntimeError(
+                f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
+            )
+        self._write_actions(actions, slice(None), self.num_envs)
+        self._team.send()
+        self._pending = "step"
+
+    def step_wait(self, timeout: float | None = None) -> Step:
+        """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        remarks = self._wait("step", self._team.receive, timeout)
+        rewards, terminated, truncated = self._results
+        return (
+            self._observed(),
+            rewards.copy(),
+            terminated.copy(),
+            truncated.copy(),
+            _batched(self.num_envs, _each(remarks)),
+        )
+
+    def send(self, actions: Value, env_ids: Iterable[int] | None = None) -> None:
+        """Let environments step, a row of actions each; by default those of the last ``recv`` or ``reset``."""
+        self._assert_idle("send")
+        flow = self._asynchronous()
+        ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
+        self._check_idle(ids)
+        self._write_actions(actions, ids, len(ids))
+        for env_id in ids:
+            self._away[env_id] = 1
+        flow.send(ids)
+
+    def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
+        """Return environments that are ready, those first that were first: ``min_batch`` to ``batch_size`` of them.
+
+        By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
+        seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case.
+        """
+        self._assert_idle("recv")
+        flow = self._asynchronous()
+        least = self.batch_size if min_batch is None else min_batch
+        if not 1 <= least <= self.batch_size:
+            raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
+        ids = self._answered(lambda: flow.recv(least, self.batch_size, timeout))
+        for env_id in ids:
+            self._away[env_id] = 0
+        self._last_ids = rows = np.asarray(ids, np.int64)
+        observations = assemble(self.single_observation_space, (leaf[rows] for leaf in self._team.arrays.observations))
+        infos = _batched(len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in flow.remarks(env_id)])
+        rewards, terminated, truncated = self._results
+        return Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
+
+    # Everything else.
+
+    def call(self, name: str, *args: Value, **kwargs: Value) -> tuple[Any, ...]:
+        """Return each environment's attribute ``name``, or what it returns if it is a method."""
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
+        """Ask for a call, to be waited for with ``call_wait``. Steps that are on their way are finished first."""
+        self._assert_idle("call_async")
+        if name in NOT_CALLED:
+            raise ValueError(f"call() cannot call {name}: use the method of that name")
+        self._settle()
+        self._ask("call", (name, args, kwargs))
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for the call. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        answers = self._wait("call", self._team_answers, timeout)
+        return tuple(result for answer in answers if answer is not None for result in answer)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return each environment's attribute ``name``."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Value) -> None:
+        """Set each environment's attribute ``name``: to its own of a list or tuple of values, or all to the same."""
+        self._assert_idle("set_attr")
+        if not isinstance(values, (list, tuple)):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(f"values must be one for each of {self.num_envs} environments, not {len(values)}")
+        self._settle()
+        self._ask("set_attr", (name, list(values)))
+        self._wait("set_attr", self._team_answers, None)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Return what each environment renders."""
+        return self.call("render")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as AsyncVectorEnv has it
+        """The seed of each environment's generator."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]  # likewise: to be read only
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]  # as AsyncVectorEnv has it
+        """A copy of each environment's generator."""
+        return self.get_attr("np_random")
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """End every process: of itself within ``timeout`` seconds (2 by default), or by force; so if ``terminate``."""
+        if self._pending is not None and not self._overdue:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
+        self._pending = None
+        self._team.close(0.0 if terminate else GRACE_SECONDS if timeout is None else timeout)
+
+    # Helpers.
+
+    def _assert_idle(self, name: str) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+        if self._pending is not None:
+            raise AlreadyPendingCallError(
+                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete", self._pending
+            )
+
+    def _asynchronous(self) -> Flow:
+        if self._flow is None:
+            raise RuntimeError("send() and recv() need batch_size, less than the number of environments; use step()")
+        return self._flow
+
+    def _settle(self) -> None:
+        if self._flow is not None:
+            self._answered(self._flow.settle)
+
+    def _ask(self, name: str, argument: object) -> None:
+        self._team.ask(name, [argument] * self._team.shares)
+        self._pending = name
+
+    def _team_answers(self, timeout: float | None) -> list[Any]:
+        return self._team.answers(timeout)
+
+    def _wait(self, name: str, wait: Callable[[float | None], Result], timeout: float | None) -> Result:
+        if self.closed:
+            self._assert_idle(name)
+        if self._pending != name:
+            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
+        try:
+            answers = self._answered(lambda: wait(timeout))
+        except TimeoutError:
+            self._overdue = True
+            raise
+        self._pending, self._overdue = None, False
+        return answers
+
+    def _answered(self, ask: Callable[[], Result]) -> Result:
+        """Return what ``ask`` does; an environment's exception is raised as it is, its cause tells of the worker."""
+        try:
+            return ask()
+        except WorkerError as error:
+            self._pending, self._overdue = None, False
+            failure = error.failure
+            if failure is not None and failure.env_id is not None:
+                self._away[failure.env_id] = 0
+            if failure is None or failure.error is None:
+                raise
+            raise failure.error from error
+
+    def _check_idle(self, ids: list[int]) -> None:
+        for env_id in ids:
+            if not 0 <= env_id < self.num_envs:
+                raise ValueError(f"environment {env_id} does not exist: there are {self.num_envs}")
+            if self._away[env_id]:
+                raise ValueError(f"environment {env_id} has been sent an action already, and not been received since")
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"no environment can be sent two actions at once: {ids}")
+
+    def _write_actions(self, actions: Value, rows: slice | list[int], count: int) -> None:
+        for leaf, given in zip(self._actions, flatten(self.single_action_space, actions), strict=True):
+            values = np.asarray(given)
+            if values.shape != (count, *leaf.shape[1:]):
+                wrong = TypeError if values.ndim == 0 else ValueError
+                raise wrong(f"actions must have the shape {(count, *leaf.shape[1:])}, not {values.shape}")
+            if values.dtype != leaf.dtype and not np.can_cast(values.dtype, leaf.dtype, "same_kind"):
+                raise TypeError(f"actions must be {leaf.dtype}, not {values.dtype}")
+            leaf[rows] = values
+
+    def _observed(self) -> Value:
+        if not self.copy:
+            return self.observations
+        return assemble(self.single_observation_space, (leaf.copy() for leaf in self._team.arrays.observations))
 
 
-def _shared_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros, on pages of their own, that processes forked from this one share."""
-    size = math.prod(shape)
-    pages = mmap.mmap(-1, max(1, size * np.dtype(dtype).itemsize))
-    return np.frombuffer(pages, dtype, size).reshape(shape)
+def _batched(count: int, infos: Iterable[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+    """Return infos of single environments in Gymnasium's form, for ``count`` rows, each given with its row."""
+    rows: VectorEnv[Any, Any, Any] = VectorEnv()
+    rows.num_envs = count
+    batched: dict[str, Any] = {}
+    for row, info in infos:
+        batched = rows._add_info(batched, info, row)  # noqa: SLF001 - what defines that form
+    return batched
 
 
-def _shared_rows(spaces: Spaces, count: int) -> Batch:
-    *shared, env_ids = spaces.rows(count)
-    return Batch._make((*(_shared_zeros(array.shape, array.dtype) for array in shared), env_ids))
+def _each(remarks: Iterable[list[Result] | None]) -> Iterable[Result]:
+    return (pair for remark in remarks if remark for pair in remark)
 
 
-def _serve(
-    task: Task, rows: Batch, actions: NDArray[Any], channel: socket.socket, not_ours: list[socket.socket]
-) -> None:
-    """Step a share of the environments on request, until the caller closes its end of the socket or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: it is the caller's to act on
-    for inherited in not_ours:
-        inherited.close()
-    environments: list[gymnasium.Env[Any, Any]] = []
-    try:
-        environments.extend(make(task) for _ in rows.env_ids)
-        loop = Loop(environments, rows)
-        channel.send(DONE)
-        while request := channel.recv(LONGEST_MESSAGE):
-            if request == STEP:
-                loop.step(actions)
-            else:
-                loop.reset(int(request))
-            channel.send(DONE)
-    except ConnectionError:
-        pass  # the caller is gone
-    except Exception as error:  # noqa: BLE001 - whatever it is, the caller raises it
-        with contextlib.suppress(ConnectionError):
-            channel.send(f"{error}\n\n{traceback.format_exc()}".encode()[:LONGEST_MESSAGE])
-    finally:
-        for environment in environments:
-            environment.close()
+def _checked_mask(mask: Value, count: int) -> NDArray[np.bool_]:
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (count,):
+        raise ValueError(f"`options['reset_mask']` must have shape `({count},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ValueError(f"`options['reset_mask']` must contain at least one True value, got reset_mask={mask}")
+    return mask

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from vebench.backends.gym_async import GymAsync
 from vebench.backends.interface import Setup, Task
 from vebench.backends.null import Null
 from vebench.backends.pool import EnvPoolSync
-from vebench.backends.shared_memory import ShmSync
+from vebench.backends.shm import ShmAsync, ShmSync
 
 if TYPE_CHECKING:
     from vebench.backends.interface import Factory, VectorBackend
@@ -85,6 +86,31 @@ def test_an_exception_in_an_environment_reaches_the_caller_with_its_index(backen
     backend.close()
 
 
+@pytest.mark.parametrize(("fault", "text"), [("raises", "environment 3: ValueError: boom"), ("dies", "SIGKILL")])
+def test_a_fault_in_an_asynchronous_backend_is_an_error_and_not_a_hang(fault: str, text: str) -> None:
+    backend = ShmAsync(replace(faulty(fault), workers=3))
+    backend.reset(0)
+    with pytest.raises(RuntimeError, match=text):  # noqa: PT012 - whichever batch comes upon it
+        while True:
+            backend.recv()
+            backend.send(np.zeros(3, np.int64))
+    backend.close()
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="needs two CPUs and Linux")
+def test_a_pinned_worker_keeps_to_its_cpu_and_the_caller_to_another() -> None:
+    before = os.sched_getaffinity(0)
+    cpus = tuple(sorted(before))[:2]
+    backend = ShmSync(Setup(CHEETAH, workers=2, cpus=cpus, pinned=True))
+    backend.reset(0)
+    backend.recv()
+    pids = [0, *(process.pid or 0 for process in multiprocessing.active_children())]
+    assert [os.sched_getaffinity(pid) for pid in pids] == [{cpu} for cpu in cpus]
+    backend.close()
+    assert os.sched_getaffinity(0) == before
+
+
 def test_a_worker_that_is_killed_is_an_error_and_not_a_hang() -> None:
     backend = ShmSync(faulty("dies"))
     until_third_step(backend)
@@ -126,7 +152,7 @@ def test_closing_one_backend_needs_nothing_of_another_built_after_it() -> None:
     for process in watched:
         process.close = lambda process=process: codes.append(process.exitcode)  # type: ignore[method-assign, misc]
     first.close()
-    assert codes == [0, 0]  # none had to be killed
+    assert codes == [0]  # none had to be killed
     second.close()
 
 
@@ -156,18 +182,18 @@ def start_caller(then: str, module: str, name: str) -> tuple[subprocess.Popen[st
     return caller, [int(pid) for pid in caller.stdout.readline().split()]
 
 
-@pytest.mark.parametrize(("module", "name"), [("shared_memory", "ShmSync"), ("ceiling", "Ceiling")])
+@pytest.mark.parametrize(("module", "name"), [("shm", "ShmSync"), ("ceiling", "Ceiling")])
 def test_no_process_outlives_a_caller_that_is_killed(module: str, name: str) -> None:
     shared_memory = sorted(SHARED_MEMORY.iterdir())
     caller, workers = start_caller("time.sleep(600)", module, name)
-    assert len(workers) == (3 if name == "ShmSync" else 2)
+    assert len(workers) == 2
     caller.kill()
     caller.communicate()
     assert wait_until_gone(workers)
     assert sorted(SHARED_MEMORY.iterdir()) == shared_memory
 
 
-@pytest.mark.parametrize(("module", "name"), [("shared_memory", "ShmSync"), ("ceiling", "Ceiling")])
+@pytest.mark.parametrize(("module", "name"), [("shm", "ShmSync"), ("ceiling", "Ceiling")])
 def test_an_interrupt_from_the_terminal_prints_one_traceback(module: str, name: str) -> None:
     caller, workers = start_caller("time.sleep(600)", module, name)
     os.killpg(caller.pid, signal.SIGINT)

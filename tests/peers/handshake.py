@@ -1,0 +1,244 @@
+"""Try the handshake: ``stress`` it with checksums and stopped workers, or ``cost`` it in nanoseconds.
+
+python tests/peers/handshake.py stress --handshakes 1000000 --workers 1,2,4,8,16
+python tests/peers/handshake.py cost
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends import handshake, shm_flow, shm_member, shm_team, shm_worker
+from vebench.backends.shared_layout import Leaf
+from vebench.backends.shm_flow import Flow
+from vebench.backends.shm_plan import plan
+from vebench.backends.shm_team import Team
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vebench.backends.shared_layout import Arrays
+    from vebench.backends.shm import ShmSync
+
+    Row = np.ndarray[Any, np.dtype[Any]]
+
+WIDTH = 24  # numbers in a row: three cache lines
+ENVS_EACH = 3
+SHORT = 50_000  # handshakes that take less than a minute on any machine
+
+
+class Echo:
+    """Answers each row of actions with a row that follows from it, and from how many there have been."""
+
+    def __init__(self, arrays: Arrays, start: int, stop: int) -> None:
+        self.at: int | None = 0
+        (self._observations,), self._rewards, (self._actions,) = arrays.observations, arrays.rewards, arrays.actions
+        self._counts = [0] * (stop - start)
+
+    def open(self) -> None:
+        """Build nothing."""
+
+    def step(self) -> None:
+        for index in range(len(self._counts)):
+            self.step_one(index)
+
+    def step_one(self, index: int) -> None:
+        self._counts[index] += 1
+        self._observations[index] = answer(self._actions[index], self._counts[index])
+        self._rewards[index] = self._counts[index]
+
+    def answer(self, name: str, argument: object) -> object:
+        return (name, argument)
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+def answer(action: Row, count: int) -> Row:
+    """Return the row for an action; its last number is the sum of the others, which a torn row would not keep."""
+    row = action * 31 + count
+    row[-1] = row[:-1].sum()
+    return row
+
+
+def disturb(pids: list[int], seed: int) -> None:
+    """Stop and continue workers at random until the caller is gone."""
+    rng = np.random.default_rng(seed)
+    caller = os.getppid()
+    while os.getppid() == caller:
+        pid = int(rng.choice(pids))
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(rng.exponential(0.0005))
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+        time.sleep(rng.exponential(0.003))
+
+
+def make_team(workers: int, single: bool, spin: float | None) -> Team:
+    # One by one the caller would seldom have to wait, if it could step environments of its own meanwhile.
+    how = plan(workers * ENVS_EACH + 1, workers + (not single), caller_steps=not single, spin=spin, single=single)
+    leaf = (Leaf((WIDTH,), np.dtype(np.int64)),)
+    return Team(how, how.layout(leaf, leaf), Echo, context="fork")
+
+
+def stress_all(team: Team, steps: int, rng: np.random.Generator) -> int:
+    """Step every environment at a time; return the number of handshakes."""
+    (actions,), (observations,) = team.arrays.actions, team.arrays.observations
+    for count in range(1, steps + 1):
+        actions[:] = rng.integers(1 << 40, size=actions.shape)
+        sent = actions.copy()
+        team.send()
+        team.receive()
+        expected = sent * 31 + count
+        expected[:, -1] = expected[:, :-1].sum(1)
+        check(observations, expected)
+        check(team.arrays.rewards, np.full(len(sent), float(count)))
+    return steps * len(team.members)
+
+
+def stress_single(team: Team, handshakes: int, rng: np.random.Generator) -> int:
+    """Step environments as they come."""
+    (actions,), (observations,) = team.arrays.actions, team.arrays.observations
+    count = team.plan.num_envs
+    flow = Flow(team)
+    flow.put_back(range(count))
+    counts = np.zeros(count, np.int64)
+    done = 0
+    while done < handshakes:
+        ids = flow.recv(1, int(rng.integers(1, count + 1)))
+        rows = observations[ids]
+        for row, env_id in zip(rows, ids, strict=True):
+            if counts[env_id]:
+                check(row, answer(actions[env_id], counts[env_id]))
+        done += sum(env_id >= team.plan.own for env_id in ids)
+        actions[ids] = rng.integers(1 << 40, size=(len(ids), WIDTH))
+        counts[ids] += 1
+        flow.send(ids)
+    flow.settle()
+    return done
+
+
+def check(found: Row, expected: Row) -> None:
+    if not np.array_equal(found, expected):
+        raise SystemExit(f"a row is not what it should be: {found} instead of {expected}")
+
+
+def stress(options: argparse.Namespace) -> None:
+    """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks up for a minute."""
+    shm_worker.LOOK_SECONDS = shm_team.LOOK_SECONDS = shm_flow.LOOK_SECONDS = 60.0  # type: ignore[misc]
+    if options.bell == "pipe":
+        shm_member.FUTEX = 0
+    if options.fences == "arm":
+        handshake.KEEPS_ORDER = False
+    each = options.handshakes // (2 * len(options.workers))
+    for workers in options.workers:
+        for single in (False, True):
+            rng = np.random.default_rng(options.seed)
+            team = make_team(workers, single, options.spin)
+            pids = [member.process.pid for member in team.members]
+            context = multiprocessing.get_context("fork")
+            other = context.Process(target=disturb, args=(pids, options.seed), daemon=True)
+            other.start()
+            if each < SHORT:  # a wake-up that is lost then shows as a hang
+                faulthandler.dump_traceback_later(50, exit=True)
+            start = time.monotonic()
+            done = stress_single(team, each, rng) if single else stress_all(team, -(-each // workers), rng)
+            faulthandler.cancel_dump_traceback_later()
+            other.kill()
+            other.join()
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            mode = "one by one" if single else "all"
+            seconds = time.monotonic() - start
+            print(
+                f"{workers} workers, {mode}: {done} handshakes in {seconds:.1f} s, the caller slept {team.sleeps} times"
+            )
+            team.close()
+
+
+def cost(options: argparse.Namespace) -> None:
+    """Print what a step without environments takes, and how a step of some tasks divides up."""
+    team = make_team(1, False, options.spin)
+    best = min(time_of(partial(round_trip, team), 20_000) for _ in range(5))
+    print(f"round trip, three rows of {WIDTH} numbers on each side: {best:.0f} ns")
+    team.close()
+    from vebench.backends.interface import Setup, Task
+    from vebench.backends.shm import ShmSync
+
+    tasks = (Task("CartPole-v1", "classic", 1), Task("HalfCheetah-v5", "mujoco", 5), Task("ALE/Pong-v5", "atari", 4))
+    for task in tasks:
+        cpus = tuple(sorted(os.sched_getaffinity(0)))[:2]
+        backend = ShmSync(Setup(task, workers=options.envs, cpus=cpus, pinned=True), spin=options.spin)
+        backend.reset(0)
+        backend.recv()
+        split = split_of(backend, 20_000 if task.suite == "classic" else 3_000)
+        print(task.id, json.dumps({name: round(value) for name, value in split.items()}), "ns a step")
+        backend.close()
+
+
+def round_trip(team: Team) -> None:
+    team.send()
+    team.receive()
+
+
+def time_of(do: Callable[[], None], count: int) -> float:
+    start = time.perf_counter_ns()
+    for _ in range(count):
+        do()
+    return (time.perf_counter_ns() - start) / count
+
+
+def split_of(backend: ShmSync, steps: int) -> dict[str, float]:
+    """Return the parts of a step: writing and waking, the caller's own environments, waiting for the others."""
+    team = backend._team  # noqa: SLF001 - its insides are what is looked into
+    tape = list(backend.info.action_space.sample(np.random.default_rng(0), 64, backend.info.batch_size))
+    clock = time.perf_counter_ns
+    own, sent, total = 0, 0, 0
+    step = team.own.step
+
+    def timed() -> None:
+        nonlocal own
+        start = clock()
+        step()
+        own += clock() - start
+
+    team.own.step = timed  # type: ignore[method-assign]
+    for index in range(steps):
+        start = clock()
+        backend.send(tape[index % 64])
+        middle = clock()
+        backend.recv()
+        sent += middle - start
+        total += clock() - start
+    return {"send": sent / steps, "own": own / steps, "rest": (total - sent - own) / steps, "total": total / steps}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("stress", "cost"))
+    parser.add_argument("--handshakes", type=int, default=20_000)
+    parser.add_argument("--workers", type=lambda text: [int(number) for number in text.split(",")], default=[1, 2, 4])
+    parser.add_argument("--spin", type=float, default=None)
+    parser.add_argument("--bell", choices=("futex", "pipe"), default="futex")
+    parser.add_argument("--fences", choices=("own", "arm"), default="own")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--envs", type=int, default=2)
+    options = parser.parse_args()
+    (stress if options.what == "stress" else cost)(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+"""What goes wrong in a worker, in the caller, or between them: an error each time, and nothing left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from vebench.backends.shared_memory import SharedMemoryVectorEnv
+from vebench.backends.shm_team import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    Build = Callable[..., SharedMemoryVectorEnv]
+
+ENVIRONMENTS = Path(__file__).parent / "environments"
+sys.path.append(str(ENVIRONMENTS))
+
+from various import Troubled, UnpicklableError  # noqa: E402 - found only now
+
+# Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
+LONG = 20.0  # seconds after which a test that waits gives up
+T = Troubled
+
+
+@pytest.fixture
+def build() -> Iterator[Build]:
+    built: list[SharedMemoryVectorEnv] = []
+
+    def build_one(**options: object) -> SharedMemoryVectorEnv:
+        built.append(SharedMemoryVectorEnv([Troubled] * 4, **{"num_processes": 2, **options}))
+        built[-1].reset()
+        return built[-1]
+
+    yield build_one
+    for vector in built:
+        vector.close(terminate=True)
+    assert multiprocessing.active_children() == []
+
+
+def acts(env_id: int, action: int) -> NDArray[np.int64]:
+    """Return actions for four environments, of which one is to do something."""
+    actions = np.zeros(4, np.int64)
+    actions[env_id] = action
+    return actions
+
+
+# With two processes the caller has environments 0 and 1, a worker 2 and 3.
+@pytest.mark.parametrize("env_id", [0, 1, 2, 3])
+def test_an_exception_is_raised_as_it_is_and_says_where_it_comes_from(build: Build, env_id: int) -> None:
+    ours = build()
+    with pytest.raises(ValueError, match=r"^boom$") as caught:
+        ours.step(acts(env_id, T.RAISE))
+    cause = caught.value.__cause__
+    assert isinstance(cause, WorkerError)
+    assert str(cause).startswith(f"environment {env_id}: ValueError: boom")
+    assert "in step\n" in str(cause)
+    # It can go on, from a reset at the latest.
+    ours.reset()
+    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("action", "text"), [(T.RAISE_ODD, "UnpicklableError: 1 and 2"), (T.EXIT, "SystemExit: 3")])
+def test_an_exception_of_any_kind_in_a_worker_is_told_of(build: Build, action: int, text: str) -> None:
+    with pytest.raises((WorkerError, SystemExit)) as caught:
+        build().step(acts(2, action))
+    error = caught.value if isinstance(caught.value, WorkerError) else caught.value.__cause__
+    assert text in str(error)
+    assert "environment 2" in str(error)
+
+
+def test_an_exception_that_cannot_be_sent_is_raised_as_it_is_where_it_need_not_be(build: Build) -> None:
+    with pytest.raises(UnpicklableError, match="1 and 2"):
+        build().step(acts(0, T.RAISE_ODD))
+
+
+@pytest.mark.parametrize("env_id", [1, 3])
+def test_an_exception_in_a_reset_or_a_call_names_the_environment_too(build: Build, env_id: int) -> None:
+    ours = build(autoreset_mode="Disabled")
+    with pytest.raises(LookupError) as caught:
+        ours.reset(options={"reset_mask": np.arange(4) == env_id, "raise": True})
+    assert f"environment {env_id}" in str(caught.value.__cause__)
+    with pytest.raises(TypeError):
+        ours.call("add", "a")
+    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("env_id", [0, 3])
+def test_an_exception_does_not_lose_other_environments_on_their_way(build: Build, env_id: int) -> None:
+    ours = build(batch_size=2)
+    ours.send(acts(env_id, T.RAISE))
+    received: list[int] = []
+    with pytest.raises(ValueError, match="boom") as caught:  # noqa: PT012 - whichever of them comes upon it
+        while True:
+            received += ours.recv(min_batch=1).env_ids.tolist()
+    assert f"environment {env_id}" in str(caught.value.__cause__)
+    while len(received) < 3:
+        received += ours.recv(min_batch=1).env_ids.tolist()
+    assert sorted([*received, env_id]) == [0, 1, 2, 3]
+    ours.send(np.zeros(4, np.int64), range(4))
+    assert len(ours.recv().env_ids) == 2
+
+
+def test_an_environment_that_cannot_be_built_is_an_error_with_its_index() -> None:
+    def fail() -> Troubled:
+        if multiprocessing.parent_process() is None:
+            return Troubled()
+        raise OSError("no such ROM")
+
+    with pytest.raises(OSError, match="no such ROM") as caught:
+        SharedMemoryVectorEnv([Troubled, Troubled, Troubled, fail], num_processes=2)
+    assert "environment 3" in str(caught.value.__cause__)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("batch_size", [4, 1])
+def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(build: Build, batch_size: int) -> None:
+    ours = build(batch_size=batch_size)
+    with pytest.raises(WorkerError, match=r"environments 2 to 3 died \(SIGKILL\)"):  # noqa: PT012 - whichever comes upon it
+        if batch_size == 4:
+            ours.step(acts(2, T.DIE))
+        ours.send(acts(2, T.DIE))
+        while True:  # those of the caller keep it busy
+            ids = ours.recv().env_ids
+            ours.send(np.zeros(1, np.int64), ids)
+    for ask in (ours.reset, ours.render):
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            ask()
+
+
+def test_a_worker_killed_between_steps_is_an_error_at_the_next(build: Build) -> None:
+    ours = build(num_processes=3)
+    victim = multiprocessing.active_children()[0]
+    victim.kill()
+    victim.join()
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        ours.step(np.zeros(4, np.int64))
+
+
+@pytest.mark.parametrize("batch_size", [4, 3])
+def test_a_step_that_hangs_is_a_timeout_and_close_ends_all_the_same(build: Build, batch_size: int) -> None:
+    ours = build(batch_size=batch_size)
+    if batch_size == 4:
+        ours.step_async(acts(3, T.HANG))
+    else:
+        ours.send(acts(2, T.HANG))
+    with pytest.raises(TimeoutError):
+        ours.step_wait(timeout=0.1) if batch_size == 4 else ours.recv(timeout=0.1)
+    ours.close(timeout=0.1)
+    assert multiprocessing.active_children() == []
+
+
+def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
+    ours = build()
+    (worker,) = multiprocessing.active_children()
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    ours.close(timeout=0.1)
+    assert multiprocessing.active_children() == []
+
+
+def test_one_that_is_forgotten_is_closed(build: Build) -> None:
+    build().close()
+    forgotten = SharedMemoryVectorEnv([Troubled] * 4, num_processes=3)
+    assert len(multiprocessing.active_children()) == 2
+    del forgotten
+    assert multiprocessing.active_children() == []
+
+
+def test_a_forked_copy_of_the_caller_leaves_the_workers_alone(build: Build) -> None:
+    ours = build()
+    process = multiprocessing.get_context("fork").Process(target=ours.close)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
+def test_workers_outlive_the_thread_that_started_them(build: Build) -> None:
+    built: list[SharedMemoryVectorEnv] = []
+    thread = threading.Thread(target=lambda: built.append(build()))
+    thread.start()
+    thread.join()
+    for _ in range(3):
+        built[0].step(np.zeros(4, np.int64))
+        time.sleep(0.05)
+
+
+CALLER = """
+import multiprocessing, os, sys, threading, time
+import numpy as np
+sys.path.append({folder!r})
+from various import Troubled as T
+from vebench.backends.shared_memory import SharedMemoryVectorEnv
+
+def main():
+    vector = SharedMemoryVectorEnv([T] * 3, num_processes=3, context={context!r})
+    vector.reset()
+    print(*(process.pid for process in multiprocessing.active_children()), flush=True)
+    {then}
+
+if __name__ == "__main__":
+    {main}
+"""
+IDLE, FINE, HANGING = (
+    "time.sleep(600)",
+    "vector.step(np.zeros(3, int)); globals().update(kept=vector)",
+    "vector.step_async(np.array([0, 4, 0])); time.sleep(600)",
+)
+
+
+def start(then: str, context: str = "fork", main: str = "main()") -> tuple[subprocess.Popen[str], list[int]]:
+    script = CALLER.format(folder=str(ENVIRONMENTS), then=then, context=context, main=main)
+    pipe = subprocess.PIPE
+    caller = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script], stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    assert caller.stdout is not None
+    workers = [int(pid) for pid in caller.stdout.readline().split()]
+    assert len(workers) == 2
+    return caller, workers
+
+
+def are_gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + LONG
+    while any(_runs(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("then", [IDLE, HANGING], ids=["idle", "hanging"])
+def test_no_worker_and_no_memory_outlives_a_caller_that_is_killed(then: str, context: str) -> None:
+    before = sorted(SHARED_MEMORY.iterdir())
+    caller, workers = start(then, context)
+    caller.kill()
+    caller.communicate()
+    assert are_gone(workers)
+    assert {*SHARED_MEMORY.iterdir()} <= {*before}
+
+
+def test_no_worker_started_by_another_thread_outlives_the_caller() -> None:
+    caller, workers = start(HANGING, main="threading.Thread(target=main).start()")
+    caller.kill()
+    caller.communicate()
+    assert are_gone(workers)
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
+def test_an_interrupt_from_the_terminal_prints_one_traceback(context: str) -> None:
+    caller, workers = start(IDLE, context)
+    os.killpg(caller.pid, signal.SIGINT)
+    _, errors = caller.communicate(timeout=LONG)
+    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
+    assert are_gone(workers)
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("then", [FINE, HANGING.replace("600", "0")], ids=["fine", "hanging"])
+def test_the_interpreter_ends_quietly_without_close(then: str, context: str) -> None:
+    caller, workers = start(f"{then}; globals().update(kept=vector)", context)
+    _, errors = caller.communicate(timeout=LONG)
+    assert (caller.returncode, errors) == (0, "")
+    assert are_gone(workers)

@@ -59,7 +59,8 @@ def _table(table: Table) -> Iterator[str]:
     body = [[_escaped(row.label), *map(_inline, row.texts)] for row in table.rows]
     widths = [max(len(line[index]) for line in (head, *body)) for index in range(len(head))]
     yield _line(head, widths)
-    yield f"| {'-' * widths[0]} | {' | '.join('-' * (width - 1) + ':' for width in widths[1:])} |"
+    end = ":" if table.numbers else "-"
+    yield f"| {'-' * widths[0]} | {' | '.join('-' * (width - 1) + end for width in widths[1:])} |"
     yield from (_line(line, widths) for line in body)
     yield ""
     yield from (f"{_escaped(note)}  " for note in table.notes)

@@ -278,5 +278,7 @@ def _result(event: CellFinished) -> str:
         rate = f"{figures.number(frames.median)} frames/s {figures.spread(frames)}"
     else:
         rate = "no window"
+    if event.cell.known is not None and event.cell.known.verdict == "different":
+        rate += "  other work"
     startup = "" if outcome.startup_ns is None else f"  startup {outcome.startup_ns / 1e9:.1f} s"
     return rate + startup

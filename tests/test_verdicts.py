@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vebench.backends.interface import Task
+from vebench.engine.events import Proof
 from vebench.plan.spec import BackendChoice
 from vebench.plan.verdicts import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts
 from vebench.results.hindsight import informed
 from vebench.results.records import CellRecord, Run, RunRecord
+from vebench.verification import concluded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,11 +71,32 @@ def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
     assert knowledge.of(PONG, BackendChoice("envpool-sync", {"ratio": 2}), VERSIONS) == UNKNOWN
 
 
+def test_options_that_say_what_is_so_anyway_or_come_in_another_order_are_no_other_setting() -> None:
+    known = Knowledge([(key(PONG, BackendChoice("envpool-async"), VERSIONS), SAME)])
+    assert known.of(PONG, BackendChoice("envpool-async", {"ratio": 3}), VERSIONS) == SAME
+    two = BackendChoice("gym-async", {"context": "spawn", "max_concurrency": 2})
+    turned = BackendChoice("gym-async", {"max_concurrency": 2, "context": "spawn"})
+    assert key(PONG, two, VERSIONS) == key(PONG, turned, VERSIONS)
+
+
+@pytest.mark.parametrize(
+    ("ends", "steps", "verdict"),
+    [(0, 100, "unverified"), (0, 5000, "identical"), (1, 100, "identical")],
+)
+def test_rows_that_agreed_for_a_while_prove_nothing_until_an_episode_has_ended(
+    ends: int, steps: int, verdict: str
+) -> None:
+    known = concluded(Proof("identical", rows=2 * steps, ends=ends), steps, 2)
+    assert known.verdict == verdict
+    assert (verdict == "identical") or known.reason == "identical over 100 steps, but no episode ended"
+
+
 @pytest.mark.parametrize(
     ("before", "now", "believed"),
     [
         (SAME, OTHER, OTHER),
-        (OTHER, SAME, OTHER),
+        (OTHER, SAME, SAME),
+        (OTHER, Known("identical", "", 10, 2), OTHER),
         (SAME, Known("equal", "", 10, 2), SAME),
         (SAME, Known("equal", "", 2000, 2), Known("equal", "", 2000, 2)),
         (Known("different", "once", 10, 1), OTHER, OTHER),
@@ -81,7 +104,7 @@ def test_a_verdict_holds_for_one_setting_of_a_backend() -> None:
         (SAME, Known("unverified", "no end after 300 s", 6000, 2), SAME),
     ],
 )
-def test_a_difference_once_seen_is_there_and_otherwise_the_longer_comparison_counts(
+def test_a_difference_counts_however_soon_it_was_seen_and_otherwise_the_longer_comparison(
     before: Known, now: Known, believed: Known
 ) -> None:
     entry = key(PONG, POOL, VERSIONS)

@@ -232,4 +232,4 @@ def test_a_backend_that_fails_is_unverified_with_its_reason(
     verify: Callable[..., tuple[int, list[dict[str, Any]]]],
 ) -> None:
     status, (verdict,) = verify("-e", "CartPole", "-b", "faulty:RaisesOnBuild", "--steps", "10")
-    assert (status, verdict["verdict"], verdict["reason"]) == (3, "unverified", "OSError: no such game")
+    assert (status, verdict["verdict"], verdict["reason"]) == (1, "unverified", "OSError: no such game")

@@ -307,6 +307,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     """Prove that backends do the same work.
 
     Steps each backend beside the for-loop on a variant of the task without chance, and compares every row by its bytes.
+    Exit status 1 if any does other work or fails, 3 if none could be compared. What is found is kept for later runs.
     """
     from vebench import verification
     from vebench.plan.grammar import parse_backends, parse_envs

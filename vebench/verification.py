@@ -19,7 +19,8 @@ from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import resolve
 from vebench.plan.verdicts import Knowledge, Known
 from vebench.reports import as_markdown, as_terminal, console
-from vebench.reports.verdicts import reason, verdict_document, verdict_json
+from vebench.reports.figures import counted
+from vebench.reports.verdicts import SAME, reason, verdict_document, verdict_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,9 @@ DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
 # A check before a run takes a backend seconds. On most tasks an episode ends within it, MuJoCo's after 1,000 steps, and
 # the row of the reset is to be seen, too.
-SHORT_STEPS, SHORT_ENVS = 1100, 2
+SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 1100, 2, 4
+# So long a comparison is believed even if no episode ends in it.
+ENOUGH_STEPS = 5000
 
 
 def verify(  # noqa: PLR0913 - what the command line asks
@@ -71,7 +74,8 @@ def verify(  # noqa: PLR0913 - what the command line asks
 
 def learn(spec: RunSpec, knowledge: Knowledge) -> None:
     """Compare briefly whatever ``spec`` will measure, and add to ``knowledge`` what is found."""
-    short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=1, repeats=1, replicas="1")
+    envs_per_worker = min(spec.envs_per_worker, MOST_ENVS_PER_WORKER)
+    short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=envs_per_worker, repeats=1, replicas="1")
     _prove(short, SHORT_STEPS, knowledge, None)
 
 
@@ -80,6 +84,8 @@ def _prove(spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None)
     cells = _cells(spec, steps, frames)
     progress = console.for_progress()
     proofs = []
+    envs = cells[0].workers if cells else 0
+    progress.print(f"comparing {steps:,} steps of {counted(envs, 'environment')} for each backend", soft_wrap=True)
     for cell in cells:
         known = knowledge.of(cell.task, cell.backend)
         if known.verdict in ("unverified", "different") and known.reason:
@@ -87,11 +93,21 @@ def _prove(spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None)
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch, closing(compare(cells, launch)) as answers:
         for count, (cell, proof) in enumerate(answers, start=1):
             proofs.append((cell, proof))
-            found = Known(proof.verdict, reason(proof), steps, cell.workers)
+            found = concluded(proof, steps, cell.workers)
             progress.print(one_line(f"[{count}/{len(cells)}] {_words(cell, found)}"), markup=False, soft_wrap=True)
             if not proof.failed and knowledge.add(cell.task, cell.backend, found):
                 _keep(cell, found)
     return proofs
+
+
+def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
+    """Return what is known from now on.
+
+    That rows agreed for a while proves little as long as no episode has ended: resets are where backends differ.
+    """
+    if proof.verdict in SAME and not proof.ends and steps < ENOUGH_STEPS:
+        return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
+    return Known(proof.verdict, reason(proof), steps, num_envs)
 
 
 def _words(cell: Cell, known: Known) -> str:
@@ -132,6 +148,7 @@ def _cells(spec: RunSpec, steps: int, frames: Path | None) -> tuple[Cell, ...]:
 
 def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
     verdicts = {proof.verdict for _, proof in proofs}
-    if "different" in verdicts:
+    crashed = any(proof.failed and cell.skip is None for cell, proof in proofs)
+    if crashed or "different" in verdicts:
         return DIFFERENT
     return INCONCLUSIVE if verdicts <= {"unverified"} else DONE

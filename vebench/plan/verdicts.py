@@ -55,14 +55,12 @@ class Known:
     def outweighs(self, other: Known) -> bool:
         """Return whether this verdict is to be believed where ``other`` was found before.
 
-        What was seen counts more than that nothing could be. A difference that was seen once is there. Otherwise the
+        What was seen counts more than that nothing could be, and a difference however soon it was seen. Otherwise the
         longer comparison counts, or the later of two.
         """
         if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
             return other.verdict == "unverified"
-        if "different" in (self.verdict, other.verdict) and self.verdict != other.verdict:
-            return self.verdict == "different"
-        return self.steps * self.num_envs >= other.steps * other.num_envs
+        return self.verdict == "different" or self.steps * self.num_envs >= other.steps * other.num_envs
 
 
 UNKNOWN = Known("unverified")
@@ -78,7 +76,15 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> Key:
     own = BY_NAME[backend.name].packages if backend.name in BY_NAME else ()
     names = [*EVERYWHERE, *OF_SUITE.get(task.suite, ()), *own]
     made_of = tuple(f"{name}=={_counted(name, versions[name])}" for name in sorted(names) if name in versions)
-    return Key(task.id, backend.label, made_of)
+    return Key(task.id, _canonical(backend).label, made_of)
+
+
+def _canonical(backend: BackendChoice) -> BackendChoice:
+    """Return the same choice with its options in order, without those that say what is so anyway."""
+    known = BY_NAME[backend.name].options if backend.name in BY_NAME else {}
+    defaults = {name: option.default for name, option in known.items()}
+    told = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
+    return BackendChoice(backend.name, told)
 
 
 def _counted(name: str, version: str) -> str:

@@ -31,6 +31,6 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
     settled = Known(cell.verdict or "unverified", cell.verdict_reason)
     if cell.env in BY_NAME:
         now = knowledge.of(BY_NAME[cell.env], BackendChoice(cell.backend, cell.options), run.header.packages)
-        if now != UNKNOWN and now.outweighs(settled):
+        if now != UNKNOWN and now.outweighs(settled) and settled.verdict != "different":
             settled = now
     return msgspec.structs.replace(cell, verdict=settled.verdict, verdict_reason=settled.reason)

@@ -283,4 +283,5 @@ def unreadable(cell: CellRecord, reason: str) -> CellRecord:
         status="failed",
         reason=one_line(reason),
         verdict=cell.verdict,
+        verdict_reason=cell.verdict_reason,
     )

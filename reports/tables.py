@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from vebench.analysis import findings
 from vebench.analysis.scaling import NULL, REFERENCE, CellSummary, summarise
+from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
 from vebench.plan.spec import BackendChoice
@@ -112,11 +113,18 @@ def document(section: Section) -> Document:
         legend=(
             f"In each place: frames/s, steps/s, and the speedup over {REFERENCE} with one worker.",
             "±: the true median lies within this distance, with 95 % confidence.",
+            *_allowance(section.cells),
         )
         if envs
         else ("No cell has been measured yet.",),
         remarks=_remarks(section),
     )
+
+
+def _allowance(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield how far the interval of a single process can be trusted, where there is one."""
+    if any(cell.sample.one_process for cell in cells):
+        yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
 def _section(name: str, run: Run) -> Section:

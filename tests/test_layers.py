@@ -30,6 +30,7 @@ STAGES = (
     "reports",
     "session",
     "verification",
+    "checking",
     "cli",
 )
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
@@ -40,6 +41,7 @@ CHILD_SIDE = (
     "vebench.engine.faults",
     "vebench.engine.measure",
     "vebench.engine.prove",
+    "vebench.engine.settling",
     "vebench.engine.witness",
     "vebench.machine",
     "vebench.machine.counters",

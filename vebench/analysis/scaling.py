@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.analysis import findings
-from vebench.analysis.statistics import Estimate, estimate, middle_of, ratio
+from vebench.analysis import caveats, findings
+from vebench.analysis.stability import STEADY, Stability, stability
+from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
 from vebench.backends.registry import BY_NAME
 from vebench.plan.spec import BackendChoice
 
@@ -21,6 +22,7 @@ REFERENCE = "for-loop"
 CEILING = "ceiling"
 NULL = "null"
 NANO = 1e-9
+NOTHING = Sample((), one_process=False)
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class CellSummary:
     rates are theirs. ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
     ``reason`` is that of one. ``speedup`` is over ``for-loop`` with one worker; ``ns_per_batch`` is wall time.
     ``observations`` is how many values each estimate stands on: windows of a single repeat, or else repeats.
+    ``sample`` holds the frames per second that the estimates stand on.
+    ``stability`` tells how steady they were.
     ``throttled_windows`` were held back by a CPU quota, and count only where there are no others. ``strayed``: the
     process was not on the CPUs that it owns. ``oversubscribed``: more workers than CPUs that do work at the same time;
     ``crowded``: not that, but more processes or threads at work than CPUs owned.
@@ -63,6 +67,8 @@ class CellSummary:
     differences: tuple[str, ...]
     startup_seconds: float | None
     peak_rss_bytes: int | None
+    sample: Sample = NOTHING
+    stability: Stability = STEADY
     steps_per_second: Estimate | None = None
     frames_per_second: Estimate | None = None
     frames_per_cpu_second: Estimate | None = None
@@ -105,13 +111,15 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         speedup = None
         if cell.backend != NULL:
             itself = base == (env, backend, workers, envs_per_worker)
-            speedup = _unity(own) if itself else ratio(own, rates.get(base, ()))
-        bare = () if cell.reference else rates.get((env, CEILING, workers, envs_per_worker), ())
+            speedup = _unity(own) if itself else ratio(own, rates.get(base, NOTHING))
+        bare = NOTHING if cell.reference else rates.get((env, CEILING, workers, envs_per_worker), NOTHING)
         cells.append(
             replace(
                 cell,
                 frames_per_second=estimate(own),
-                steps_per_second=estimate([rate / cell.frame_skip for rate in own]),
+                steps_per_second=estimate(own.scaled(1 / cell.frame_skip)),
+                sample=own,
+                stability=stability(records),
                 frames_per_cpu_second=estimate(_rates_by_cpu_time(records)),
                 ns_per_batch=batch_time(records),
                 speedup=speedup,
@@ -121,13 +129,19 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         )
     nulls = {(cell.env, cell.workers, cell.envs_per_worker): cell for cell in cells if cell.backend == NULL}
     return tuple(
-        replace(cell, findings=findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker)), file))
+        replace(
+            cell,
+            findings=(
+                *findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker)), file),
+                *caveats.of_cell(cell, cells),
+            ),
+        )
         for cell in cells
     )
 
 
-def frame_rates(records: Sequence[CellRecord]) -> list[float]:
-    """Return frames per second of a cell, given all its repeats: independent observations, as ``_observed`` has it."""
+def frame_rates(records: Sequence[CellRecord]) -> Sample:
+    """Return frames per second of a cell, given all its repeats."""
     return _observed(records, lambda record, window: window.transitions * record.frame_skip / (window.ns * NANO))
 
 
@@ -141,7 +155,7 @@ def batch_time(records: Sequence[CellRecord]) -> Estimate | None:
     )
 
 
-def _rates_by_cpu_time(records: Sequence[CellRecord]) -> list[float]:
+def _rates_by_cpu_time(records: Sequence[CellRecord]) -> Sample:
     return _observed(
         records,
         lambda record, window: (
@@ -150,11 +164,10 @@ def _rates_by_cpu_time(records: Sequence[CellRecord]) -> list[float]:
     )
 
 
-def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowRecord], float | None]) -> list[float]:
-    """Return the rates that an estimate may take as independent: of a single repeat, its windows.
+def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowRecord], float | None]) -> Sample:
+    """Return the rates of every repeat that went well, each of which is a process.
 
-    Windows of one repeat share its process, and with it the luck of its memory layout and its moment: of two repeats or
-    more, each is one observation, its median. Windows that a CPU quota held back are left out where others remain.
+    Windows that a CPU quota held back are left out where others remain.
     """
     repeats = [
         (record, [window for window in record.windows if not window.throttled_ns])
@@ -163,16 +176,14 @@ def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowR
     ]
     if not any(windows for _, windows in repeats):
         repeats = [(record, list(record.windows)) for record, _ in repeats]
-    rates = [
-        [value for window in windows if (value := rate(record, window)) is not None] for record, windows in repeats
-    ]
-    rates = [repeat for repeat in rates if repeat]
-    return rates[0] if len(rates) == 1 else [middle_of(repeat) for repeat in rates]
+    return Sample.of(
+        [[value for window in windows if (value := rate(record, window)) is not None] for record, windows in repeats]
+    )
 
 
-def _unity(rates: Sequence[float]) -> Estimate | None:
+def _unity(sample: Sample) -> Estimate | None:
     """Return a cell's ratio to itself, which is exact."""
-    return Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
+    return Estimate(1.0, 1.0, 1.0) if sample.rates and median(sample.rates) > 0 else None
 
 
 def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
@@ -199,7 +210,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         reason=next((record.reason for record in (*failed, *records) if record.reason is not None), None),
         repeats=len(records),
         failed_repeats=len(failed),
-        observations=len(frame_rates(records)),
+        observations=len(frame_rates(records).rates),
         windows=len(windows),
         rows=sum(window.rows for window in windows),
         resets=sum(window.resets for window in windows),

@@ -97,6 +97,7 @@ def measure(
 ) -> None:
     """Warm up, measure the windows, and tell of each as soon as it is over."""
     from vebench.engine.measure import Loop, action_tape  # noqa: PLC0415 - heavy: only after pinning
+    from vebench.engine.settling import warm_up  # noqa: PLC0415 - likewise
 
     info = backend.info
     tape = action_tape(info.action_space, request["seed"], info.batch_size)
@@ -114,7 +115,7 @@ def measure(
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
 
     loop = Loop(backend, tape, time.perf_counter_ns)
-    pace = loop.warm_up(request["warmup_ns"], request["duration_ns"])
+    warmup = warm_up(loop, request["warmup_ns"], request["warmup_most_ns"], request["duration_ns"], info.batch_size)
     processes = counters.process_tree(os.getpid())
 
     def read() -> dict[str, int | None]:
@@ -126,11 +127,12 @@ def measure(
 
     for _ in range(request["rounds"]):
         before = read()
-        count = loop.run_for(request["duration_ns"], pace)
+        count = loop.run_for(request["duration_ns"], warmup.pace)
         tell("window", {**count._asdict(), **difference(before, read())})
     # Looked at twice only: between windows it would give environments that run ahead the time to do so.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
-    tell("done", {"peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None)})
+    peak = max(filter(None, (memory, memory_now)), default=None)
+    tell("done", {"peak_rss_bytes": peak, "warmup_ns": warmup.ns, "settled": warmup.settled})
 
 
 def difference(before: dict[str, int | None], after: dict[str, int | None]) -> dict[str, int | None]:

@@ -50,7 +50,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended. A failed cell keeps the windows that it had measured. ``log`` is the end of what it printed."""
+    """How a cell ended. A failed cell keeps the windows that it had measured. ``log`` is the end of what it printed.
+
+    ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
+    """
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
@@ -59,6 +62,8 @@ class Outcome:
     peak_rss_bytes: int | None = None
     windows: tuple[Window, ...] = ()
     log: str = ""
+    warmup_ns: int | None = None
+    settled: bool | None = None
 
 
 Verdict = Literal["identical", "equal", "equivalent", "unverified", "different"]

@@ -19,9 +19,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree."""
+    """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree.
+
+    ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
+    """
 
     peak_rss_bytes: Count | None
+    warmup_ns: Count | None = None
+    settled: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Progress:
         self._cell = cell
         self._layout: Layout | None = None
         self._startup_ns: int | None = None
-        self._peak_rss_bytes: int | None = None
+        self._done = Done(None)
         self.windows: list[Window] = []
         self._log = ""
 
@@ -77,7 +77,7 @@ class Progress:
                         self.windows.append(message)
                         yield WindowDone(self._cell, message)
                     case Done():
-                        self._peak_rss_bytes = message.peak_rss_bytes
+                        self._done = message
                         return
                     case Failure():
                         self.reason = message.reason
@@ -96,7 +96,9 @@ class Progress:
             reason=why,
             layout=self._layout,
             startup_ns=self._startup_ns,
-            peak_rss_bytes=self._peak_rss_bytes,
+            peak_rss_bytes=self._done.peak_rss_bytes,
             windows=tuple(self.windows),
             log=self._log,
+            warmup_ns=self._done.warmup_ns,
+            settled=self._done.settled,
         )

@@ -16,6 +16,7 @@ MAX_SEED = 2_000_000_000
 MIN_SECONDS = 1e-9  # a clock that counts nanoseconds sees nothing shorter
 # A month: longer waits overflow in the system's calls.
 MAX_SECONDS = 31 * 86400.0
+MOST_WARMUPS = 5  # as often as long as it was asked for may a warm-up take, until the rate has settled
 # What a cell may need to start, at the least, when a timeout is suggested.
 STARTUP_ALLOWANCE = 30.0
 
@@ -55,6 +56,11 @@ class RunSpec:
     def cell_seconds(self) -> float:
         """How long one cell measures: warm-up and windows. Start-up comes on top."""
         return self.warmup + self.rounds * self.duration
+
+    @property
+    def longest_warmup(self) -> float:
+        """How long a warm-up may take whose rate does not settle; what the timeout leaves beyond that is halved."""
+        return self.warmup + min((MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
 def check(spec: RunSpec) -> None:

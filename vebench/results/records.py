@@ -51,7 +51,10 @@ class WindowRecord(Struct, frozen=True):
 
 
 class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
-    """One cell. Counts of a cell that never got ready are those planned. ``affinity`` is the CPU set as read back."""
+    """One cell. Counts of a cell that never got ready are those planned. ``affinity`` is the CPU set as read back.
+
+    ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
+    """
 
     env: str
     backend: str
@@ -73,6 +76,8 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     autoreset: str = "next_step"
     differences: tuple[str, ...] = ()
     affinity: tuple[Count, ...] | None = None
+    warmup_ns: Count | None = None
+    settled: bool | None = None
 
     @property
     def label(self) -> str:
@@ -165,6 +170,8 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         autoreset=layout.autoreset if layout else "next_step",
         differences=tuple(one_line(text) for text in layout.differences) if layout else (),
         affinity=layout.affinity if layout else None,
+        warmup_ns=outcome.warmup_ns,
+        settled=outcome.settled,
     )
 
 

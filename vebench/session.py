@@ -42,10 +42,18 @@ BYTES_PER_WINDOW, BYTES_PER_CELL = 256, 8192
 
 def start(spec: RunSpec, output: Path | None, *, dry_run: bool, quiet: bool) -> int:
     """Plan and measure a new run, into ``output`` or a file of its own name. Returns the exit status."""
-    plan, head = _prepare(spec)
+    plan, head = prepare(spec)
     if dry_run:
         return _show(plan)
     path = output or paths.default_path(datetime.now(UTC), spec.envs)
+    status = into(path, plan, head, quiet=quiet)
+    if not quiet:
+        _show_table(path)
+    return status
+
+
+def into(path: Path, plan: Plan, head: RunRecord, *, quiet: bool) -> int:
+    """Measure a prepared plan into a new run file, and show no table. Returns the exit status."""
     with store.RunWriter.create(path, head) as writer:
         return _measure(plan, writer, done=0, quiet=quiet)
 
@@ -60,7 +68,7 @@ def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
     try:
         check(run.header.spec)
         check_choices(run.header.spec.backends)
-        plan, head = _prepare(run.header.spec)
+        plan, head = prepare(run.header.spec)
     except UsageError as error:
         raise RunFileError(f"{path}, line 1: {error}") from None
     if differences := header.what_differs(run.header, head):
@@ -69,10 +77,13 @@ def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
     if dry_run:
         return _show(left)
     with store.RunWriter.resume(path) as writer:
-        return _measure(left, writer, done=len(plan.cells) - len(left.cells), quiet=quiet)
+        status = _measure(left, writer, done=len(plan.cells) - len(left.cells), quiet=quiet)
+    if not quiet:
+        _show_table(path)
+    return status
 
 
-def _prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
+def prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     """Return the plan on this machine, and the header of its run. Raises UsageError if nothing of it can run."""
     host = read_host()
     placement = place(spec.pin, frozenset(host.cpus_allowed), host.quota_cpus)
@@ -100,7 +111,7 @@ def _show(plan: Plan) -> int:
 
 
 def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool) -> int:
-    """Measure the plan's cells, each on disk as soon as it ends, and show the table. Returns the exit status.
+    """Measure the plan's cells, each on disk as soon as it ends. Returns the exit status.
 
     Raises InterruptedRunError if the user ends it.
     """
@@ -125,8 +136,6 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool) -> int:
             f"interrupted: {here} of {done + len(plan.cells)} cells are in {writer.path}; "
             f"to go on: vebench run --resume {shlex.quote(str(writer.path))}"
         ) from None
-    if not quiet:
-        _show_table(writer.path)
     return FAILED if any(cell.status == "failed" for cell in kept) else DONE
 
 

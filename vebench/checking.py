@@ -14,13 +14,14 @@ import msgspec
 from vebench import session
 from vebench.analysis.comparison import Metric, compare
 from vebench.analysis.findings import incomplete
-from vebench.analysis.scaling import REFERENCE, summarise
+from vebench.analysis.scaling import REFERENCE
 from vebench.errors import NotComparableError, RunFileError, UsageError, did_you_mean, one_line, shown
 from vebench.plan.grammar import check_choices
 from vebench.plan.spec import BackendChoice, check
 from vebench.plan.tasks import short_name
 from vebench.reports import as_github, as_junit, as_markdown, as_terminal, console
 from vebench.reports.comparisons import Check, comparison_document, comparison_json
+from vebench.reports.tables import Report
 from vebench.results import header, paths, store
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
         raise UsageError(f"{candidate} is the baseline itself: name another run")
     after = _read(candidate)
     differences = _admit(request, before.header, after.header, str(candidate))
-    chosen = _chosen(request, summarise(before, str(request.baseline)))
-    found = compare(chosen, summarise(after, str(candidate)), metric=request.metric, tolerance=request.tolerance)
+    chosen = _chosen(request, _cells(before, request.baseline))
+    found = compare(chosen, _cells(after, candidate), metric=request.metric, tolerance=request.tolerance)
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: its cells are skipped, or reference rows")
@@ -112,6 +113,11 @@ def _read(path: Path) -> Run:
     if not any(cell.status == "ok" for cell in run.cells):
         raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
     return run
+
+
+def _cells(run: Run, path: Path) -> tuple[CellSummary, ...]:
+    """Return a run's cells in the order of reports."""
+    return Report.of([(str(path), run)]).sections[0].cells
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -176,7 +182,7 @@ def _is_base(cell: CellSummary) -> bool:
 
 def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
     """Measure the baseline's plan here, without reference rows and what is not asked for. Returns the run file."""
-    cells = _chosen(request, summarise(before, str(request.baseline)))
+    cells = _chosen(request, _cells(before, request.baseline))
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference])
     try:
         check(spec)

@@ -241,6 +241,8 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     header, spec = run.header, run.header.spec
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
     repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
+    if spec.until is not None:
+        repeats += f", repeated until ±{100 * spec.until:.3g}%"
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     facts = (
         ("machine", _machine(header.host)),

@@ -131,6 +131,11 @@ def run(  # noqa: PLR0913 - one parameter for each option
     rounds: Annotated[int, typer.Option(metavar="N", help="Windows of each cell.")] = 6,
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="What runs before the first window.")] = 1.0,
     repeats: Annotated[int, typer.Option(metavar="N", help="Passes over all cells, each in an order of its own.")] = 1,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Go on with passes until each interval is within this, such as 2%."),
+    ] = None,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="The most that --until adds.")] = 600.0,
     seed: Annotated[int, typer.Option(metavar="N", help="Of environments, actions and the order of cells.")] = 0,
     pin: Annotated[
         str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, none, or a list such as 0-3,8.")
@@ -155,7 +160,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
     from vebench import session
-    from vebench.plan.grammar import parse_backends, parse_envs, parse_workers
+    from vebench.plan.grammar import parse_backends, parse_envs, parse_share, parse_workers
     from vebench.plan.spec import RunSpec
     from vebench.results import paths
 
@@ -176,6 +181,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
         seed=seed,
         pin=pin,
         timeout=timeout,
+        until=None if until is None else parse_share("--until", until),
+        budget=budget,
     )
     path = None if output is None else paths.run_output(output)
     return session.start(spec, path, dry_run=dry_run, quiet=quiet)

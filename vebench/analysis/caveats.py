@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vebench.analysis.scaling import CellSummary
+    from vebench.plan.spec import RunSpec
 
 DRIFT = 0.05
 FEWEST_BATCHES = 50
 STOLEN = 0.01
 
 
-def of_cell(cell: CellSummary, cells: Sequence[CellSummary]) -> tuple[Finding, ...]:
-    """Return what is to be said of ``cell``, which is one of ``cells``."""
+def of_cell(cell: CellSummary, cells: Sequence[CellSummary], spec: RunSpec) -> tuple[Finding, ...]:
+    """Return what is to be said of ``cell``, which is one of ``cells`` of a run with this ``spec``."""
     if cell.status != "ok":
         return ()
     found = (
         other_load(cell),
+        imprecise(cell, spec.until),
         drifting(cell),
         unsettled(cell),
         short_windows(cell),
@@ -41,6 +43,18 @@ def other_load(cell: CellSummary) -> Finding | None:
         "other-load",
         f"other machines on this host took over {STOLEN:.0%} of the CPU time owned",
         "measure when the host is idle, or on a machine of your own; --repeats shows how far it matters",
+    )
+
+
+def imprecise(cell: CellSummary, until: float | None) -> Finding | None:
+    """Tell of an interval that is wider than the run was to make it."""
+    half = cell.frames_per_second.half_width if cell.frames_per_second else None
+    if until is None or (half is not None and half <= until):
+        return None
+    return Finding(
+        "imprecise",
+        f"not within ±{100 * until:.3g}% of its median when the time was up (--until)",
+        "vebench run --resume goes on; or a larger --budget, or an idle machine",
     )
 
 

@@ -38,6 +38,7 @@ GRAVEST_FIRST = (
     "unpinned",
     "other-load",
     "unstable",
+    "imprecise",
     "drifting",
     "unsettled",
     "loop-cost",

@@ -133,7 +133,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             cell,
             findings=(
                 *findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker)), file),
-                *caveats.of_cell(cell, cells),
+                *caveats.of_cell(cell, cells, run.header.spec),
             ),
         )
         for cell in cells

@@ -38,7 +38,11 @@ class BackendChoice:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides what a run measures. Times are in seconds; no ``backends`` means all that can run."""
+    """Everything that decides what a run measures. Times are in seconds; no ``backends`` means all that can run.
+
+    With ``until``, passes go on after ``repeats`` until each interval is within that share of its median, or until
+    ``budget`` seconds have gone by since then.
+    """
 
     envs: tuple[str, ...]
     workers: tuple[int, ...]
@@ -51,6 +55,8 @@ class RunSpec:
     seed: int = 0
     pin: str = "compact"
     timeout: float = 300.0
+    until: float | None = None
+    budget: float = 600.0
 
     @property
     def cell_seconds(self) -> float:
@@ -79,6 +85,9 @@ def check(spec: RunSpec) -> None:
     check_count("--seed", spec.seed, 0, MAX_SEED)
     _check_seconds("--duration", spec.duration)
     _check_seconds("--timeout", spec.timeout)
+    _check_seconds("--budget", spec.budget)
+    if spec.until is not None and not 0 < spec.until < 1:
+        raise UsageError(f"--until {spec.until:g}: must lie between 0% and 100%")
     if spec.warmup != 0:
         _check_seconds("--warmup", spec.warmup, "0 or ")
     if spec.timeout <= spec.cell_seconds:

@@ -113,6 +113,10 @@ def test_until_goes_on_to_the_precision_that_was_asked_for(tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
     assert repeats(path) == list(range(len(repeats(path))))
     assert len(repeats(path)) >= FEWEST_PROCESSES
+    for line in path.read_text().splitlines()[1:]:
+        cell = json.loads(line)
+        assert cell["warmup_ns"] >= 20_000_000
+        assert cell["settled"] in (True, False)
 
 
 def test_until_ends_with_its_budget_says_so_and_is_resumed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.engine.measure import Loop
 from vebench.engine.settling import SLICES, Warmup, settled, warm_up
+from vebench.plan.spec import RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,3 +85,12 @@ def test_too_few_slices_tell_nothing(rates: tuple[float, ...], *, expected: bool
 
 def test_a_step_from_one_level_to_another_has_not_settled() -> None:
     assert not settled([800.0] * 4 + [1000.0] * 4)
+
+
+def test_a_warm_up_that_does_not_settle_leaves_time_for_the_windows() -> None:
+    spec = RunSpec(("Pong",), (1,), duration=1.0, rounds=6, warmup=1.0, timeout=300.0)
+    assert spec.longest_warmup == 5.0
+    tight = RunSpec(("Pong",), (1,), duration=1.0, rounds=6, warmup=1.0, timeout=9.0)
+    assert tight.longest_warmup == 2.0
+    assert tight.longest_warmup + tight.rounds * tight.duration < tight.timeout
+    assert RunSpec(("Pong",), (1,), warmup=0.0).longest_warmup == 0.0

@@ -279,7 +279,7 @@ def _on_terminal(report: Report, *, to_file: bool) -> str:
 @app.command()
 def check(  # noqa: PLR0913 - one parameter for each option
     baseline: Annotated[Path, typer.Argument(metavar="BASELINE", hidden=True)],  # told of below
-    candidate: Annotated[Path | None, typer.Argument(metavar="[CANDIDATE]", hidden=True)] = None,
+    candidate: Annotated[Path | None, typer.Argument(metavar="CANDIDATE", hidden=True)] = None,
     *,
     tolerance: Annotated[
         str, typer.Option(metavar="SHARE", help="By how much a cell may be slower, such as 5% or 0.05.")

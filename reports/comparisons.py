@@ -13,7 +13,7 @@ from vebench.reports.tables import Document, Remark, Row, Table, Text, Tone
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.comparison import CellComparison, Comparison, Place
+    from vebench.analysis.comparison import CellComparison, Comparison, Metric, Place
     from vebench.analysis.scaling import CellSummary
     from vebench.analysis.statistics import Estimate
 
@@ -45,6 +45,7 @@ def comparison_document(check: Check) -> Document:
             f"slower, faster: by more than {percent(found.tolerance)}, beyond doubt, all cells taken together.",
             f"same: not slower by more than {percent(found.tolerance)}. inconclusive: nobody can tell.",
             "±: the true ratio lies within this distance, with 95 % confidence for each cell.",
+            "Of several repeats, baseline and candidate are geometric means.",
         ),
         remarks=tuple(_remarks(found)),
     )
@@ -120,8 +121,7 @@ def _task(env: str, cells: Sequence[CellComparison], check: Check) -> Table:
                     Text((_workers(cell.place),)),
                     Text((cell.verdict,), TONES.get(cell.verdict, "missing")),
                     Text((f"{_number(cell.ratio)} {figures.spread(cell.ratio)}" if cell.ratio else "-",)),
-                    Text((_value(cell.baseline, metric),)),
-                    Text((_value(cell.candidate, metric),)),
+                    *(Text((_level(cell, side, metric),)) for side in (0, 1)),
                 ),
             )
             for cell in cells
@@ -134,11 +134,17 @@ def _workers(place: Place) -> str:
     return f"{place.workers}{envs}"
 
 
-def _value(cell: CellSummary | None, metric: str) -> str:
-    estimate = None if cell is None else cell.frames_per_second if metric == "fps" else cell.speedup
-    if estimate is None:
-        return "-"
-    return f"{figures.number(estimate.median)}{'' if metric == 'fps' else 'x'}"
+def _level(cell: CellComparison, side: int, metric: Metric) -> str:
+    """Return what was compared; where nothing was, what there is of it."""
+    value = cell.levels[side] if cell.levels is not None else _median((cell.baseline, cell.candidate)[side], metric)
+    return "-" if value is None else f"{figures.number(value)}{'' if metric == 'fps' else 'x'}"
+
+
+def _median(cell: CellSummary | None, metric: Metric) -> float | None:
+    if cell is None:
+        return None
+    estimate = cell.frames_per_second if metric == "fps" else cell.speedup
+    return None if estimate is None else estimate.median
 
 
 def _remarks(found: Comparison) -> Iterator[Remark]:

@@ -274,6 +274,7 @@ def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs:
         (("-o", "c.jsonl"), ["-o c.jsonl", "b.jsonl"]),
         (("--junit", "a.jsonl"), ["a.jsonl", "overwritten"]),
         (("--junit", "nowhere/check.xml"), ["--junit nowhere/check.xml"]),
+        (("--junit", "."), ["--junit .", "file"]),
     ],
 )
 @pytest.mark.parametrize("factor", [1.0, 0.5])
@@ -376,6 +377,12 @@ def test_with_a_baseline_alone_its_plan_is_measured_again_here(tmp_path: Path) -
     # The reference of every speedup is measured with it; what is not asked for, and rows of reference, are not.
     assert {cell["backend"] for cell in cells} == {"for-loop", "faulty:Sound"}
     assert found.err.count("\n") == len(cells) == 4
+
+
+def test_a_run_file_is_no_place_for_junit(check: Check, runs: Runs, tmp_path: Path) -> None:
+    found = check(runs("a.jsonl"), "-o", "now.jsonl", "--junit", "now.jsonl")
+    assert (found.status, found.out, found.err.count("\n")) == (2, "", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(

@@ -186,3 +186,16 @@ def test_a_tenth_slower_is_found(compared: Compared, cell: CellOf) -> None:
     verdicts = [run.cells[0].verdict for run in runs]
     assert verdicts.count("slower") >= 75
     assert "same" not in verdicts
+
+
+@pytest.mark.parametrize("metric", ["fps", "speedup"])
+def test_the_ratio_is_that_of_the_levels_that_are_shown(compared: Compared, cell: CellOf, metric: Metric) -> None:
+    skewed = {"before": (100, 100, 100, 300, 300), "after": (90, 200, 200, 200, 210), "loop": (50, 60, 70, 50, 90)}
+    before, after, loop = (
+        tuple(cell(backend, workers, (steps,) * 3, repeat=repeat) for repeat, steps in enumerate(skewed[name]))
+        for name, backend, workers in (("before", "shm-sync", 2), ("after", "shm-sync", 2), ("loop", "for-loop", 1))
+    )
+    found = compared(before + loop, after + loop[::-1], metric).cells[0]
+    assert found.levels is not None
+    assert found.ratio is not None
+    assert found.levels[1] / found.levels[0] == pytest.approx(found.ratio.median)

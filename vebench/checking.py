@@ -70,7 +70,7 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
     if not 0 < request.tolerance <= MOST_TOLERANCE:
         raise UsageError(f"--tolerance {request.tolerance:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
     if junit is not None:
-        store.refuse_to_overwrite(junit, [path for path in (request.baseline, request.candidate) if path])
+        _check_target(junit, request)
     before = _read(request.baseline)
     candidate = request.candidate
     if candidate is None:
@@ -87,6 +87,15 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
     status = exit_status(found, request.inconclusive)
     _tell(Check(str(request.baseline), str(candidate), found, differences, status), form, junit)
     return status
+
+
+def _check_target(junit: Path, request: Request) -> None:
+    """Raise UsageError if ``junit`` cannot be written, or holds or will hold a run, before minutes of measuring."""
+    store.refuse_to_overwrite(junit, [path for path in (request.baseline, request.candidate) if path])
+    if junit == request.output:
+        raise UsageError(f"--junit {junit}: is the run file, too: name another file")
+    if junit.is_dir() or not junit.parent.is_dir():
+        raise UsageError(f"--junit {junit}: name a file in a folder that exists")
 
 
 def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:

@@ -49,13 +49,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class CellComparison:
-    """One cell of the baseline beside the candidate's. ``why`` explains a verdict that needs it."""
+    """One cell of the baseline beside the candidate's. ``why`` explains a verdict that needs it.
+
+    ``levels`` are the two that the ratio is that of: of several processes geometric means, not medians.
+    """
 
     place: Place
     baseline: CellSummary
     candidate: CellSummary | None
     verdict: Verdict
     ratio: Estimate | None = None
+    levels: tuple[float, float] | None = None
     why: str | None = None
 
 
@@ -86,30 +90,55 @@ def compare(
     """Return the verdicts on every cell of ``baseline`` that is no reference row."""
     before, after = ({place_of(cell): cell for cell in cells} for cells in (baseline, candidate))
     gated = [place for place, cell in before.items() if _gated(cell, metric)]
-    left = [_beside(place, before, after, metric) for place in gated if before[place].status != "skipped"]
-    terms = {one.place: _terms(one.place, before, after, metric) for one in left if one.verdict == "inconclusive"}
-    contrasts = {place: found for place, parts in terms.items() if (found := contrast(parts)) is not None}
-    verdicts = _verdicts(contrasts, tolerance)
-    share = 1 / max(1, len(contrasts))
-    overall = contrast((share * weight, sample) for place in contrasts for weight, sample in terms[place])
+    cells = [_beside(place, before, after, metric) for place in gated if before[place].status != "skipped"]
+    pairs = {cell.place: pair for cell in cells if (pair := _pair(cell, before, after, metric)) is not None}
+    verdicts = _verdicts({place: pair.ratio for place, pair in pairs.items()}, tolerance)
     return Comparison(
         metric,
         tolerance,
         tuple(
-            replace(
-                one,
-                ratio=contrasts[one.place].estimate,
-                verdict=verdicts[one.place],
-                why=_doubt(contrasts[one.place].estimate, verdicts[one.place], tolerance, one),
-            )
-            if one.place in contrasts
-            else one
-            for one in left
+            _judged(cell, pairs[cell.place], verdicts[cell.place], tolerance) if cell.place in pairs else cell
+            for cell in cells
         ),
-        overall.estimate if overall is not None and contrasts else None,
+        _overall(list(pairs.values())),
         skipped=tuple(place for place in gated if before[place].status == "skipped"),
         new=tuple(place for place, cell in after.items() if _gated(cell, metric) and place not in before),
     )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The samples that a ratio is made of, each with its power; the ratio; and what is divided by what."""
+
+    terms: tuple[tuple[float, Sample], ...]
+    ratio: Contrast
+    levels: tuple[float, float]
+
+
+def _pair(
+    cell: CellComparison, before: Mapping[Place, CellSummary], after: Mapping[Place, CellSummary], metric: Metric
+) -> _Pair | None:
+    """Return the pair that a cell and its counterpart make, None where something stands in the way."""
+    if cell.why is not None:
+        return None
+    old, new = (_level(cell.place, cells, metric) for cells in (before, after))
+    terms = (*new, *((-weight, sample) for weight, sample in old))
+    ratio, below, above = contrast(terms), contrast(old), contrast(new)
+    if ratio is None or below is None or above is None:
+        return None
+    return _Pair(terms, ratio, (below.estimate.median, above.estimate.median))
+
+
+def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: float) -> CellComparison:
+    ratio = pair.ratio.estimate
+    why = _doubt(ratio, tolerance, cell) if verdict == "inconclusive" else None
+    return replace(cell, verdict=verdict, ratio=ratio, levels=pair.levels, why=why)
+
+
+def _overall(pairs: Sequence[_Pair]) -> Estimate | None:
+    """Return the geometric mean of all ratios. What several have in common counts once, with its joint weight."""
+    mean = contrast((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
+    return mean.estimate if pairs and mean is not None else None
 
 
 def _gated(cell: CellSummary, metric: Metric) -> bool:
@@ -170,15 +199,11 @@ def _lack(cell: CellSummary) -> str | None:
     return None
 
 
-def _terms(
-    place: Place, before: Mapping[Place, CellSummary], after: Mapping[Place, CellSummary], metric: Metric
-) -> list[tuple[float, Sample]]:
-    """Return the samples that a ratio is made of, each with its power."""
-    terms = [(1.0, after[place].sample), (-1.0, before[place].sample)]
-    if metric == "speedup":
-        base = place._replace(label=REFERENCE, workers=1)
-        terms += [(-1.0, after[base].sample), (1.0, before[base].sample)]
-    return terms
+def _level(place: Place, cells: Mapping[Place, CellSummary], metric: Metric) -> list[tuple[float, Sample]]:
+    """Return what one run brings into a ratio, each sample with its power: its rate, or that over the loop's."""
+    if metric == "fps":
+        return [(1.0, cells[place].sample)]
+    return [(1.0, cells[place].sample), (-1.0, cells[place._replace(label=REFERENCE, workers=1)].sample)]
 
 
 def _verdicts(contrasts: Mapping[Place, Contrast], tolerance: float) -> dict[Place, Verdict]:
@@ -203,10 +228,8 @@ def _verdict(ratio: Estimate, tolerance: float, *, slower: bool, faster: bool) -
     return "same" if ratio.low is not None and ratio.low >= 1 - tolerance else "inconclusive"
 
 
-def _doubt(ratio: Estimate, verdict: Verdict, tolerance: float, cell: CellComparison) -> str | None:
-    """Return why nobody can tell, and what would help; None if somebody can."""
-    if verdict != "inconclusive":
-        return None
+def _doubt(ratio: Estimate, tolerance: float, cell: CellComparison) -> str:
+    """Return why nobody can tell, and what would help."""
     if ratio.high is not None and ratio.high < 1 - tolerance:
         return "slower if it were the only cell, but one of so many may be by chance; measure with more --repeats"
     if cell.candidate is not None and (cell.candidate.sample.one_process or cell.baseline.sample.one_process):

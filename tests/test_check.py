@@ -379,6 +379,17 @@ def test_with_a_baseline_alone_its_plan_is_measured_again_here(tmp_path: Path) -
     assert found.err.count("\n") == len(cells) == 4
 
 
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
+def test_a_regression_is_one_though_nobody_reads_of_it(runs: Runs, tmp_path: Path, form: str) -> None:
+    runs("a.jsonl")
+    runs("b.jsonl", 0.8)
+    check = f"{sys.executable} -m vebench.cli check a.jsonl b.jsonl -f {form}"
+    command = f"{{ {check}; echo $? > status; }} | true"
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert (tmp_path / "status").read_text() == "1\n"
+
+
 def test_a_run_file_is_no_place_for_junit(check: Check, runs: Runs, tmp_path: Path) -> None:
     found = check(runs("a.jsonl"), "-o", "now.jsonl", "--junit", "now.jsonl")
     assert (found.status, found.out, found.err.count("\n")) == (2, "", 1)

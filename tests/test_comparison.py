@@ -7,9 +7,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vebench.analysis.comparison import Comparison, Metric, compare
-from vebench.analysis.scaling import summarise
+from vebench.analysis.scaling import CellSummary, summarise
 from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     CellOf = Callable[..., CellRecord]
     Compared = Callable[..., Comparison]
     Repeated = Callable[..., tuple[CellRecord, ...]]
+    Drawn = tuple[str, int, str, list[WindowRecord]]
 
 NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)
 
@@ -199,3 +202,36 @@ def test_the_ratio_is_that_of_the_levels_that_are_shown(compared: Compared, cell
     assert found.levels is not None
     assert found.ratio is not None
     assert found.levels[1] / found.levels[0] == pytest.approx(found.ratio.median)
+
+
+STATUSES = st.sampled_from(["ok", "ok", "ok", "failed", "skipped"])
+WINDOWS = st.lists(
+    st.builds(
+        lambda ns, rows, resets: WindowRecord(ns=ns, rows=rows + resets, resets=resets),
+        st.sampled_from([1, 10**9, 2**63 - 1]),
+        st.sampled_from([0, 1, 1000, 1001, 2**62]),
+        st.sampled_from([0, 3]),
+    ),
+    max_size=3,
+)
+CELLS = st.lists(
+    st.tuples(st.sampled_from(["for-loop", "shm-sync", "null"]), st.sampled_from([1, 2]), STATUSES, WINDOWS), max_size=8
+)
+
+
+@given(before=CELLS, after=CELLS, metric=st.sampled_from(["fps", "speedup"]))
+def test_whatever_two_runs_hold_each_cell_gets_a_verdict_and_a_reason_where_it_needs_one(
+    header: Header, cell: CellOf, before: list[Drawn], after: list[Drawn], metric: Metric
+) -> None:
+    def summarised(drawn: list[Drawn]) -> tuple[CellSummary, ...]:
+        records = [
+            cell(backend, workers, repeat=repeat, status=status, windows=tuple(windows))
+            for repeat, (backend, workers, status, windows) in enumerate(drawn)
+        ]
+        return summarise(Run(header(), tuple(records)))
+
+    found = compare(summarised(before), summarised(after), metric=metric, tolerance=0.05)
+    for one in found.cells:
+        assert one.verdict in ("faster", "same", "slower", "inconclusive", "missing", "not comparable")
+        assert (one.why is None) == (one.verdict in ("faster", "same", "slower"))
+        assert one.ratio is not None or one.verdict not in ("faster", "same", "slower")

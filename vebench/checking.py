@@ -214,14 +214,8 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
 
 
 def _tell(check: Check, form: str, junit: Path | None) -> None:
-    """Print the verdicts; leave them where a CI service looks for them, too."""
+    """Leave the verdicts where a CI service looks for them, and print them."""
     document = comparison_document(check)
-    if form == "json":
-        sys.stdout.write(comparison_json(check))
-    elif form == "markdown":
-        sys.stdout.write(as_markdown.render_document(document))
-    else:
-        as_terminal.write_document(document, console.for_data())
     if junit is not None:
         _write(junit, as_junit.render(check), "w", "--junit")
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -229,6 +223,16 @@ def _tell(check: Check, form: str, junit: Path | None) -> None:
         _write(paths.output(summary), as_markdown.render_document(document) + "\n", "a", "$GITHUB_STEP_SUMMARY")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         sys.stderr.write(as_github.workflow_commands(check))
+    try:
+        if form == "json":
+            sys.stdout.write(comparison_json(check))
+        elif form == "markdown":
+            sys.stdout.write(as_markdown.render_document(document))
+        else:
+            as_terminal.write_document(document, console.for_data())
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it: the answer is the same
+        console.forsake(sys.stdout)
 
 
 def _write(path: Path, text: str, mode: str, option: str) -> None:

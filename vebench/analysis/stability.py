@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from functools import cache
+from itertools import pairwise
+from math import erfc, exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,9 @@ DRIFT_LEVEL = 0.02  # a monotone row of five windows comes by chance in 1.7 % of
 BURST_LEVEL = 0.001
 # A statistic of three values, which can hardly be told from chance, says nothing.
 FEWEST_FOR_OUTLIERS = 4
+# Of more windows, a trend is looked for in the medians of so many stretches; of more processes, by the normal limit.
+MOST_STRETCHES = 12
+MOST_EXACT = 8
 
 
 @dataclass(frozen=True)
@@ -77,10 +82,10 @@ def outliers(processes: Sequence[Sequence[float]]) -> int:
 
 def _has_outlier(rates: Sequence[float], level: float) -> bool:
     logs, count = [log(rate) for rate in rates], len(rates)
-    spread = stdev(logs)
+    centre, spread = fmean(logs), stdev(logs)
     if spread == 0:
         return False
-    farthest = max(abs(value - fmean(logs)) for value in logs) / spread
+    farthest = max(max(logs) - centre, centre - min(logs)) / spread
     quantile = student_quantile(1 - level / (2 * count), count - 2)
     return farthest > (count - 1) / sqrt(count) * sqrt(quantile**2 / (count - 2 + quantile**2))
 
@@ -92,13 +97,13 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     Water Resources Research 18, 1982), with the exact distribution of its statistic. How large it is tells the median
     slope (P. Sen, Journal of the American Statistical Association 63, 1968).
     """
-    logs = [[log(rate) for rate in rates] for rates in processes if len(rates) > 1]
+    logs = [_stretches([log(rate) for rate in rates]) for rates in processes if len(rates) > 1]
     if not logs:
         return 0.0
     rises = sum(_rises(values) for values in logs)
     pairs = sum(len(values) * (len(values) - 1) // 2 for values in logs)
     rarer = min(rises, pairs - rises)
-    if 2 * _share_at_most(rarer, tuple(map(len, logs))) > DRIFT_LEVEL:
+    if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > DRIFT_LEVEL:
         return 0.0
     slope = median(
         (values[after] - values[before]) / (after - before)
@@ -107,6 +112,13 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
         for before in range(after)
     )
     return exp(slope * (max(map(len, logs)) - 1)) - 1
+
+
+def _stretches(values: Sequence[float]) -> list[float]:
+    """Return the values, or if they are many the medians of stretches of them."""
+    count = min(len(values), MOST_STRETCHES)
+    ends = [len(values) * index // count for index in range(count + 1)]
+    return [median(values[start:end]) for start, end in pairwise(ends)]
 
 
 def _rises(values: Sequence[float]) -> float:
@@ -118,12 +130,17 @@ def _rises(values: Sequence[float]) -> float:
     )
 
 
-def _share_at_most(rises: float, lengths: Sequence[int]) -> float:
+@cache
+def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
     """Return how likely random rows of these lengths have no more pairs that rise.
 
     How many orders of n values have k such pairs is the coefficient of x^k in the product of (1 + x + ... + x^j) for j
-    below n (M. Kendall, Biometrika 30, 1938).
+    below n (M. Kendall, Biometrika 30, 1938). Their number has the variance n (n - 1) (2 n + 5) / 72.
     """
+    if len(lengths) > MOST_EXACT:
+        mean = sum(length * (length - 1) / 4 for length in lengths)
+        variance = sum(length * (length - 1) * (2 * length + 5) / 72 for length in lengths)
+        return erfc((mean - rises - 0.5) / sqrt(2 * variance)) / 2
     shares = [1.0]
     for length in lengths:
         for last in range(1, length):
@@ -132,7 +149,7 @@ def _share_at_most(rises: float, lengths: Sequence[int]) -> float:
                 for step in range(last + 1):
                     grown[at + step] += share / (last + 1)
             shares = grown
-    return sum(shares[: int(rises) + 1])
+    return sum(shares[: rises + 1])
 
 
 def bursts(windows: Sequence[WindowRecord]) -> bool:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vebench.analysis.scaling import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.tables import Document, Remark, Row, Table, Text, Tone
@@ -149,6 +150,14 @@ def _median(cell: CellSummary | None, metric: Metric) -> float | None:
 
 def _remarks(found: Comparison) -> Iterator[Remark]:
     """Yield each reason once, with the cells that it holds for."""
+    shifted = [cell for cell in found.cells if _is_loop(cell.place) and cell.verdict in ("slower", "faster")]
+    if found.metric == "fps" and shifted:
+        yield Remark(
+            "machine",
+            f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
+            tuple(f"{cell_name(cell.place)}: {cell.verdict}" for cell in shifted),
+            "compare with --metric speedup, from which that cancels, or measure the baseline again",
+        )
     groups: dict[tuple[str, str], list[str]] = {}
     for cell in found.cells:
         if cell.why:
@@ -156,6 +165,10 @@ def _remarks(found: Comparison) -> Iterator[Remark]:
     for (verdict, why), names in groups.items():
         text, _, remedy = why.partition("; ")
         yield Remark(verdict, text, tuple(names), remedy or SECOND_CHANCE)
+
+
+def _is_loop(place: Place) -> bool:
+    return place.label == REFERENCE and place.workers == 1
 
 
 def comparison_json(check: Check) -> str:

@@ -332,6 +332,19 @@ def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
     assert commands[0].startswith("::error title=vebench%3A slower::ALE/Pong-v5, shm-sync, 2 workers: slower, ratio 0.")
 
 
+def test_a_machine_that_has_changed_is_told_where_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
+    def halved(lines: list[str]) -> list[str]:
+        return [line.replace('"ns":1000000000', '"ns":2000000000') for line in lines]
+
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), halved)
+    slower = check(a, b)
+    assert slower.status == 1
+    assert "machine\n  for-loop itself is not as fast as it was" in slower.out
+    same = check(a, b, "--metric", "speedup")
+    assert same.status == 0
+    assert "for-loop itself" not in same.out + check(a, runs("c.jsonl", 0.5)).out
+
+
 def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     found = check(runs("a.jsonl"), runs("b.jsonl", 0.8))

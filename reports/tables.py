@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from vebench.analysis import conditions, findings
 from vebench.analysis.scaling import NULL, REFERENCE, CellSummary, summarise
+from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, BackendChoice
@@ -122,11 +123,18 @@ def document(section: Section) -> Document:
         legend=(
             f"In each place: frames/s, steps/s, and the speedup over {REFERENCE} with one worker.",
             "±: the true median lies within this distance, with 95 % confidence.",
+            *_allowance(section.cells),
         )
         if envs
         else ("No cell has been measured yet.",),
         remarks=_remarks(section),
     )
+
+
+def _allowance(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield how far the interval of a single process can be trusted, where there is one."""
+    if any(cell.sample.one_process for cell in cells):
+        yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
 def _section(name: str, run: Run) -> Section:
@@ -263,6 +271,8 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
     repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
     pools = {"1": "", PER_NODE: ", a pool for each memory node"}.get(spec.replicas, f", in {spec.replicas} pools")
+    if spec.until is not None:
+        repeats += f", repeated until ±{100 * spec.until:.3g}%"
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     facts = (
         ("machine", _machine(header.host)),

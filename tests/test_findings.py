@@ -93,7 +93,7 @@ def test_more_workers_than_cpus_are_told_unless_skipped(codes: Codes, cell: Cell
 
 
 def test_a_throttled_window_is_told(codes: Codes, cell: CellOf) -> None:
-    windows = tuple(WindowRecord(ns=10**9, rows=9, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0, 0))
+    windows = tuple(WindowRecord(ns=10**9, rows=900, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0, 0))
     calm = tuple(msgspec.structs.replace(window, throttled_ns=0) for window in windows)
     assert codes(cell(windows=windows), cell(workers=2, windows=calm)) == [{"throttled"}, set()]
 
@@ -201,7 +201,7 @@ def test_every_finding_has_a_remedy(sweep: Run) -> None:
 def test_the_same_finding_of_many_cells_is_told_once(header: Header, cell: CellOf) -> None:
     sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     cells = tuple(
-        cell(backend, workers, STEADY, env=env)
+        cell(backend, workers, tuple(100 * rows for rows in STEADY), env=env)
         for env in ("Ant-v5", "Hopper-v5")
         for backend in ("for-loop", "gym-sync", "ceiling")
         for workers in sizes
@@ -285,3 +285,50 @@ def test_a_thread_that_was_free_to_leave_its_cells_cpus_is_told(codes: Codes, ce
     kept, strayed = (("0-1", "1"), ("0",)), (("0-1", "1"), ("0-2",))
     cells = (cell("gym-async", 2, STEADY, seats=kept), cell("shm-sync", 2, STEADY, seats=strayed))
     assert codes(*cells) == [set(), {"unpinned"}]
+
+
+def codes_of(cells: tuple[CellRecord, ...], header: Header) -> list[list[str]]:
+    return [[finding.code for finding in one.findings] for one in summarise(Run(header(), cells))]
+
+
+def test_a_rate_that_drifts_is_told_with_the_remedy_that_fits(header: Header, cell: CellOf) -> None:
+    rising = tuple(round(1000 * 1.02**window) for window in range(6))
+    up, down = summarise(Run(header(), (cell("for-loop", 1, rising), cell("for-loop", 2, rising[::-1]))))
+    assert [finding.code for finding in (*up.findings, *down.findings)] == ["drifting", "drifting"]
+    assert "--warmup" in up.findings[0].remedy
+    assert "falls" in down.findings[0].message
+
+
+def test_a_warm_up_that_ended_before_the_rate_had_settled_is_told(header: Header, cell: CellOf) -> None:
+    cells = (cell("for-loop", 1, STEADY, settled=False), cell("for-loop", 2, STEADY, settled=True))
+    assert codes_of(cells, header) == [["unsettled"], []]
+
+
+def test_windows_of_few_batches_are_told(header: Header, cell: CellOf) -> None:
+    cells = (cell("for-loop", 1, (49, 60, 60, 60)), cell("for-loop", 2, (120, 120, 100, 120)))
+    assert [("short-windows" in codes) for codes in codes_of(cells, header)] == [True, False]
+
+
+def test_an_outlier_is_told_and_kept(header: Header, cell: CellOf) -> None:
+    steps = (1000, 1001, 999, 1000, 1002, 998, 1003, 997, 1001, 999, 1000, 800)
+    (found,) = summarise(Run(header(), (cell("for-loop", 1, steps),)))
+    assert [finding.code for finding in found.findings] == ["outliers"]
+    assert found.observations == 12
+
+
+def test_resets_in_bursts_are_told(header: Header, cell: CellOf) -> None:
+    windows = tuple(WindowRecord(ns=10**9, rows=1000 + count, resets=count) for count in (0, 64, 0, 0))
+    assert codes_of((cell(windows=windows),), header) == [["reset-bursts"]]
+
+
+def test_a_backend_slower_than_with_fewer_workers_is_told(header: Header, cell: CellOf) -> None:
+    pool = {"processes": 2, "threads": 1}
+    cells = (
+        cell("shm-sync", 1, FAST),
+        cell("shm-sync", 2, STEADY, **pool),
+        cell("shm-sync", 2, STEADY, **pool, env="Ant-v5"),
+        cell("shm-sync", 2, STEADY, **pool, options={"k": 1}),
+        cell("gym-sync", 1, FAST),
+        cell("gym-sync", 2, STEADY),
+    )
+    assert codes_of(cells, header) == [[], ["retrograde"], [], [], [], []]

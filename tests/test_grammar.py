@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vebench.backends import registry
 from vebench.errors import UsageError
-from vebench.plan.grammar import check_choices, parse_backends, parse_envs, parse_workers
+from vebench.plan.grammar import check_choices, parse_backends, parse_envs, parse_share, parse_workers
 from vebench.plan.spec import MAX_WORKERS, BackendChoice
 
 counts = st.integers(1, MAX_WORKERS)
@@ -254,3 +254,16 @@ def test_any_text_names_backends_or_is_an_error_of_one_line(text: str) -> None:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
     else:
         assert choices
+
+
+@given(st.integers(1, 9999))
+def test_a_share_reads_alike_as_a_percentage_and_as_a_number(hundredths: int) -> None:
+    share = hundredths / 10_000
+    assert parse_share("--until", f"{share!r}") == share
+    assert parse_share("--until", f" {hundredths / 100!r} % ") == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "0", "0%", "1", "100%", "-5%", "nan", "inf", "5%%", "1e400", "five", "5 5"])
+def test_a_share_that_is_none_is_refused_with_the_options_name(text: str) -> None:
+    with pytest.raises(UsageError, match="--until"):
+        parse_share("--until", text)

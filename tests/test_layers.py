@@ -31,6 +31,7 @@ STAGES = (
     "verification",
     "session",
     "doctor",
+    "checking",
     "cli",
 )
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
@@ -43,6 +44,7 @@ CHILD_SIDE = (
     "vebench.engine.measure",
     "vebench.engine.pictures",
     "vebench.engine.prove",
+    "vebench.engine.settling",
     "vebench.engine.windows",
     "vebench.engine.witness",
     "vebench.machine",

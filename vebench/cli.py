@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
 DEFAULT_WORKERS = "1..4"
+
+Name = TypeVar("Name", bound=str)
 
 app = typer.Typer(
     help="Measure which vector-env backend is fastest on this machine, and how far to trust the figure.",
@@ -129,6 +131,11 @@ def run(  # noqa: PLR0913 - one parameter for each option
     rounds: Annotated[int, typer.Option(metavar="N", help="Windows of each cell.")] = 6,
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="What runs before the first window.")] = 1.0,
     repeats: Annotated[int, typer.Option(metavar="N", help="Passes over all cells, each in an order of its own.")] = 1,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Go on with passes until each interval is within this, such as 2%."),
+    ] = None,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="The most that --until adds.")] = 600.0,
     seed: Annotated[int, typer.Option(metavar="N", help="Of environments, actions and the order of cells.")] = 0,
     pin: Annotated[
         str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
@@ -167,7 +174,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
     from vebench import session
-    from vebench.plan.grammar import parse_backends, parse_envs, parse_workers
+    from vebench.plan.grammar import parse_backends, parse_envs, parse_share, parse_workers
     from vebench.plan.spec import RunSpec
     from vebench.results import paths
 
@@ -191,6 +198,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
         smt=smt,
         membind=membind,
         replicas=replicas,
+        until=None if until is None else parse_share("--until", until),
+        budget=budget,
     )
     path = None if output is None else paths.run_output(output)
     return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
@@ -221,7 +230,8 @@ def report(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="terminal, markdown, csv or json. Default: by the suffix of -o, or terminal.",
+            help="terminal, markdown, csv, json, github (github-action-benchmark) or bmf (Bencher). "
+            "Default: by the suffix of -o, or terminal.",
         ),
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
@@ -258,7 +268,7 @@ def report(
 
 def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
     """Return the function that renders a report in the format that was asked for, or that the file's suffix means."""
-    from vebench.reports import as_csv, as_json, as_markdown
+    from vebench.reports import as_bmf, as_csv, as_github, as_json, as_markdown
 
     if form is None:
         form = "terminal" if output is None else SUFFIXES.get(output.suffix.lower())
@@ -269,6 +279,8 @@ def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
         "markdown": as_markdown.render,
         "csv": as_csv.render,
         "json": as_json.render,
+        "github": as_github.render,
+        "bmf": as_bmf.render,
     }
     if form not in renderers:
         raise UsageError(f"-f {form}: no such format; there are {', '.join(renderers)}")
@@ -282,6 +294,83 @@ def _on_terminal(report: Report, *, to_file: bool) -> str:
     with terminal.capture() as captured:
         as_terminal.write(report, terminal)
     return captured.get()
+
+
+@app.command()
+def check(  # noqa: PLR0913 - one parameter for each option
+    baseline: Annotated[Path, typer.Argument(metavar="BASELINE", hidden=True)],  # told of below
+    candidate: Annotated[Path | None, typer.Argument(metavar="CANDIDATE", hidden=True)] = None,
+    *,
+    tolerance: Annotated[
+        str, typer.Option(metavar="SHARE", help="By how much a cell may be slower, such as 5% or 0.05.")
+    ] = "5%",
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC", help="fps, or speedup over the same run's for-loop, which other machines give, too."
+        ),
+    ] = "fps",
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="ENV", help="Check these only. Comma or repeat. Default: all."),
+    ] = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option("--backend", "-b", metavar="NAME", help="Check these only. Comma or repeat. Default: all."),
+    ] = None,
+    inconclusive: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="pass or fail where nobody can tell. Default: exit status 3."),
+    ] = None,
+    allow_different_host: Annotated[
+        bool, typer.Option("--allow-different-host", help="Compare runs of other machines or simulators, too.")
+    ] = False,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
+    ] = "terminal",
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Run file of what is measured. Default: in .vebench/."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> int:
+    """Gate a run against a baseline: slower, not slower, or nobody can tell.
+
+    BASELINE and CANDIDATE are run files. Without CANDIDATE, the baseline's plan is measured again here. Exit status: 0
+    not slower, 1 slower, 2 bad input, 3 not comparable or inconclusive.
+
+    \b
+    vebench check before.jsonl after.jsonl
+    vebench check baseline.jsonl --metric speedup --tolerance 10% --junit check.xml
+    """  # noqa: D301 - as above
+    from vebench import checking
+    from vebench.plan.grammar import parse_backends, parse_envs, parse_share
+    from vebench.results import paths
+
+    if candidate is not None and output is not None:
+        raise UsageError(f"-o {output}: nothing is measured where {candidate} is given")
+    request = checking.Request(
+        baseline,
+        candidate,
+        None if output is None else paths.run_output(output),
+        parse_share("--tolerance", tolerance),
+        _one_of("--metric", metric, ("fps", "speedup")),
+        parse_envs(env or ()),
+        parse_backends(backend or ()),
+        allow_different_host,
+        "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
+    )
+    form = _one_of("-f", form, ("terminal", "markdown", "json"))
+    return checking.run(request, form=form, junit=junit, quiet=quiet)
+
+
+def _one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
+    """Return the name that ``text`` is. Raises UsageError if it is none of ``names``."""
+    for name in names:
+        if name == text:
+            return name
+    raise UsageError(f"{option} {text}: there are {', '.join(names)}")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vebench import verification
+from vebench.analysis.precision import another_pass
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
@@ -47,14 +49,22 @@ def start(spec: RunSpec, output: Path | None, *, verify: bool, dry_run: bool, qu
 
     With ``verify`` every backend is compared with the reference first.
     """
-    plan, head = _prepare(spec)
+    plan, head = prepare(spec)
     if dry_run:
         return _show(plan)
     if verify:
         plan = _verified(plan)
     path = output or paths.default_path(datetime.now(UTC), spec.envs)
+    status = into(path, plan, head, quiet=quiet)
+    if not quiet:
+        _show_table(path)
+    return status
+
+
+def into(path: Path, plan: Plan, head: RunRecord, *, quiet: bool) -> int:
+    """Measure a prepared plan into a new run file, and show no table. Returns the exit status."""
     with store.RunWriter.create(path, head) as writer:
-        return _measure(plan, writer, done=0, quiet=quiet)
+        return _measure_all(plan, plan, writer, quiet=quiet)
 
 
 def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
@@ -67,7 +77,7 @@ def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
     try:
         check(run.header.spec)
         check_choices(run.header.spec.backends)
-        plan, head = _prepare(run.header.spec)
+        plan, head = prepare(run.header.spec)
     except UsageError as error:
         raise RunFileError(f"{path}, line 1: {error}") from None
     if differences := header.what_differs(run.header, head):
@@ -76,10 +86,13 @@ def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
     if dry_run:
         return _show(left)
     with store.RunWriter.resume(path) as writer:
-        return _measure(left, writer, done=len(plan.cells) - len(left.cells), quiet=quiet)
+        status = _measure_all(plan, left, writer, quiet=quiet)
+    if not quiet:
+        _show_table(path)
+    return status
 
 
-def _prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
+def prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     """Return the plan on this machine, and the header of its run. Raises UsageError if nothing of it can run."""
     host = read_host()
     placement = placement_of(spec, host)
@@ -116,8 +129,22 @@ def _show(plan: Plan) -> int:
     return DONE
 
 
-def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool) -> int:
-    """Measure the plan's cells, each on disk as soon as it ends, and show the table. Returns the exit status.
+def _measure_all(plan: Plan, left: Plan, writer: RunWriter, *, quiet: bool) -> int:
+    """Measure what is left of the plan, then pass after pass what ``--until`` asks for. Returns the exit status."""
+    done = len(plan.cells) - len(left.cells)
+    status = _measure(left, writer, done=done, quiet=quiet)
+    deadline = time.monotonic() + plan.spec.budget
+    while plan.spec.until is not None and time.monotonic() < deadline:
+        run = store.read(writer.path)
+        more = another_pass(plan, run)
+        if not more.cells:
+            break
+        status = max(status, _measure(more, writer, done=len(run.cells), quiet=quiet, deadline=deadline))
+    return status
+
+
+def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool, deadline: float = math.inf) -> int:
+    """Measure the plan's cells until the deadline, each on disk as soon as it ends. Returns the exit status.
 
     Raises InterruptedRunError if the user ends it.
     """
@@ -136,14 +163,14 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool) -> int:
                     kept.append(writer.append(record(event.cell, event.outcome)))
                     logs.keep(writer.path, event.cell.key, event.outcome.log)
                 display.show(event)
+                if isinstance(event, CellFinished) and time.monotonic() > deadline:
+                    break
     except KeyboardInterrupt:
         here = done + sum(not cell.interrupted for cell in kept)
         raise InterruptedRunError(
             f"interrupted: {here} of {done + len(plan.cells)} cells are in {writer.path}; "
             f"to go on: vebench run --resume {shlex.quote(str(writer.path))}"
         ) from None
-    if not quiet:
-        _show_table(writer.path)
     return FAILED if any(cell.status == "failed" for cell in kept) else DONE
 
 

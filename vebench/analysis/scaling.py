@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.analysis import findings
-from vebench.analysis.statistics import Estimate, estimate, middle_of, ratio
+from vebench.analysis import caveats, findings
+from vebench.analysis.stability import STEADY, Stability, stability
+from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
 from vebench.backends.registry import BY_NAME
 from vebench.machine.sysfs import parse_list
 from vebench.plan.spec import BackendChoice
@@ -27,6 +28,7 @@ NULL = "null"
 REFERENCE_ROWS = frozenset(name for name, entry in BY_NAME.items() if entry.reference)
 NANO = 1e-9
 LEAST_TAKEN_NS = 100_000_000  # ten ticks of the kernel's clock, by which steal and others' work are counted
+NOTHING = Sample((), one_process=False)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class CellSummary:
     rates are theirs. ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
     ``reason`` is that of one. ``speedup`` is over ``for-loop`` with one worker; ``ns_per_batch`` is wall time.
     ``observations`` is how many values each estimate stands on: windows of a single repeat, or else repeats.
+    ``sample`` holds the frames per second that the estimates stand on, ``stability`` how steady they were.
     ``throttled_windows`` were held back by a CPU quota, and count only where there are no others. ``stolen_share``
     and ``others_share``: what the hypervisor, and others on this machine, took of its CPUs' time, 0 where too little
     was seen to tell. ``strayed``: some thread might run on other CPUs than those owned. ``oversubscribed``: more
@@ -78,6 +81,8 @@ class CellSummary:
     unbound: str | None
     startup_seconds: float | None
     peak_rss_bytes: int | None
+    sample: Sample = NOTHING
+    stability: Stability = STEADY
     steps_per_second: Estimate | None = None
     frames_per_second: Estimate | None = None
     frames_per_cpu_second: Estimate | None = None
@@ -125,13 +130,16 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         speedup = None
         if cell.backend != NULL and not cell.struck:
             itself = base == (env, backend, workers, envs_per_worker)
-            speedup = _unity(own) if itself else ratio(own, rates.get(base, ()))
-        bare = () if cell.reference or cell.struck else rates.get((env, CEILING, workers, envs_per_worker), ())
+            speedup = _unity(own) if itself else ratio(own, rates.get(base, NOTHING))
+        alone = cell.reference or cell.struck
+        bare = NOTHING if alone else rates.get((env, CEILING, workers, envs_per_worker), NOTHING)
         cells.append(
             replace(
                 cell,
                 frames_per_second=estimate(own),
-                steps_per_second=estimate([rate / cell.frame_skip for rate in own]),
+                steps_per_second=estimate(own.scaled(1 / cell.frame_skip)),
+                sample=own,
+                stability=stability(records),
                 frames_per_cpu_second=estimate(_rates_by_cpu_time(records)),
                 ns_per_batch=batch_time(records),
                 speedup=speedup,
@@ -141,13 +149,19 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         )
     nulls = {(cell.env, cell.workers, cell.envs_per_worker): cell for cell in cells if cell.backend == NULL}
     return tuple(
-        replace(cell, findings=findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker)), file))
+        replace(
+            cell,
+            findings=(
+                *findings.of_cell(cell, nulls.get((cell.env, cell.workers, cell.envs_per_worker)), file),
+                *caveats.of_cell(cell, cells, run.header.spec),
+            ),
+        )
         for cell in cells
     )
 
 
-def frame_rates(records: Sequence[CellRecord]) -> list[float]:
-    """Return frames per second of a cell, given all its repeats: independent observations, as ``_observed`` has it."""
+def frame_rates(records: Sequence[CellRecord]) -> Sample:
+    """Return frames per second of a cell, given all its repeats."""
     return _observed(records, lambda record, window: window.transitions * record.frame_skip / (window.ns * NANO))
 
 
@@ -161,7 +175,7 @@ def batch_time(records: Sequence[CellRecord]) -> Estimate | None:
     )
 
 
-def _rates_by_cpu_time(records: Sequence[CellRecord]) -> list[float]:
+def _rates_by_cpu_time(records: Sequence[CellRecord]) -> Sample:
     return _observed(
         records,
         lambda record, window: (
@@ -170,11 +184,10 @@ def _rates_by_cpu_time(records: Sequence[CellRecord]) -> list[float]:
     )
 
 
-def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowRecord], float | None]) -> list[float]:
-    """Return the rates that an estimate may take as independent: of a single repeat, its windows.
+def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowRecord], float | None]) -> Sample:
+    """Return the rates of every repeat that went well, each of which is a process.
 
-    Windows of one repeat share its process, and with it the luck of its memory layout and its moment: of two repeats or
-    more, each is one observation, its median. Windows that a CPU quota held back are left out where others remain.
+    Windows that a CPU quota held back are left out where others remain.
     """
     repeats = [
         (record, [window for window in record.windows if not window.held_back])
@@ -183,16 +196,14 @@ def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowR
     ]
     if not any(windows for _, windows in repeats):
         repeats = [(record, list(record.windows)) for record, _ in repeats]
-    rates = [
-        [value for window in windows if (value := rate(record, window)) is not None] for record, windows in repeats
-    ]
-    rates = [repeat for repeat in rates if repeat]
-    return rates[0] if len(rates) == 1 else [middle_of(repeat) for repeat in rates]
+    return Sample.of(
+        [[value for window in windows if (value := rate(record, window)) is not None] for record, windows in repeats]
+    )
 
 
-def _unity(rates: Sequence[float]) -> Estimate | None:
+def _unity(sample: Sample) -> Estimate | None:
     """Return a cell's ratio to itself, which is exact."""
-    return Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
+    return Estimate(1.0, 1.0, 1.0) if sample.rates and median(sample.rates) > 0 else None
 
 
 def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
@@ -220,7 +231,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         reason=next((record.reason for record in (*failed, *records) if record.reason is not None), None),
         repeats=len(records),
         failed_repeats=len(failed),
-        observations=len(frame_rates(records)),
+        observations=len(frame_rates(records).rates),
         windows=len(windows),
         rows=sum(window.rows for window in windows),
         resets=sum(window.resets for window in windows),

@@ -102,6 +102,7 @@ def measure(
     ``place`` is what came of the place that the process was to take.
     """
     from vebench.engine.measure import Loop, action_tape  # noqa: PLC0415 - heavy: only after pinning
+    from vebench.engine.settling import warm_up  # noqa: PLC0415 - likewise
 
     info = backend.info
     tape = action_tape(info.action_space, request["seed"], info.batch_size)
@@ -122,7 +123,7 @@ def measure(
 
     loop = Loop(backend, tape, time.perf_counter_ns)
     duration, rounds = request["duration_ns"], request["rounds"]
-    pace = loop.warm_up(request["warmup_ns"], duration)
+    warmup = warm_up(loop, request["warmup_ns"], request["warmup_most_ns"], duration, info.batch_size)
     processes = counters.process_tree(os.getpid())
     seats = counters.seats(processes)
     groups = cgroups.groups("cpu")
@@ -136,16 +137,22 @@ def measure(
 
     if request["one_of_several"]:
         tell("warm", {})
-        stretches = windows.Stretches(lambda span: loop.run_for(span, pace), read, time.perf_counter_ns)
+        stretches = windows.Stretches(lambda span: loop.run_for(span, warmup.pace), read, time.perf_counter_ns)
         for lap in stretches.in_step(rounds, duration, windows.told(sys.stdin.fileno())):
             tell("lap", lap)
     else:
-        for window in windows.measured(lambda: loop.run_for(duration, pace), read, rounds, may_repeat):
+        for window in windows.measured(lambda: loop.run_for(duration, warmup.pace), read, rounds, may_repeat):
             tell("window", window)
     # Looked at twice only: between windows it would give environments that run ahead the time to do so.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
-    done = {"peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None), "seats": seats}
-    tell("done", {**done, "memory_by_node": memory_policy.bytes_by_node(processes)})
+    done = {
+        "peak_rss_bytes": max(filter(None, (memory, memory_now)), default=None),
+        "seats": seats,
+        "memory_by_node": memory_policy.bytes_by_node(processes),
+        "warmup_ns": warmup.ns,
+        "settled": warmup.settled,
+    }
+    tell("done", done)
 
 
 def one_line(error: BaseException) -> str:

@@ -71,6 +71,7 @@ class Outcome:
 
     ``seats`` were read back after the warm-up; they are known of a cell that got to its end, and so is
     ``memory_by_node``, in bytes.
+    ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
     """
 
     status: Literal["ok", "failed", "skipped"]
@@ -82,6 +83,8 @@ class Outcome:
     log: str = ""
     seats: Seats | None = None
     memory_by_node: dict[str, int] | None = None
+    warmup_ns: int | None = None
+    settled: bool | None = None
 
 
 @dataclass(frozen=True)

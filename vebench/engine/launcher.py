@@ -165,6 +165,7 @@ class Launcher:
             "envs_per_worker": cell.envs_per_worker,
             "seed": self._spec.seed + pool.first_env,
             "warmup_ns": int(self._spec.warmup * 1e9),
+            "warmup_most_ns": int(self._spec.longest_warmup * 1e9),
             "duration_ns": int(self._spec.duration * 1e9),
             "rounds": self._spec.rounds,
             "timeout_ns": int(self._spec.timeout * 1e9),

@@ -22,11 +22,14 @@ class Done:
     """All windows are measured; ``peak_rss_bytes`` is the memory of the whole process tree.
 
     ``seats``: where its processes and threads may run. ``memory_by_node``: bytes of their own by memory node.
+    ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
     """
 
     peak_rss_bytes: Count | None
     seats: Seats | None = None
     memory_by_node: dict[str, Count] | None = None
+    warmup_ns: Count | None = None
+    settled: bool | None = None
 
 
 @dataclass(frozen=True)

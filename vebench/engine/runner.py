@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from vebench.engine.conversation import Conversation, Launch
-    from vebench.engine.events import Event, Seats
+    from vebench.engine.events import Event
     from vebench.plan.cells import Cell, Plan
 
 
@@ -61,9 +61,7 @@ class Progress:
         self._cell = cell
         self._layout: Layout | None = None
         self._startup_ns: int | None = None
-        self._peak_rss_bytes: int | None = None
-        self._seats: Seats | None = None
-        self._memory_by_node: dict[str, int] | None = None
+        self._done = Done(None)
         self.windows: list[Window] = []
         self._log = ""
 
@@ -79,8 +77,7 @@ class Progress:
                         self.windows.append(message)
                         yield WindowDone(self._cell, message)
                     case Done():
-                        self._peak_rss_bytes, self._seats = message.peak_rss_bytes, message.seats
-                        self._memory_by_node = message.memory_by_node
+                        self._done = message
                         return
                     case Failure():
                         self.reason = message.reason
@@ -99,9 +96,11 @@ class Progress:
             reason=why,
             layout=self._layout,
             startup_ns=self._startup_ns,
-            peak_rss_bytes=self._peak_rss_bytes,
+            peak_rss_bytes=self._done.peak_rss_bytes,
             windows=tuple(self.windows),
             log=self._log,
-            seats=self._seats,
-            memory_by_node=self._memory_by_node,
+            seats=self._done.seats,
+            memory_by_node=self._done.memory_by_node,
+            warmup_ns=self._done.warmup_ns,
+            settled=self._done.settled,
         )

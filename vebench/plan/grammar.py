@@ -88,6 +88,17 @@ def _count(digits: str) -> int:
     return int(digits)
 
 
+def parse_share(option: str, text: str) -> float:
+    """Return the share that ``text`` names: 0.05 for ``5%`` and for ``0.05``. Raises UsageError for anything else."""
+    number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
+    if not _REAL.fullmatch(number) or not math.isfinite(float(number)):
+        raise UsageError(f"{option} {shown(text)}: write a share such as 5% or 0.05")
+    share = float(number) / 100 if percent else float(number)
+    if not 0 < share < 1:
+        raise UsageError(f"{option} {shown(text)}: must lie between 0% and 100%")
+    return share
+
+
 def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     """Return the backends that ``texts`` name, in that order.
 

@@ -20,6 +20,7 @@ MAX_SEED = 2_000_000_000
 MIN_SECONDS = 1e-9  # a clock that counts nanoseconds sees nothing shorter
 # A month: longer waits overflow in the system's calls.
 MAX_SECONDS = 31 * 86400.0
+MOST_WARMUPS = 5  # as often as long as it was asked for may a warm-up take, until the rate has settled
 # What a cell may need to start, at the least, when a timeout is suggested.
 STARTUP_ALLOWANCE = 30.0
 
@@ -41,7 +42,11 @@ class BackendChoice:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides what a run measures. Times are in seconds; no ``backends`` means all that can run."""
+    """Everything that decides what a run measures. Times are in seconds; no ``backends`` means all that can run.
+
+    With ``until``, passes go on after ``repeats`` until each interval is within that share of its median, or until
+    ``budget`` seconds have gone by since then.
+    """
 
     envs: tuple[str, ...]
     workers: tuple[int, ...]
@@ -57,11 +62,18 @@ class RunSpec:
     smt: str = "last"
     membind: str = "local"
     replicas: str = "1"
+    until: float | None = None
+    budget: float = 600.0
 
     @property
     def cell_seconds(self) -> float:
         """How long one cell measures: warm-up and windows. Start-up comes on top."""
         return self.warmup + self.rounds * self.duration
+
+    @property
+    def longest_warmup(self) -> float:
+        """How long a warm-up may take whose rate does not settle; what the timeout leaves beyond that is halved."""
+        return self.warmup + min((MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
 def check(spec: RunSpec) -> None:
@@ -83,6 +95,9 @@ def check(spec: RunSpec) -> None:
     _check_replicas(spec)
     _check_seconds("--duration", spec.duration)
     _check_seconds("--timeout", spec.timeout)
+    _check_seconds("--budget", spec.budget)
+    if spec.until is not None and not 0 < spec.until < 1:
+        raise UsageError(f"--until {spec.until:g}: must lie between 0% and 100%")
     if spec.warmup != 0:
         _check_seconds("--warmup", spec.warmup, "0 or ")
     if spec.timeout <= spec.cell_seconds:

@@ -71,6 +71,7 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     files of versions that did not know any. ``replicas`` are the CPU sets of the pools that it consists of, none if it
     is a single one; its windows are then what they did together. ``memory_policy`` was read back, ``unbound`` is why it
     is not the one asked for, ``memory_by_node`` how many bytes lay on which memory node.
+    ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
     """
 
     env: str
@@ -101,6 +102,8 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     memory_policy: str | None = None
     unbound: str | None = None
     memory_by_node: dict[str, Count] | None = None
+    warmup_ns: Count | None = None
+    settled: bool | None = None
 
     @property
     def label(self) -> str:
@@ -240,6 +243,8 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         memory_policy=layout.memory_policy if layout else None,
         unbound=layout.unbound if layout else None,
         memory_by_node=outcome.memory_by_node,
+        warmup_ns=outcome.warmup_ns,
+        settled=outcome.settled,
     )
 
 

@@ -1,0 +1,40 @@
+"""A for-loop that sleeps for a share of each step, as ``SLEEP_SHARE`` in its environment says: a known regression."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from vebench.backends.for_loop import ForLoop
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Batch, Setup
+
+SHORTEST_S = 0.002  # a shorter sleep takes much longer than it says
+
+
+class Sleepy(ForLoop):
+    """What it owes is slept as soon as it is worth it, and what a sleep took too long is made up for later."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._share = float(os.environ.get("SLEEP_SHARE", "0"))
+        self._owed = 0.0
+        self._since = time.perf_counter()
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._since = time.perf_counter()
+        super().send(actions)
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        now = time.perf_counter()
+        self._owed += self._share * (now - self._since)
+        if self._owed > SHORTEST_S:
+            time.sleep(self._owed)
+            self._owed -= time.perf_counter() - now
+        return batch

@@ -1,0 +1,418 @@
+"""``vebench check`` as a user and a CI service meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from math import exp
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from vebench import cli
+from vebench.results.records import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vebench.results.records import CellRecord, RunRecord
+
+    Header = Callable[..., RunRecord]
+    CellOf = Callable[..., CellRecord]
+    Check = Callable[..., "Result"]
+    Runs = Callable[..., Path]
+
+ADAPTERS = Path(__file__).parent / "adapters"
+BACKENDS = [{"name": "for-loop"}, {"name": "shm-sync"}]
+CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "COLUMNS")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
+    """Return the command, called in this process and in an empty folder, outside of any CI service."""
+    monkeypatch.chdir(tmp_path)
+    for name in CI_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*arguments: str | Path) -> Result:
+        monkeypatch.setattr(sys, "argv", ["vebench", "check", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return Result(int(ended.value.code or 0), out, err)
+
+    return call
+
+
+@pytest.fixture
+def runs(tmp_path: Path, header: Header, cell: CellOf) -> Runs:
+    """Return what writes a run of 5 repeats, in which shm-sync with 2 workers is ``factor`` times as fast."""
+
+    def write(name: str, factor: float = 1.0, *, repeats: int = 5, **fields: object) -> Path:
+        random = Random(name)  # noqa: S311 - noise to repeat, no secret
+        head = header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, repeats=repeats)
+        lines = [encode(msgspec.structs.replace(head, cells=8 * repeats, **fields))]
+        for repeat in range(repeats):
+            for env in ("ALE/Pong-v5", "Ant-v5"):
+                for backend, workers in (("for-loop", 1), ("for-loop", 2), ("shm-sync", 1), ("shm-sync", 2)):
+                    speed = 1e6 * exp(random.gauss(0, 0.01))
+                    speed *= factor if (backend, workers) == ("shm-sync", 2) else 1
+                    steps = (round(speed), round(1.01 * speed), round(0.99 * speed))
+                    lines.append(encode(cell(backend, workers, steps, env=env, repeat=repeat)))
+        path = tmp_path / name
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        return path
+
+    return write
+
+
+def edited(path: Path, change: Callable[[list[str]], list[str]]) -> Path:
+    """Return ``path`` with its lines changed."""
+    path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+    return path
+
+
+def test_a_run_that_is_not_slower_passes(check: Check, runs: Runs) -> None:
+    found = check(runs("a.jsonl"), runs("b.jsonl"))
+    assert (found.status, found.err) == (0, "")
+    assert found.out.startswith("Check: 8 same of 8 cells\n")
+
+
+def test_a_slower_run_is_status_1_and_names_the_cell(check: Check, runs: Runs) -> None:
+    found = check(runs("a.jsonl"), runs("b.jsonl", 0.8), "-f", "json")
+    assert found.status == 1
+    answer = json.loads(found.out)
+    assert answer["status"] == 1
+    slower = [
+        (cell["env"], cell["backend"], cell["workers"]) for cell in answer["cells"] if cell["verdict"] == "slower"
+    ]
+    assert slower == [("ALE/Pong-v5", "shm-sync", 2), ("Ant-v5", "shm-sync", 2)]
+    for cell in answer["cells"]:
+        assert cell["ratio"]["low"] < cell["ratio"]["median"] < cell["ratio"]["high"]
+
+
+def test_a_tolerance_may_be_a_percentage_or_a_number(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.8)
+    assert [check(a, b, "--tolerance", text).status for text in ("30%", "0.3", "5 %")] == [0, 0, 1]
+
+
+def test_only_what_was_asked_for_is_checked(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.8)
+    assert check(a, b, "-b", "for-loop").status == 0
+    found = check(a, b, "-b", "shm-sync", "-e", "pong", "--metric", "speedup", "-f", "json")
+    cells = json.loads(found.out)["cells"]
+    assert [(cell["env"], cell["backend"], cell["workers"]) for cell in cells] == [
+        ("ALE/Pong-v5", "shm-sync", 1),
+        ("ALE/Pong-v5", "shm-sync", 2),
+    ]
+    assert found.status == 1
+
+
+def test_what_nobody_can_tell_is_status_3_unless_told_otherwise(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl", repeats=1), runs("b.jsonl", repeats=1)
+    statuses = [check(a, b, *more).status for more in ((), ("--inconclusive", "pass"), ("--inconclusive", "fail"))]
+    assert statuses == [3, 0, 1]
+    assert "--repeats 5" in check(a, b).out
+
+
+def test_a_regression_is_one_whatever_else_nobody_can_tell(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl", repeats=1), runs("b.jsonl", 0.5, repeats=1)
+    assert check(a, b, "--inconclusive", "pass").status == 1
+
+
+def test_missing_cells_do_not_pass_even_where_inconclusive_ones_do(check: Check, runs: Runs) -> None:
+    a = runs("a.jsonl")
+
+    def without_ant(lines: list[str]) -> list[str]:
+        head = json.loads(lines[0])
+        left = [line for line in lines[1:] if "Ant-v5" not in line]
+        return [json.dumps({**head, "cells": len(left)}), *left]
+
+    b = edited(runs("b.jsonl"), without_ant)
+    found = check(a, b, "--inconclusive", "pass")
+    assert found.status == 3
+    assert "4 missing" in found.out
+    assert "not in the candidate" in found.out
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"\x00\xff\x00", "line 1"),
+        (b'{"benchmarks": []}\n', "line 1: not a run file"),
+        (b'{"type": "run", "schema": 99}\n', "line 1: written by a later version"),
+        (None, "no such file"),
+    ],
+)
+def test_a_file_that_is_no_run_is_bad_input(
+    check: Check, runs: Runs, which: int, content: bytes | None, words: str
+) -> None:
+    files = [runs("a.jsonl"), runs("b.jsonl")]
+    odd = files[which]
+    odd.unlink()
+    if content is not None:
+        odd.write_bytes(content)
+    found = check(*files)
+    assert (found.status, found.out, found.err.count("\n")) == (2, "", 1)
+    assert odd.name in found.err
+    assert words in found.err
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        (lambda lines: lines[:-1], (3, "39 of 40 cells: the run is not whole")),
+        (lambda lines: lines[:1], (3, "0 of 40 cells: the run is not whole")),
+        (lambda lines: [*lines, lines[0]], (2, "line 42: a second run")),
+        (lambda lines: [lines[0], lines[1].replace('"ns":1000000000', '"ns":0', 1), *lines[2:]], (2, "line 2: ")),
+        (lambda lines: [lines[0], lines[1].replace('"workers":', '"workers":"x', 1), *lines[2:]], (2, "line 2: ")),
+        (
+            lambda lines: [lines[0], *(line.replace('"status":"ok"', '"status":"failed"') for line in lines[1:])],
+            (3, "no cell was measured"),
+        ),
+    ],
+    ids=["truncated", "only a head", "two runs", "no time", "no number", "all failed"],
+)
+def test_a_run_that_is_damaged_or_not_whole_never_passes(
+    check: Check, runs: Runs, which: int, change: Callable[[list[str]], list[str]], answer: tuple[int, str]
+) -> None:
+    files = [runs("a.jsonl"), runs("b.jsonl")]
+    edited(files[which], change)
+    found = check(*files)
+    status, words = answer
+    assert (found.status, found.out, found.err.count("\n")) == (status, "", 1), found.err
+    assert files[which].name in found.err
+    assert words in found.err
+
+
+def test_a_cut_off_last_line_is_no_pass(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl")
+    b.write_bytes(b.read_bytes()[:-20])
+    found = check(a, b)
+    assert (found.status, found.err.count("\n")) == (3, 1)
+    assert "cut off" in found.err
+
+
+def test_cells_without_a_window_are_missing(check: Check, runs: Runs) -> None:
+    def emptied(lines: list[str]) -> list[str]:
+        return [lines[0], *(json.dumps({**json.loads(line), "windows": []}) for line in lines[1:])]
+
+    found = check(runs("a.jsonl"), edited(runs("b.jsonl"), emptied))
+    assert found.status == 3
+    assert "8 missing of 8 cells" in found.out
+    assert "no window was measured" in found.out
+
+
+def test_the_baseline_is_no_candidate(check: Check, runs: Runs) -> None:
+    a = runs("a.jsonl")
+    found = check(a, a)
+    assert (found.status, found.err.count("\n")) == (2, 1)
+    assert "is the baseline itself" in found.err
+
+
+def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(
+    check: Check, runs: Runs, header: Header
+) -> None:
+    a = runs("a.jsonl")
+    b = runs("b.jsonl", host=msgspec.structs.replace(header().host, cpu_model="Another 9000"))
+    c = runs("c.jsonl", packages={"gymnasium": "1.3.0"})
+    for other, words in ((b, "cpu_model Test CPU against Another 9000"), (c, "gymnasium 1.4.0 against 1.3.0")):
+        refused = check(a, other)
+        assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
+        assert words in refused.err
+        for more in (("--allow-different-host",), ("--metric", "speedup")):
+            allowed = check(a, other, *more)
+            assert allowed.status == 0
+            assert words in " ".join(allowed.out.split())
+
+
+def test_another_version_of_vebench_is_told_and_not_refused(check: Check, runs: Runs) -> None:
+    a, b = (runs(f"{version}.jsonl", packages={"vebench": version}) for version in ("1", "2"))
+    found = check(a, b)
+    assert found.status == 0
+    assert "vebench 1 against 2" in found.out
+
+
+def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs: Runs, header: Header) -> None:
+    b = runs("b.jsonl", host=msgspec.structs.replace(header().host, pinning=False))
+    found = check(runs("a.jsonl"), b, "--allow-different-host")
+    assert (found.status, found.err.count("\n")) == (3, 1)
+    assert "pinned" in found.err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--tolerance", "0"), ["--tolerance", "0%"]),
+        (("--tolerance", "100%"), ["--tolerance"]),
+        (("--tolerance", "nan"), ["--tolerance", "5%"]),
+        (("--tolerance", "-5%"), ["--tolerance"]),
+        (("--metric", "steps"), ["--metric", "fps, speedup"]),
+        (("--inconclusive", "maybe"), ["--inconclusive", "pass, fail"]),
+        (("-f", "pdf"), ["-f", "markdown"]),
+        (("-b", "gym-sync"), ["--backend gym-sync", "a.jsonl"]),
+        (("-e", "Pnog"), ["--env Pnog", "did you mean Pong"]),
+        (("-o", "c.jsonl"), ["-o c.jsonl", "b.jsonl"]),
+        (("--junit", "a.jsonl"), ["a.jsonl", "overwritten"]),
+        (("--junit", "nowhere/check.xml"), ["--junit nowhere/check.xml"]),
+        (("--junit", "."), ["--junit .", "file"]),
+    ],
+)
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_bad_input_is_status_2_whatever_the_runs_are_like(
+    check: Check, runs: Runs, more: tuple[str, ...], words: list[str], factor: float
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", factor)
+    before = a.read_bytes()
+    found = check(a, b, *more)
+    assert (found.status, found.err.count("\n")) == (2, 1), found.err
+    for word in words:
+        assert word in found.err
+    assert a.read_bytes() == before
+
+
+def test_junit_has_a_test_case_for_each_cell(check: Check, runs: Runs, tmp_path: Path) -> None:
+    check(runs("a.jsonl"), runs("b.jsonl", 0.8), "--junit", tmp_path / "check.xml")
+    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) == (
+        "8",
+        "2",
+        "0",
+        "0",
+    )
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["ALE/Pong-v5, shm-sync, 2 workers", "Ant-v5, shm-sync, 2 workers"]
+
+
+@pytest.mark.parametrize(("more", "element"), [((), "error"), (("--inconclusive", "pass"), "skipped")])
+def test_junit_shows_what_nobody_can_tell_as_the_exit_status_has_it(
+    check: Check, runs: Runs, tmp_path: Path, more: tuple[str, ...], element: str
+) -> None:
+    a, b = runs("a.jsonl", repeats=1), runs("b.jsonl", repeats=1)
+    check(a, b, "--junit", tmp_path / "check.xml", *more)
+    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
+    assert all(case.find(element) is not None for case in suite if "inconclusive" in str(case.findtext("system-out")))
+    assert suite.get("failures") == "0"
+
+
+def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
+    check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.8)
+    summary = tmp_path / "summary.md"
+    summary.write_text("# Earlier\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    found = check(a, b, "-f", "json")
+    assert json.loads(found.out)["status"] == 1
+    text = summary.read_text()
+    assert text.startswith("# Earlier\n## Check: 2 slower, 6 same of 8 cells\n")
+    assert "| backend  | workers | verdict |" in text
+    commands = found.err.splitlines()
+    assert len(commands) == 2
+    assert commands[0].startswith("::error title=vebench%3A slower::ALE/Pong-v5, shm-sync, 2 workers: slower, ratio 0.")
+
+
+def test_a_machine_that_has_changed_is_told_where_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
+    def halved(lines: list[str]) -> list[str]:
+        return [line.replace('"ns":1000000000', '"ns":2000000000') for line in lines]
+
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), halved)
+    slower = check(a, b)
+    assert slower.status == 1
+    assert "machine\n  for-loop itself is not as fast as it was" in slower.out
+    same = check(a, b, "--metric", "speedup")
+    assert same.status == 0
+    assert "for-loop itself" not in same.out + check(a, runs("c.jsonl", 0.5)).out
+
+
+def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    found = check(runs("a.jsonl"), runs("b.jsonl", 0.8))
+    rows = [line for line in found.out.splitlines() if line.startswith(" shm-sync")]
+    assert len(rows) == 4
+    assert max(map(len, found.out.splitlines())) <= 80
+
+
+def vebench(folder: Path, *arguments: str | Path, **environment: str) -> Result:
+    """Run the command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "vebench.cli", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ADAPTERS), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def test_with_a_baseline_alone_its_plan_is_measured_again_here(tmp_path: Path) -> None:
+    plan = ("-w", "1", "-b", "for-loop,null,faulty:Sound[length=3]", "--repeats", "2")
+    brief = ("--duration", "0.02", "--rounds", "2", "--warmup", "0.02", "-q")
+    assert vebench(tmp_path, "run", "-e", "CartPole", *plan, *brief, "-o", "baseline.jsonl").status == 0
+    found = vebench(
+        tmp_path,
+        "check",
+        "baseline.jsonl",
+        "-b",
+        "faulty:Sound",
+        "--metric",
+        "speedup",
+        "-o",
+        "now.jsonl",
+        "-f",
+        "json",
+    )
+    assert found.status in (0, 1, 3)
+    assert [cell["backend"] for cell in json.loads(found.out)["cells"]] == ["faulty:Sound[length=3]"]
+    head, *cells = map(json.loads, (tmp_path / "now.jsonl").read_text().splitlines())
+    assert (head["spec"]["repeats"], head["spec"]["workers"]) == (2, [1])
+    # The reference of every speedup is measured with it; what is not asked for, and rows of reference, are not.
+    assert {cell["backend"] for cell in cells} == {"for-loop", "faulty:Sound"}
+    assert found.err.count("\n") == len(cells) == 4
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
+def test_a_regression_is_one_though_nobody_reads_of_it(runs: Runs, tmp_path: Path, form: str) -> None:
+    runs("a.jsonl")
+    runs("b.jsonl", 0.8)
+    check = f"{sys.executable} -m vebench.cli check a.jsonl b.jsonl -f {form}"
+    command = f"{{ {check}; echo $? > status; }} | true"
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert (tmp_path / "status").read_text() == "1\n"
+
+
+def test_a_run_file_is_no_place_for_junit(check: Check, runs: Runs, tmp_path: Path) -> None:
+    found = check(runs("a.jsonl"), "-o", "now.jsonl", "--junit", "now.jsonl")
+    assert (found.status, found.out, found.err.count("\n")) == (2, "", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(
+    check: Check, runs: Runs, tmp_path: Path
+) -> None:
+    found = check(runs("a.jsonl"))
+    assert (found.status, found.out, found.err.count("\n")) == (3, "", 1)
+    assert "Test CPU against" in found.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]

@@ -1,0 +1,244 @@
+"""Verdicts on cells of two runs."""
+
+from __future__ import annotations
+
+from math import exp
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.analysis.comparison import Comparison, Metric, compare
+from vebench.analysis.scaling import CellSummary, summarise
+from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Header = Callable[..., RunRecord]
+    CellOf = Callable[..., CellRecord]
+    Compared = Callable[..., Comparison]
+    Repeated = Callable[..., tuple[CellRecord, ...]]
+    Drawn = tuple[str, int, str, list[WindowRecord]]
+
+NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)
+
+
+@pytest.fixture
+def compared(header: Header) -> Compared:
+    def found(
+        before: tuple[CellRecord, ...], after: tuple[CellRecord, ...], metric: Metric = "fps", tolerance: float = 0.05
+    ) -> Comparison:
+        cells = (summarise(Run(header(), records)) for records in (before, after))
+        return compare(*cells, metric=metric, tolerance=tolerance)
+
+    return found
+
+
+@pytest.fixture
+def repeated(cell: CellOf) -> Repeated:
+    def found(backend: str, workers: int, steps: float, **fields: object) -> tuple[CellRecord, ...]:
+        return tuple(
+            cell(backend, workers, (round(steps * noise * 1000),) * 3, repeat=repeat, **fields)
+            for repeat, noise in enumerate(NOISE)
+        )
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(0.8, "slower"), (0.95, "inconclusive"), (0.97, "same"), (1.0, "same"), (1.05, "same"), (1.2, "faster")],
+)
+def test_a_verdict_follows_from_the_interval_and_the_tolerance(
+    compared: Compared, repeated: Repeated, ratio: float, verdict: str
+) -> None:
+    (found,) = compared(repeated("shm-sync", 2, 100), repeated("shm-sync", 2, 100 * ratio)).cells
+    assert found.verdict == verdict
+    assert found.ratio is not None
+    assert found.ratio.median == pytest.approx(ratio, rel=1e-3)
+
+
+def test_a_wider_tolerance_lets_more_pass(compared: Compared, repeated: Repeated) -> None:
+    pair = repeated("shm-sync", 2, 100), repeated("shm-sync", 2, 90)
+    assert [compared(*pair, tolerance=tolerance).cells[0].verdict for tolerance in (0.05, 0.1, 0.2)] == [
+        "slower",
+        "inconclusive",
+        "same",
+    ]
+
+
+def test_one_cell_among_many_must_be_further_beyond_chance(compared: Compared, repeated: Repeated) -> None:
+    slow = repeated("shm-sync", 2, 100), repeated("shm-sync", 2, 93.6)
+    others = tuple(record for workers in range(3, 43) for record in repeated("shm-sync", workers, 100))
+    assert compared(*slow).cells[0].verdict == "slower"
+    found = compared(slow[0] + others, slow[1] + others).cells[0]
+    assert found.ratio is not None
+    assert found.ratio.high is not None
+    assert found.ratio.high < 0.95
+    assert (found.verdict, "by chance" in str(found.why)) == ("inconclusive", True)
+
+
+def test_one_process_each_cannot_tell_small_changes_and_says_what_would(compared: Compared, cell: CellOf) -> None:
+    steady, slower, halved = ((steps,) * 6 for steps in (1000, 940, 500))
+    found = [compared((cell(steps=steady),), (cell(steps=steps),)).cells[0] for steps in (steady, slower, halved)]
+    assert [one.verdict for one in found] == ["inconclusive", "inconclusive", "slower"]
+    assert found[0].why == "one process tells too little; measure both with --repeats 5"
+
+
+def test_a_speedup_is_relative_to_the_for_loop_of_the_same_run(compared: Compared, repeated: Repeated) -> None:
+    before = repeated("for-loop", 1, 100) + repeated("shm-sync", 2, 180)
+    machine_half_as_fast = repeated("for-loop", 1, 50) + repeated("shm-sync", 2, 90)
+    slower = repeated("for-loop", 1, 50) + repeated("shm-sync", 2, 70)
+    assert [cell.verdict for cell in compared(before, machine_half_as_fast).cells] == ["slower", "slower"]
+    (found,) = compared(before, machine_half_as_fast, "speedup").cells
+    assert (found.place.label, found.verdict) == ("shm-sync", "same")
+    assert compared(before, slower, "speedup").cells[0].verdict == "slower"
+
+
+def test_without_a_for_loop_there_is_no_speedup_to_compare(compared: Compared, repeated: Repeated) -> None:
+    pool, loop = repeated("shm-sync", 2, 180), repeated("for-loop", 1, 100)
+    for before, after, which in ((pool, loop + pool, "baseline"), (loop + pool, pool, "candidate")):
+        (found,) = compared(before, after, "speedup").cells
+        assert found.verdict == "not comparable"
+        assert str(found.why).startswith(f"{which}: for-loop with one worker")
+
+
+def test_a_cell_that_the_candidate_lacks_or_failed_is_missing(compared: Compared, repeated: Repeated) -> None:
+    before = repeated("shm-sync", 2, 100)
+    failed = repeated("shm-sync", 2, 100, status="failed", reason="boom")
+    empty = repeated("shm-sync", 2, 100, windows=())
+    still = repeated("shm-sync", 2, 100, windows=(WindowRecord(ns=1, rows=0, resets=0),))
+    for after, why in (
+        (repeated("shm-sync", 4, 100), "not in the candidate"),
+        (failed, "candidate: failed: boom"),
+        (empty, "candidate: no window was measured"),
+        (still, "candidate: a window without any step"),
+    ):
+        (found,) = compared(before, after).cells
+        assert (found.verdict, found.why, found.ratio) == ("missing", why, None)
+
+
+def test_a_cell_that_has_no_rate_in_the_baseline_is_not_comparable(compared: Compared, repeated: Repeated) -> None:
+    after = repeated("shm-sync", 2, 100)
+    for fields, why in (
+        ({"status": "failed", "reason": "boom"}, "baseline: failed: boom"),
+        ({"windows": ()}, "baseline: no window was measured"),
+    ):
+        (found,) = compared(repeated("shm-sync", 2, 100, **fields), after).cells
+        assert (found.verdict, found.why) == ("not comparable", why)
+
+
+@pytest.mark.parametrize("fields", [{"num_envs": 4}, {"batch_size": 1}, {"frame_skip": 1}, {"cpus": (0,)}], ids=min)
+def test_a_cell_of_another_size_is_not_comparable(
+    compared: Compared, repeated: Repeated, fields: dict[str, object]
+) -> None:
+    (found,) = compared(repeated("shm-sync", 2, 100), repeated("shm-sync", 2, 100, **fields)).cells
+    assert found.verdict == "not comparable"
+
+
+def test_a_cell_that_does_other_work_in_one_run_only_is_not_comparable(compared: Compared, repeated: Repeated) -> None:
+    honest, liar = (repeated("shm-sync", 2, 100, verdict=verdict) for verdict in ("identical", "different"))
+    (found,) = compared(honest, liar).cells
+    assert (found.verdict, found.why) == ("not comparable", "candidate: other work than for-loop (rows differ)")
+    assert compared(liar, liar).cells[0].verdict == "same"
+
+
+def test_a_single_window_is_inconclusive(compared: Compared, cell: CellOf) -> None:
+    (found,) = compared((cell(steps=(5,)),), (cell(steps=(5, 5, 5)),)).cells
+    assert (found.verdict, found.why) == ("inconclusive", "baseline: one window, no interval; measure with --repeats 5")
+
+
+def test_reference_rows_and_cells_that_could_not_run_are_not_gated_and_new_ones_are_told(
+    compared: Compared, repeated: Repeated
+) -> None:
+    common = repeated("shm-sync", 2, 100)
+    before = (*common, *repeated("ceiling", 2, 300), *repeated("envpool-sync", 2, 1, status="skipped", reason="no"))
+    found = compared(before, common + repeated("gym-sync", 2, 100) + repeated("null", 2, 300))
+    assert [one.place.label for one in found.cells] == ["shm-sync"]
+    assert [place.label for place in found.skipped] == ["envpool-sync"]
+    assert [place.label for place in found.new] == ["gym-sync"]
+
+
+def test_all_cells_together_are_their_geometric_mean(compared: Compared, repeated: Repeated) -> None:
+    before = repeated("shm-sync", 1, 100) + repeated("shm-sync", 2, 100)
+    after = repeated("shm-sync", 1, 200) + repeated("shm-sync", 2, 50)
+    overall = compared(before, after).overall
+    assert overall is not None
+    assert overall.median == pytest.approx(1.0, rel=1e-3)
+    assert compared(before, ()).overall is None
+
+
+def simulated(random: Random, cell: CellOf, cells: int, factor: float) -> tuple[CellRecord, ...]:
+    """Return cells of 5 processes and 4 windows, with 3 % noise: 1.5 % of processes, the rest of windows."""
+    records = []
+    for workers in range(1, cells + 1):
+        for repeat in range(5):
+            luck = random.gauss(0, 0.015)
+            steps = tuple(round(1e6 * factor * exp(luck + random.gauss(0, 0.026))) for _ in range(4))
+            records.append(cell("shm-sync", workers, steps, repeat=repeat))
+    return tuple(records)
+
+
+def test_the_same_work_is_hardly_ever_called_slower(compared: Compared, cell: CellOf) -> None:
+    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    runs = [compared(*(simulated(random, cell, 4, 1.0) for _ in range(2))) for _ in range(50)]
+    verdicts = [one.verdict for run in runs for one in run.cells]
+    assert verdicts.count("slower") <= 2
+    assert verdicts.count("same") >= 150
+
+
+def test_a_tenth_slower_is_found(compared: Compared, cell: CellOf) -> None:
+    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    runs = [compared(*(simulated(random, cell, 1, factor) for factor in (1.0, 0.9))) for _ in range(100)]
+    verdicts = [run.cells[0].verdict for run in runs]
+    assert verdicts.count("slower") >= 75
+    assert "same" not in verdicts
+
+
+@pytest.mark.parametrize("metric", ["fps", "speedup"])
+def test_the_ratio_is_that_of_the_levels_that_are_shown(compared: Compared, cell: CellOf, metric: Metric) -> None:
+    skewed = {"before": (100, 100, 100, 300, 300), "after": (90, 200, 200, 200, 210), "loop": (50, 60, 70, 50, 90)}
+    before, after, loop = (
+        tuple(cell(backend, workers, (steps,) * 3, repeat=repeat) for repeat, steps in enumerate(skewed[name]))
+        for name, backend, workers in (("before", "shm-sync", 2), ("after", "shm-sync", 2), ("loop", "for-loop", 1))
+    )
+    found = compared(before + loop, after + loop[::-1], metric).cells[0]
+    assert found.levels is not None
+    assert found.ratio is not None
+    assert found.levels[1] / found.levels[0] == pytest.approx(found.ratio.median)
+
+
+STATUSES = st.sampled_from(["ok", "ok", "ok", "failed", "skipped"])
+WINDOWS = st.lists(
+    st.builds(
+        lambda ns, rows, resets: WindowRecord(ns=ns, rows=rows + resets, resets=resets),
+        st.sampled_from([1, 10**9, 2**63 - 1]),
+        st.sampled_from([0, 1, 1000, 1001, 2**62]),
+        st.sampled_from([0, 3]),
+    ),
+    max_size=3,
+)
+CELLS = st.lists(
+    st.tuples(st.sampled_from(["for-loop", "shm-sync", "null"]), st.sampled_from([1, 2]), STATUSES, WINDOWS), max_size=8
+)
+
+
+@given(before=CELLS, after=CELLS, metric=st.sampled_from(["fps", "speedup"]))
+def test_whatever_two_runs_hold_each_cell_gets_a_verdict_and_a_reason_where_it_needs_one(
+    header: Header, cell: CellOf, before: list[Drawn], after: list[Drawn], metric: Metric
+) -> None:
+    def summarised(drawn: list[Drawn]) -> tuple[CellSummary, ...]:
+        records = [
+            cell(backend, workers, repeat=repeat, status=status, windows=tuple(windows))
+            for repeat, (backend, workers, status, windows) in enumerate(drawn)
+        ]
+        return summarise(Run(header(), tuple(records)))
+
+    found = compare(summarised(before), summarised(after), metric=metric, tolerance=0.05)
+    for one in found.cells:
+        assert one.verdict in ("faster", "same", "slower", "inconclusive", "missing", "not comparable")
+        assert (one.why is None) == (one.verdict in ("faster", "same", "slower"))
+        assert one.ratio is not None or one.verdict not in ("faster", "same", "slower")

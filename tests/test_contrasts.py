@@ -1,0 +1,93 @@
+"""Ratios and products of rates, and tests on them."""
+
+from __future__ import annotations
+
+from math import exp, inf, log, sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from vebench.analysis.contrasts import Contrast, contrast, rejected
+from vebench.analysis.statistics import PROCESS_SPREAD, Error, Sample, correlation_factor
+
+ONE = Sample((100.0, 104.0, 98.0, 102.0), one_process=False)
+OTHER = Sample((80.0, 84.0, 79.0), one_process=False)
+
+
+def test_a_ratio_of_processes_is_welchs_test_on_their_logs() -> None:
+    found = contrast([(1, ONE), (-1, OTHER)])
+    assert found is not None
+    expected = stats.ttest_ind([log(x) for x in ONE.rates], [log(x) for x in OTHER.rates], equal_var=False)
+    interval = expected.confidence_interval()
+    assert found.chance_below(1.0) == pytest.approx(expected.pvalue / 2)
+    assert (found.estimate.low, found.estimate.high) == pytest.approx((exp(interval.low), exp(interval.high)))
+
+
+def test_chances_of_both_sides_add_up() -> None:
+    found = contrast([(1, ONE), (-1, OTHER)])
+    assert found is not None
+    assert found.chance_above(1.2) + found.chance_below(1.2) == pytest.approx(1)
+    assert found.chance_below(found.estimate.low) == pytest.approx(0.025)
+
+
+def test_the_windows_of_one_process_bring_the_spread_of_processes_with_them() -> None:
+    steady = Sample((50.0,) * 6, one_process=True)
+    found = contrast([(1, steady), (-1, Sample((25.0,) * 6, one_process=True))])
+    assert found is not None
+    assert (found.estimate.median, found.error.variance) == pytest.approx((2.0, 2 * PROCESS_SPREAD**2))
+    noisy = contrast([(1, Sample((50.0, 55.0), one_process=True))])
+    assert noisy is not None
+    spread = log(55 / 50) ** 2 / 2
+    assert noisy.error.variance == pytest.approx(PROCESS_SPREAD**2 + 3.14159265 / 4 * spread * correlation_factor(2))
+
+
+def test_what_is_divided_by_itself_cancels() -> None:
+    found = contrast([(1, ONE), (0.5, OTHER), (-1, ONE), (-0.5, OTHER)])
+    assert found == Contrast(0.0, Error(0.0, inf))
+
+
+def test_a_sample_that_comes_twice_is_no_two_independent_ones() -> None:
+    twice = contrast([(1, ONE), (1, ONE)])
+    single = contrast([(1, ONE)])
+    assert twice is not None
+    assert single is not None
+    assert twice.error.variance == pytest.approx(4 * single.error.variance)
+
+
+@pytest.mark.parametrize("rates", [(), (5.0,), (5.0, 0.0)])
+def test_a_sample_without_an_interval_has_no_contrast(rates: tuple[float, ...]) -> None:
+    assert contrast([(1, ONE), (-1, Sample(rates, one_process=True))]) is None
+
+
+def test_rates_that_agree_leave_nothing_to_chance() -> None:
+    exact = contrast([(1, Sample((2.0, 2.0), one_process=False))])
+    assert exact is not None
+    assert [exact.chance_above(bound) for bound in (1.0, 2.0, 3.0)] == [1.0, 0.5, 0.0]
+
+
+def test_the_geometric_mean_of_cells_is_narrower_than_each() -> None:
+    cells = [Sample((100.0, 101.0, 99.5), one_process=False) for _ in range(4)]
+    mean = contrast([(0.25, cell) for cell in cells])
+    single = contrast([(1, cells[0])])
+    assert mean is not None
+    assert single is not None
+    assert mean.log == pytest.approx(single.log)
+    assert sqrt(mean.error.variance) == pytest.approx(sqrt(single.error.variance) / 2)
+    assert mean.error.freedom == pytest.approx(8)
+
+
+def test_holm_rejects_step_by_step() -> None:
+    # Four tests at 5 %: 0.05 / 4, then / 3, then / 2; the first that fails ends it.
+    assert rejected([0.012, 0.016, 0.03, 0.04], 0.05) == [True, True, False, False]
+    assert rejected([0.04, 0.03, 0.016, 0.012], 0.05) == [False, False, True, True]
+    assert rejected([0.02, 0.02], 0.05) == [True, True]
+    assert rejected([], 0.05) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_rejects_at_least_what_bonferroni_does_and_nothing_above_the_level(chances: list[float]) -> None:
+    for chance, no in zip(chances, rejected(chances, 0.05), strict=True):
+        assert no or chance > 0.05 / len(chances)
+        assert not no or chance <= 0.05

@@ -1,0 +1,96 @@
+"""Warm-up: over when the rate has settled, within bounds, on a fake clock."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.engine.measure import Loop
+from vebench.engine.settling import SLICES, Warmup, settled, warm_up
+from vebench.plan.spec import RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+MS = 1_000_000
+NONE = np.zeros(2, np.bool_)
+
+
+class Backend:
+    """Two environments whose step takes as long as ``step_ns`` says of the time that has passed, on its own clock."""
+
+    def __init__(self, step_ns: Callable[[int], int]) -> None:
+        self.info = BackendInfo(num_envs=2, batch_size=2, action_space=ActionSpace.discrete(2), frame_skip=1)
+        self.now = 0
+        self._step_ns = step_ns
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        pass
+
+    def recv(self) -> Batch:
+        self.now += self._step_ns(self.now)
+        return Batch(NONE, NONE, NONE, NONE, np.arange(2))
+
+
+def warmed(step_ns: Callable[[int], int], least: int = 1000 * MS, most: int = 5000 * MS) -> Warmup:
+    backend = Backend(step_ns)
+    return warm_up(Loop(backend, [NONE], lambda: backend.now), least, most, 1000 * MS, 2)
+
+
+def test_a_steady_rate_takes_the_time_that_was_asked_for() -> None:
+    found = warmed(lambda _: MS)
+    assert (found.settled, found.pace) == (True, 10)
+    assert 1000 * MS <= found.ns <= 1200 * MS
+
+
+def test_a_rate_that_takes_longer_to_settle_is_waited_for_and_its_last_pace_is_kept() -> None:
+    found = warmed(lambda now: max(MS, 4 * MS - now // 700))
+    assert found.settled
+    assert 2300 * MS <= found.ns <= 3500 * MS
+    assert found.pace == pytest.approx(10, abs=1)
+
+
+def test_a_rate_that_never_settles_is_waited_for_no_longer_than_the_bound_and_told() -> None:
+    found = warmed(lambda now: MS + now // 500)
+    assert found.settled is False
+    assert 5000 * MS <= found.ns <= 5300 * MS
+
+
+def test_a_batch_longer_than_a_slice_does_not_overrun_the_bound_by_more_than_a_batch() -> None:
+    found = warmed(lambda _: 900 * MS)
+    assert found.ns <= 6000 * MS
+    assert found.pace == 1
+
+
+def test_no_warm_up_steps_once_to_find_the_pace() -> None:
+    assert warmed(lambda _: MS, least=0, most=0) == Warmup(0, None, 10)
+
+
+def test_noise_without_a_trend_has_mostly_settled_at_the_first_look() -> None:
+    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    rows = [[random.gauss(1000, 100) for _ in range(SLICES)] for _ in range(500)]
+    assert sum(map(settled, rows)) >= 425
+
+
+@pytest.mark.parametrize(("rates", "expected"), [((), False), ((1.0,) * 7, False), ((1.0,) * 8, True)])
+def test_too_few_slices_tell_nothing(rates: tuple[float, ...], *, expected: bool) -> None:
+    assert settled(rates) is expected
+
+
+def test_a_step_from_one_level_to_another_has_not_settled() -> None:
+    assert not settled([800.0] * 4 + [1000.0] * 4)
+
+
+def test_a_warm_up_that_does_not_settle_leaves_time_for_the_windows() -> None:
+    spec = RunSpec(("Pong",), (1,), duration=1.0, rounds=6, warmup=1.0, timeout=300.0)
+    assert spec.longest_warmup == 5.0
+    tight = RunSpec(("Pong",), (1,), duration=1.0, rounds=6, warmup=1.0, timeout=9.0)
+    assert tight.longest_warmup == 2.0
+    assert tight.longest_warmup + tight.rounds * tight.duration < tight.timeout
+    assert RunSpec(("Pong",), (1,), warmup=0.0).longest_warmup == 0.0

@@ -1,0 +1,104 @@
+"""Outliers, drift and bursts: found where they are, and seldom where they are not."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from math import exp
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.analysis.stability import bursts, drift, outliers
+from vebench.results.records import WindowRecord
+
+STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
+
+
+def noise(seed: int, processes: int, windows: int = 6) -> list[list[float]]:
+    random = Random(seed)  # noqa: S311 - a simulation to repeat, no secret
+    return [[1000 * exp(random.gauss(0, 0.03)) for _ in range(windows)] for _ in range(processes)]
+
+
+def test_a_window_apart_from_the_others_of_its_process_is_an_outlier() -> None:
+    assert outliers([STEADY]) == 0
+    assert outliers([[*STEADY, 700.0]]) == 1
+    assert outliers([STEADY, [*STEADY, 1400.0], [*STEADY, 700.0]]) == 2
+
+
+def test_a_process_that_differs_from_the_others_has_no_outlier() -> None:
+    assert outliers([STEADY, [rate / 2 for rate in STEADY]]) == 0
+
+
+def test_windows_that_agree_or_are_too_few_have_no_outlier() -> None:
+    assert outliers([[5.0] * 6]) == 0
+    assert outliers([[1.0, 1.0, 9.0]]) == 0
+    assert outliers([]) == 0
+
+
+@pytest.mark.parametrize("processes", [1, 5])
+def test_noise_is_seldom_called_an_outlier(processes: int) -> None:
+    told = sum(outliers(noise(seed, processes)) > 0 for seed in range(1000))
+    assert told <= 20
+
+
+def test_a_rate_that_rises_or_falls_from_window_to_window_drifts() -> None:
+    rising = [1000.0 * 1.02**window for window in range(6)]
+    assert drift([rising]) == pytest.approx(1.02**5 - 1)
+    assert drift([rising[::-1]]) == pytest.approx(1.02**-5 - 1)
+
+
+def test_a_drift_that_every_repeat_shows_needs_fewer_windows() -> None:
+    rising = [100.0, 104.0, 108.0]
+    assert drift([rising]) == 0.0
+    assert drift([rising] * 4) == pytest.approx(0.08)
+
+
+def test_repeats_that_differ_do_not_drift() -> None:
+    assert drift([[rate * factor for rate in STEADY] for factor in (1, 2, 4)]) == 0.0
+
+
+@pytest.mark.parametrize("processes", [1, 4, 10])
+def test_noise_is_seldom_called_a_drift(processes: int) -> None:
+    told = sum(drift(noise(seed, processes)) != 0 for seed in range(500))
+    assert told <= 18
+
+
+@given(st.permutations([1.0, 2.0, 3.0, 4.0, 5.0]))
+def test_only_a_monotone_row_of_five_is_beyond_chance(rates: list[float]) -> None:
+    assert (drift([rates]) != 0) == (rates in ([1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 4.0, 3.0, 2.0, 1.0]))
+
+
+def test_of_all_orders_of_six_windows_no_more_drift_than_the_level_says() -> None:
+    orders = list(permutations(map(float, range(1, 7))))
+    assert sum(drift([order]) != 0 for order in orders) / len(orders) <= 0.02
+
+
+def test_many_windows_and_many_processes_are_looked_at_as_quickly() -> None:
+    rising = [1000.0 * 1.0001**window for window in range(3000)]
+    assert drift([rising]) == pytest.approx(1.0001**2750 - 1, rel=1e-2)
+    assert drift([rising[:6]] * 200) == pytest.approx(1.0001**5 - 1)
+    assert drift(noise(1, 200)) == 0.0
+    assert drift(noise(1, 1, 3000)) == 0.0
+
+
+def test_no_window_no_drift() -> None:
+    assert drift([]) == drift([[], [3.0]]) == 0.0
+
+
+def windows(*resets: int, rows: int = 1000) -> list[WindowRecord]:
+    return [WindowRecord(ns=10**9, rows=rows, resets=count) for count in resets]
+
+
+def test_resets_that_come_at_the_same_time_are_bursts() -> None:
+    assert bursts(windows(0, 64, 0, 0, 64, 0))
+    assert not bursts(windows(20, 25, 19, 22, 17, 24))
+    assert not bursts(windows(0, 1, 0, 0, 1, 0))
+    assert not bursts(windows(0, 0, 0))
+    assert not bursts(windows(9))
+
+
+def test_longer_windows_may_hold_more_resets() -> None:
+    long = WindowRecord(ns=10**9, rows=9000, resets=900)
+    assert not bursts([*windows(100, 95, 104), long])

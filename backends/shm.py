@@ -233,5 +233,5 @@ class ShmAsync(_Shm):
         out, ids = self._out, self._flow.recv(self._size, self._size)
         out.env_ids[:] = ids
         for rows, picked in zip(self._batch[:4], out[:4], strict=True):
-            rows.take(out.env_ids, 0, picked)
+            rows.take(out.env_ids, 0, picked, "clip")  # "raise" would copy twice: it fills a buffer of its own first
         return out

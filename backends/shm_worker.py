@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import select
@@ -222,11 +223,16 @@ class _Worker:
 
     def _obey(self, entry: int, message: bytes | None) -> object:
         share, post = self._share, self._post
+        if entry == ALL and share is not None:
+            return share.step()
         if share is None:
             rows = post.layout.arrays(post.memory.map).rows(post.start, post.stop)
             share = self._share = post.employ(rows, post.start, post.stop)
-            return share.open()
+            opened = share.open()
+            # What was built stays: the collector need not look through it again, in the middle of a step.
+            gc.freeze()
+            return opened
         if message is not None:
             name, argument = pickle.loads(message)  # noqa: S301 - from the caller
             return share.answer(name, argument)
-        return share.step() if entry == ALL else share.step_one(entry)
+        return share.step_one(entry)

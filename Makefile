@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint gate clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a markdown report
 	$(BIN)/vebench run --env Pong --workers 1..4 || [ $$? -eq 1 ]  # a failed cell stands in the report
@@ -20,6 +20,11 @@ lint: $(VENV)/linted
 	mkdir -p $(VENV)/typed/vebench
 	ln -sfn $(addprefix ../../../,$(wildcard vebench/*) backends reports) $(VENV)/typed/vebench/
 	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml --cache-dir ../mypy-cache -p vebench
+
+# Is our own backend still as much faster than a plain loop as it was? About two minutes; not part of the tests, which
+# time nothing. After a change that is meant to matter: vebench run with the baseline's command, and commit the file.
+gate: $(VENV)/installed
+	$(BIN)/vebench check tests/gate/baseline.jsonl --metric speedup --tolerance 15% --inconclusive pass
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

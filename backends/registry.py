@@ -57,14 +57,18 @@ class Entry:
     reference: bool = False
     builds_environments: bool = True
 
-    def why_not(self, task: Task) -> str | None:
-        """Return why this backend cannot step ``task`` on this machine, or None if it can."""
+    def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
+        """Return why this backend cannot step ``task`` on this machine, or None if it can.
+
+        ``has`` says whether a module can be imported; by default, whether it can be here.
+        """
+        has = has or _here
         if self.suites is not None and task.suite not in self.suites:
             return f"{self.name} has no {task.id}: it steps {', '.join(sorted(self.suites))} tasks only"
         if self.name.startswith("envpool") and task.pool_id is None:
             return f"EnvPool has no {task.id}"
         needed = (*self.packages, *(SUITE_PACKAGES[task.suite] if self.steps_gymnasium else ()))
-        missing = [PIP_NAMES.get(name, name) for name in dict.fromkeys(needed) if find_spec(name) is None]
+        missing = [PIP_NAMES.get(name, name) for name in dict.fromkeys(needed) if not has(name)]
         return f"not installed: {', '.join(missing)} (pip install {' '.join(missing)})" if missing else None
 
 
@@ -76,10 +80,15 @@ SUITE_PACKAGES: Mapping[Suite, tuple[str, ...]] = {
     "classic": ("gymnasium",),
     "gymnasium": ("gymnasium",),
 }
+MODULES = frozenset({"envpool", *(name for names in SUITE_PACKAGES.values() for name in names)})
 PIP_NAMES = {"ale_py": "ale-py", "cv2": "opencv-python-headless"}
 
 
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
+
+
+def _here(module: str) -> bool:
+    return find_spec(module) is not None
 
 
 def _whole(text: str) -> int:

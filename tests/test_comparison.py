@@ -139,6 +139,28 @@ def test_a_cell_of_another_size_is_not_comparable(
     assert found.verdict == "not comparable"
 
 
+def test_what_slows_both_in_a_pass_cancels_where_passes_are_paired(header: Header, cell: CellOf) -> None:
+    moods = (1.0, 0.7, 1.2, 0.9, 1.1)
+    before, after = (
+        summarise(
+            Run(
+                header(),
+                tuple(
+                    cell("shm-sync", 2, (round(100_000 * level * mood * noise),) * 3, repeat=repeat)
+                    for repeat, (mood, noise) in enumerate(zip(moods, noises, strict=True))
+                ),
+            )
+        )
+        for level, noises in ((1.0, NOISE), (0.9, NOISE[::-1]))
+    )
+    alone, paired = (
+        compare(before, after, metric="fps", tolerance=0.05, paired=pairs).cells[0] for pairs in (False, True)
+    )
+    assert (alone.verdict, paired.verdict) == ("inconclusive", "slower")
+    assert paired.ratio is not None
+    assert paired.ratio.median == pytest.approx(0.9, rel=0.01)
+
+
 def test_a_cell_that_does_other_work_in_one_run_only_is_not_comparable(compared: Compared, repeated: Repeated) -> None:
     honest, liar = (repeated("shm-sync", 2, 100, verdict=verdict) for verdict in ("identical", "different"))
     (found,) = compared(honest, liar).cells

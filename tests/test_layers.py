@@ -32,6 +32,8 @@ STAGES = (
     "session",
     "doctor",
     "checking",
+    "comparing",
+    "options",
     "cli",
 )
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}

@@ -67,8 +67,7 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
 
     Raises NotComparableError if the runs cannot be put beside each other, RunFileError and UsageError for bad input.
     """
-    if not 0 < request.tolerance <= MOST_TOLERANCE:
-        raise UsageError(f"--tolerance {request.tolerance:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
+    check_tolerance(request.tolerance)
     if junit is not None:
         _check_target(junit, request)
     before = _read(request.baseline)
@@ -79,14 +78,20 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
         raise UsageError(f"{candidate} is the baseline itself: name another run")
     after = _read(candidate)
     differences = _admit(request, before.header, after.header, str(candidate))
-    chosen = _chosen(request, _cells(before, request.baseline))
-    found = compare(chosen, _cells(after, candidate), metric=request.metric, tolerance=request.tolerance)
+    chosen = _chosen(request, cells_of(before, request.baseline))
+    found = compare(chosen, cells_of(after, candidate), metric=request.metric, tolerance=request.tolerance)
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: its cells are skipped, or reference rows")
     status = exit_status(found, request.inconclusive)
-    _tell(Check(str(request.baseline), str(candidate), found, differences, status), form, junit)
+    tell(Check(str(request.baseline), str(candidate), found, differences, status), form, junit)
     return status
+
+
+def check_tolerance(share: float) -> None:
+    """Raise UsageError for a tolerance that lets nothing pass, or everything."""
+    if not 0 < share <= MOST_TOLERANCE:
+        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
 
 
 def _check_target(junit: Path, request: Request) -> None:
@@ -124,7 +129,7 @@ def _read(path: Path) -> Run:
     return run
 
 
-def _cells(run: Run, path: Path) -> tuple[CellSummary, ...]:
+def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
     """Return a run's cells in the order of reports."""
     return Report.of([(str(path), run)]).sections[0].cells
 
@@ -191,7 +196,7 @@ def _is_base(cell: CellSummary) -> bool:
 
 def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
     """Measure the baseline's plan here, without reference rows and what is not asked for. Returns the run file."""
-    cells = _chosen(request, _cells(before, request.baseline))
+    cells = _chosen(request, cells_of(before, request.baseline))
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference])
     try:
         check(spec)
@@ -213,7 +218,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
     return replace(spec, envs=envs, backends=tuple(backends.values()))
 
 
-def _tell(check: Check, form: str, junit: Path | None) -> None:
+def tell(check: Check, form: str, junit: Path | None) -> None:
     """Leave the verdicts where a CI service looks for them, and print them."""
     document = comparison_document(check)
     if junit is not None:

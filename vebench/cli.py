@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
-from vebench import __version__
+from vebench import __version__, options
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vebench.reports.tables import Report
 
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
-DEFAULT_WORKERS = "1..4"
 
 Name = TypeVar("Name", bound=str)
 
@@ -99,59 +98,25 @@ def vebench(
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env", "-e", metavar="ENV", help="Pong, HalfCheetah, CartPole-v1, MODULE:ID ... Comma or repeat."
-        ),
-    ] = None,
-    workers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workers",
-            "-w",
-            metavar="COUNTS",
-            help="8, or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). "
-            f"Comma or repeat. Default: {DEFAULT_WORKERS}.",
-        ),
-    ] = None,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--backend",
-            "-b",
-            metavar="NAME",
-            help="A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS. Comma or repeat. Default: all.",
-        ),
-    ] = None,
-    envs_per_worker: Annotated[
-        int, typer.Option(metavar="N", help="Environments stepped at a time for each worker.")
-    ] = 1,
-    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Length of one window.")] = 1.0,
-    rounds: Annotated[int, typer.Option(metavar="N", help="Windows of each cell.")] = 6,
-    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="What runs before the first window.")] = 1.0,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Passes over all cells, each in an order of its own.")] = 1,
+    env: options.Envs = None,
+    workers: options.Workers = None,
+    backend: options.Backends = None,
+    envs_per_worker: options.EnvsPerWorker = 1,
+    duration: options.Duration = 1.0,
+    rounds: options.Rounds = 6,
+    warmup: options.Warmup = 1.0,
+    repeats: options.Repeats = 1,
     until: Annotated[
         str | None,
         typer.Option(metavar="SHARE", help="Go on with passes until each interval is within this, such as 2%."),
     ] = None,
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="The most that --until adds.")] = 600.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of environments, actions and the order of cells.")] = 0,
-    pin: Annotated[
-        str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
-    ] = "compact",
-    membind: Annotated[
-        str, typer.Option(metavar="HOW", help="Memory of a cell: local, bind (to its CPUs' nodes) or preferred.")
-    ] = "local",
-    replicas: Annotated[
-        str,
-        typer.Option(metavar="N", help="Pools of a cell, each in a process and on CPUs of its own: a number, or node."),
-    ] = "1",
-    smt: Annotated[
-        str,
-        typer.Option(metavar="WHEN", help="A core's second thread: last (after all cores), off, or close (at once)."),
-    ] = "last",
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a cell is ended.")] = 300.0,
+    seed: options.Seed = 0,
+    pin: options.Pin = "compact",
+    membind: options.Membind = "local",
+    replicas: options.Replicas = "1",
+    smt: options.Smt = "last",
+    timeout: options.Timeout = 300.0,
     output: Annotated[
         str | None,
         typer.Option(
@@ -185,7 +150,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         return session.resume(resume, dry_run=dry_run, quiet=quiet)
     spec = RunSpec(
         envs=parse_envs(env or ()),
-        workers=parse_workers(",".join(workers or (DEFAULT_WORKERS,))),
+        workers=parse_workers(",".join(workers or (options.DEFAULT_WORKERS,))),
         backends=parse_backends(backend or ()),
         envs_per_worker=envs_per_worker,
         duration=duration,
@@ -363,6 +328,73 @@ def check(  # noqa: PLR0913 - one parameter for each option
     )
     form = _one_of("-f", form, ("terminal", "markdown", "json"))
     return checking.run(request, form=form, junit=junit, quiet=quiet)
+
+
+@app.command()
+def compare(  # noqa: PLR0913 - one parameter for each option
+    *,
+    a: Annotated[str, typer.Option("--a", metavar="PYTHON", help="The one to compare with, such as old/bin/python.")],
+    b: Annotated[str, typer.Option("--b", metavar="PYTHON", help="The other, such as new/bin/python.")],
+    env: options.Envs = None,
+    workers: options.Workers = None,
+    backend: options.Backends = None,
+    envs_per_worker: options.EnvsPerWorker = 1,
+    duration: options.Duration = 1.0,
+    rounds: options.Rounds = 3,
+    warmup: options.Warmup = 1.0,
+    repeats: options.Repeats = 5,
+    seed: options.Seed = 0,
+    pin: options.Pin = "compact",
+    smt: options.Smt = "last",
+    timeout: options.Timeout = 300.0,
+    tolerance: options.Tolerance = "5%",
+    inconclusive: options.Inconclusive = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
+    ] = "terminal",
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Run files, -a and -b added to the name."),
+    ] = None,
+    quiet: options.Quiet = False,
+) -> int:
+    """Measure the same cells in two Pythons, in turn on the same CPUs, and tell which is slower.
+
+    Each needs the simulators and numpy, not vebench; Python 3.10 is the oldest. Exit status: 0 B is not slower than A,
+    1 slower, 2 bad input, 3 not comparable or inconclusive.
+
+    \b
+    vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
+    """  # noqa: D301 - as above
+    from vebench import comparing
+    from vebench.plan.grammar import parse_backends, parse_envs, parse_share, parse_workers
+    from vebench.plan.spec import RunSpec
+    from vebench.results import paths
+
+    spec = RunSpec(
+        envs=parse_envs(env or ()),
+        workers=parse_workers(",".join(workers or (options.DEFAULT_WORKERS,))),
+        backends=parse_backends(backend or ()),
+        envs_per_worker=envs_per_worker,
+        duration=duration,
+        rounds=rounds,
+        warmup=warmup,
+        repeats=repeats,
+        seed=seed,
+        pin=pin,
+        timeout=timeout,
+        smt=smt,
+    )
+    request = comparing.Request(
+        (a, b),
+        spec,
+        None if output is None else paths.run_output(output),
+        parse_share("--tolerance", tolerance),
+        "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
+    )
+    form = _one_of("-f", form, ("terminal", "markdown", "json"))
+    return comparing.run(request, form=form, junit=junit, quiet=quiet)
 
 
 def _one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:

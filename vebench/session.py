@@ -32,8 +32,10 @@ from vebench.results import header, logs, paths, store
 from vebench.results.records import record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from vebench.engine.conversation import Launch
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run, RunRecord
@@ -150,20 +152,10 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool, deadline:
     """
     kept: list[CellRecord] = []
     try:
-        with (
-            Interrupts() as interrupts,
-            Launcher(plan.spec, interrupts) as launch,
-            screen(console.for_progress(), time.monotonic, quiet=quiet) as display,
-            closing(measure(plan, launch, done)) as events,
-        ):
-            for event in events:
-                if isinstance(event, CellStarted):
-                    writer.reserve(_line_bytes(event.cell, plan.spec.rounds))
-                elif isinstance(event, CellFinished):
-                    kept.append(writer.append(record(event.cell, event.outcome)))
-                    logs.keep(writer.path, event.cell.key, event.outcome.log)
-                display.show(event)
-                if isinstance(event, CellFinished) and time.monotonic() > deadline:
+        with Interrupts() as interrupts, Launcher(plan.spec, interrupts) as launch:
+            for cell in follow(plan, launch, lambda _: writer, done=done, quiet=quiet):
+                kept.append(cell)
+                if time.monotonic() > deadline:
                     break
     except KeyboardInterrupt:
         here = done + sum(not cell.interrupted for cell in kept)
@@ -172,6 +164,30 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool, deadline:
             f"to go on: vebench run --resume {shlex.quote(str(writer.path))}"
         ) from None
     return FAILED if any(cell.status == "failed" for cell in kept) else DONE
+
+
+def follow(
+    plan: Plan, launch: Launch, writer_of: Callable[[Cell], RunWriter], *, done: int, quiet: bool
+) -> Iterator[CellRecord]:
+    """Measure the plan's cells, each in the file that is its own, and yield each once it is on disk.
+
+    Raises KeyboardInterrupt if the user ends it.
+    """
+    with (
+        screen(console.for_progress(), time.monotonic, quiet=quiet) as display,
+        closing(measure(plan, launch, done)) as events,
+    ):
+        for event in events:
+            finished = None
+            if isinstance(event, CellStarted):
+                writer_of(event.cell).reserve(_line_bytes(event.cell, plan.spec.rounds))
+            elif isinstance(event, CellFinished):
+                writer = writer_of(event.cell)
+                finished = writer.append(record(event.cell, event.outcome))
+                logs.keep(writer.path, event.cell.key, event.outcome.log)
+            display.show(event)
+            if finished is not None:
+                yield finished
 
 
 def _line_bytes(cell: Cell, rounds: int) -> int:

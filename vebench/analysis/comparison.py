@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.analysis.contrasts import contrast, measurable, rejected
 from vebench.analysis.scaling import REFERENCE
+from vebench.analysis.statistics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.contrasts import Contrast
     from vebench.analysis.scaling import CellSummary
-    from vebench.analysis.statistics import Estimate, Sample
+    from vebench.analysis.statistics import Estimate
 
 Verdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
 Metric = Literal["fps", "speedup"]
@@ -85,13 +86,21 @@ def place_of(cell: CellSummary) -> Place:
 
 
 def compare(
-    baseline: Sequence[CellSummary], candidate: Sequence[CellSummary], *, metric: Metric, tolerance: float
+    baseline: Sequence[CellSummary],
+    candidate: Sequence[CellSummary],
+    *,
+    metric: Metric,
+    tolerance: float,
+    paired: bool = False,
 ) -> Comparison:
-    """Return the verdicts on every cell of ``baseline`` that is no reference row."""
+    """Return the verdicts on every cell of ``baseline`` that is no reference row.
+
+    ``paired``: each pass of the two was measured at about the same time, so that what slowed one slowed the other.
+    """
     before, after = ({place_of(cell): cell for cell in cells} for cells in (baseline, candidate))
     gated = [place for place, cell in before.items() if _gated(cell, metric)]
     cells = [_beside(place, before, after, metric) for place in gated if before[place].status != "skipped"]
-    pairs = {cell.place: pair for cell in cells if (pair := _pair(cell, before, after, metric)) is not None}
+    pairs = {cell.place: pair for cell in cells if (pair := _pair(cell, before, after, metric, paired)) is not None}
     verdicts = _verdicts({place: pair.ratio for place, pair in pairs.items()}, tolerance)
     return Comparison(
         metric,
@@ -116,17 +125,34 @@ class _Pair:
 
 
 def _pair(
-    cell: CellComparison, before: Mapping[Place, CellSummary], after: Mapping[Place, CellSummary], metric: Metric
+    cell: CellComparison,
+    before: Mapping[Place, CellSummary],
+    after: Mapping[Place, CellSummary],
+    metric: Metric,
+    paired: bool,
 ) -> _Pair | None:
     """Return the pair that a cell and its counterpart make, None where something stands in the way."""
     if cell.why is not None:
         return None
     old, new = (_level(cell.place, cells, metric) for cells in (before, after))
     terms = (*new, *((-weight, sample) for weight, sample in old))
+    if paired and metric == "fps" and (together := _together(old[0][1], new[0][1])) is not None:
+        terms = ((1.0, together),)
     ratio, below, above = contrast(terms), contrast(old), contrast(new)
     if ratio is None or below is None or above is None:
         return None
     return _Pair(terms, ratio, (below.estimate.median, above.estimate.median))
+
+
+def _together(old: Sample, new: Sample) -> Sample | None:
+    """Return the ratios of passes measured at about the same time; None if these were not, or are of one process each.
+
+    A machine that is slower for a while is so for both, and in their ratio that cancels (a paired comparison: G. Box,
+    W. Hunter, J. Hunter, Statistics for Experimenters, 1978, section 4.2).
+    """
+    if old.one_process or new.one_process or len(old.rates) != len(new.rates) or min(old.rates) <= 0:
+        return None
+    return Sample(tuple(after / before for before, after in zip(old.rates, new.rates, strict=True)), one_process=False)
 
 
 def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: float) -> CellComparison:

@@ -15,7 +15,7 @@ from vebench.plan.replicas import slices
 from vebench.plan.spec import BackendChoice, check
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from vebench.backends.interface import Task
     from vebench.backends.registry import Entry
@@ -69,6 +69,7 @@ class Cell:
     ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement. ``known``
     is what is known of the backend's work, None of a reference row. ``nodes`` are the memory nodes of its CPUs.
     ``replicas`` are the pools that it consists of; there are none if it is a single one.
+    ``side`` names the interpreter, where cells of one run do not all run in the same.
     """
 
     task: Task
@@ -84,6 +85,7 @@ class Cell:
     known: Known | None = None
     nodes: tuple[int, ...] = ()
     replicas: tuple[Replica, ...] = ()
+    side: str = ""
 
     @property
     def pools(self) -> tuple[Replica, ...]:
@@ -96,6 +98,14 @@ class Cell:
         return CellKey(self.task.id, self.backend.label, self.workers, self.envs_per_worker, self.repeat)
 
 
+class Where(NamedTuple):
+    """Where cells will run: on which CPUs, with how much memory in bytes, and with which modules."""
+
+    placement: Placement
+    memory_available: int | None
+    has: Callable[[str], bool] | None
+
+
 @dataclass(frozen=True)
 class Plan:
     """The cells of a run in the order in which they will be measured."""
@@ -104,19 +114,27 @@ class Plan:
     cells: tuple[Cell, ...]
 
 
-def expand(spec: RunSpec, tasks: Sequence[Task], placement: Placement, memory_available: int | None) -> Plan:
+def expand(
+    spec: RunSpec,
+    tasks: Sequence[Task],
+    placement: Placement,
+    memory_available: int | None,
+    has: Callable[[str], bool] | None = None,
+) -> Plan:
     """Return every cell that ``spec`` asks for: each pass over tasks, backends and workers in a shuffled order.
 
     Orders follow from the seed alone. If no backend is named, all of them are planned, those that cannot step a task
     as cells with a reason; only reference rows that mean nothing for a task are left out. ``memory_available`` is in
-    bytes, None if unknown. Raises UsageError if ``spec`` makes no sense or names no end of cells.
+    bytes, None if unknown; ``has`` says whether a module can be imported where cells will run. Raises UsageError if
+    ``spec`` makes no sense or names no end of cells.
     """
     check(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
     count = len(pairs) * len(spec.workers) * spec.repeats
     if count > MAX_CELLS:
         raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: fewer --workers, --backend or --repeats")
-    once = [cell for pair in pairs for cell in _cells(spec, *pair, placement, memory_available)]
+    where = Where(placement, memory_available, has)
+    once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     passes = [_shuffled(once, spec.seed, repeat) for repeat in range(spec.repeats)]
     return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass))
 
@@ -138,14 +156,14 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
     return replace(plan, cells=tuple(cell for cell in plan.cells if cell.key not in done))
 
 
-def informed(plan: Plan, knowledge: Knowledge) -> Plan:
-    """Return ``plan`` with what is known of each contestant's work."""
+def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
+    """Return ``plan`` with what is known of each contestant's work, with these package versions or those here."""
     return replace(
         plan,
         cells=tuple(
             cell
             if registry.find(cell.backend.name).reference
-            else replace(cell, known=knowledge.of(cell.task, cell.backend))
+            else replace(cell, known=knowledge.of(cell.task, cell.backend, versions))
             for cell in plan.cells
         ),
     )
@@ -165,19 +183,17 @@ def _everything(task: Task) -> list[BackendChoice]:
     ]
 
 
-def _cells(
-    spec: RunSpec, task: Task, choice: BackendChoice, placement: Placement, memory_available: int | None
-) -> Iterator[Cell]:
+def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
     """Yield the first pass's cells of one task on one backend, one for each number of workers."""
     entry = registry.find(choice.name)
-    why_not = entry.why_not(task)
+    why_not = entry.why_not(task, where.has)
     least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, 1), choice.options)
     for workers in spec.workers:
-        cpus = placement.owned(workers)
-        pools = _pools(entry, choice, spec, workers, placement)
+        cpus = where.placement.owned(workers)
+        pools = _pools(entry, choice, spec, workers, where.placement)
         shape = _together([pool.shape for pool in pools])
         needed = memory.estimate(task.suite, entry, shape, choice.options)
-        skip = why_not or memory.too_much(needed, least, memory_available)
+        skip = why_not or memory.too_much(needed, least, where.memory_available)
         yield Cell(
             task,
             choice,
@@ -187,7 +203,7 @@ def _cells(
             shape,
             cpus,
             skip=skip,
-            nodes=placement.nodes(cpus),
+            nodes=where.placement.nodes(cpus),
             replicas=pools if len(pools) > 1 else (),
         )
 

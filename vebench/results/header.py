@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
     from vebench.machine.topology import Topology
     from vebench.plan.cells import Plan
+    from vebench.plan.interpreter import Interpreter
 
 # Facts that, where they differ, make two runs incomparable; a kernel update or another amount of memory need not.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
@@ -28,13 +29,22 @@ DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
 
-def gather(plan: Plan, host: Host, placement: Placement, command: str, now: datetime) -> RunRecord:
-    """Return the header of a run that starts ``now`` with this plan on this host."""
+def gather(  # noqa: PLR0913 - one for each thing that a run is told of
+    plan: Plan,
+    host: Host,
+    placement: Placement,
+    command: str,
+    now: datetime,
+    *,
+    interpreter: Interpreter | None = None,
+) -> RunRecord:
+    """Return the header of a run that starts ``now`` with this plan on this host, in this Python or another."""
+    facts = host_record(host, placement)
     run = RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
-        host=host_record(host, placement),
-        packages=packages.installed(),
+        host=facts if interpreter is None else structs.replace(facts, python=interpreter.version),
+        packages=packages.installed() if interpreter is None else interpreter.packages,
         command=command,
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),

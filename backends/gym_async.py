@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,25 @@ import numpy as np
 
 from vebench.backends.environments import THE_SIMULATOR, as_counts, make_asked, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
+    import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup
+    from vebench.backends.interface import Setup, Task
 
 LAST_ANSWER_SECONDS = 1.0
+
+
+def _make(task: Task, cpu: int | None) -> gymnasium.Env[Any, Any]:
+    """Return an environment, after taking the worker that asks for it to its CPU.
+
+    Gymnasium has no other moment for that. It also builds one in the calling process, which may use all CPUs owned.
+    """
+    if cpu is not None and multiprocessing.parent_process() is not None:
+        pinning.restrict((cpu,))
+    return make_asked(task)
 
 
 class GymAsync:
@@ -32,7 +45,8 @@ class GymAsync:
 
         # Earlier versions do not know the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        builders = [partial(make_asked, setup.task)] * setup.batch_size
+        seats: list[int | None] = [*setup.cpus] if setup.pinned else [None]
+        builders = [partial(_make, setup.task, seats[index % len(seats)]) for index in range(setup.batch_size)]
         self._vector = AsyncVectorEnv(builders, shared_memory=True, copy=False, context=context, **limit)
         try:
             spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)

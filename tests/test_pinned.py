@@ -56,3 +56,18 @@ def test_no_backend_leaves_the_cpus_that_the_user_allowed(tmp_path: Path, env: s
         assert cell["cpus"] == [only]
         assert {cpus for threads in cell["seats"] for cpus in threads} == {str(only)}, cell["backend"]
         assert len(cell["seats"]) >= cell["processes"]
+
+
+@pytest.mark.parametrize(("backend", "moved"), [("gym-async", 0), ("shm-sync", 1), ("envpool-sync", 0)])
+def test_each_worker_is_kept_to_a_cpu_of_its_own(tmp_path: Path, backend: str, moved: int) -> None:
+    if backend.startswith("envpool"):
+        pytest.importorskip("envpool")
+    brief = ["--duration", "0.05", "--warmup", "0.02", "--rounds", "1", "-q", "-o", "run.jsonl"]
+    command = [sys.executable, "-m", "vebench.cli", "run", "-e", "CartPole", "-w", "2", "-b", backend, *brief]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
+    (cell,) = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])
+    caller, *workers = cell["seats"]
+    # Of EnvPool the last threads of the one process step; of ours the caller is a worker, too.
+    stepping = [thread for process in workers for thread in process] or caller[-2:]
+    seats = [*(caller if moved else ()), *stepping]
+    assert sorted(seats) == sorted(map(str, cell["cpus"]))

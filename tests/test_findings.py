@@ -281,8 +281,22 @@ def test_others_work_of_a_tick_or_two_in_short_windows_is_nothing_to_tell(codes:
     assert codes(cell(windows=(window,) * 4)) == [set()]
 
 
+@pytest.mark.parametrize(
+    ("backend", "seats", "told"),
+    [
+        ("gym-async", (("0-1",), ("0",), ("1",)), set()),
+        ("gym-async", (("0-1",), ("0", "0"), ("1", "1")), {"extra-threads"}),
+        ("envpool-sync", (("0-1", "0-1", "0"),), set()),
+    ],
+)
+def test_processes_with_more_threads_than_step_are_told(
+    codes: Codes, cell: CellOf, backend: str, seats: tuple[tuple[str, ...], ...], told: set[str]
+) -> None:
+    assert codes(cell(backend, 2, STEADY, seats=seats)) == [told]
+
+
 def test_a_thread_that_was_free_to_leave_its_cells_cpus_is_told(codes: Codes, cell: CellOf) -> None:
-    kept, strayed = (("0-1", "1"), ("0",)), (("0-1", "1"), ("0-2",))
+    kept, strayed = (("0-1",), ("0",)), (("0-1",), ("0-2",))
     cells = (cell("gym-async", 2, STEADY, seats=kept), cell("shm-sync", 2, STEADY, seats=strayed))
     assert codes(*cells) == [set(), {"unpinned"}]
 

@@ -23,8 +23,8 @@ from vebench.plan.verdicts import REFERENCE
 HERE = Path(__file__).resolve().parents[2]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
 PAGE = HERE / "docs" / "same-work.md"
-# At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then, and
-# all of MuJoCo's, after 1,000 steps.
+# At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,
+# and all of MuJoCo's, after 1,000 steps.
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
 SAME = ("identical", "equal", "equivalent")
 BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"

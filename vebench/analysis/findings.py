@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
+from vebench.backends.registry import BY_NAME
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
 from vebench.results.records import INTERRUPTED
 
@@ -44,6 +45,7 @@ GRAVEST_FIRST = (
     "throttled",
     "unpinned",
     "memory-unbound",
+    "extra-threads",
     "disturbed",
     "unstable",
     "imprecise",
@@ -100,6 +102,7 @@ def of_cell(cell: CellSummary, null: CellSummary | None, file: str) -> tuple[Fin
         disturbed(cell),
         strayed(cell),
         unbound(cell),
+        extra_threads(cell),
         loop_cost(cell, null),
     )
     return tuple(finding for finding in found if finding is not None)
@@ -289,6 +292,22 @@ def unbound(cell: CellSummary) -> Finding | None:
         "memory-unbound",
         f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first",
         "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --membind local",
+    )
+
+
+def extra_threads(cell: CellSummary) -> Finding | None:
+    """Tell of processes with more threads than step, such as a pool that some library has started in each.
+
+    Pools of W workers on W CPUs run W x W threads (pytorch/rl #1325). Of others than Gymnasium's environments in
+    processes nothing can be said: EnvPool has threads that wait and hand out work.
+    """
+    in_processes = cell.backend in BY_NAME and BY_NAME[cell.backend].steps_gymnasium and cell.threads == 1
+    if not in_processes or cell.most_threads <= 1 or cell.reference or cell.status != "ok":
+        return None
+    return Finding(
+        "extra-threads",
+        "processes with more threads than the one that steps: some library has started a pool of its own",
+        "hold that library to one thread; OMP_NUM_THREADS and its like are set to 1 already",
     )
 
 

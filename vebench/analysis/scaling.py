@@ -45,7 +45,8 @@ class CellSummary:
     was seen to tell. ``strayed``: some thread might run on other CPUs than those owned. ``oversubscribed``: more
     workers than CPUs that do work at the same time; ``crowded``: not that, but more processes or threads at work than
     CPUs owned. ``verdict`` is whether it does the same work as the reference, None where that makes no sense.
-    ``unbound`` is why its memory is not bound as was asked for.
+    ``unbound`` is why its memory is not bound as was asked for, ``most_threads`` how many threads its widest process
+    was seen to have, 0 where nobody looked.
     """
 
     env: str
@@ -79,6 +80,7 @@ class CellSummary:
     verdict_reason: str
     engines: tuple[Engine, ...]
     unbound: str | None
+    most_threads: int
     startup_seconds: float | None
     peak_rss_bytes: int | None
     sample: Sample = NOTHING
@@ -246,6 +248,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
         engines=first.engines,
         unbound=next((record.unbound for record in records if record.unbound), None),
+        most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )

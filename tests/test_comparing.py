@@ -101,6 +101,19 @@ def test_an_interpreter_that_cannot_run_cells_is_refused_with_the_reason(
         examine("--a", script(tmp_path / "python", text))
 
 
+def test_an_interpreter_is_found_from_the_current_folder_as_a_shell_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    answer = '{"version": [3, 12, 1], "packages": {}, "modules": ["numpy"]}'
+    script(tmp_path / "bin" / "other", f"echo '{answer}'")
+    assert examine("--a", "bin/other").path == str(tmp_path / "bin" / "other")
+    assert examine("--a", "bin/../bin/other").path == str(tmp_path / "bin" / ".." / "bin" / "other")
+    assert examine("--a", "other").path == "other"
+
+
 def test_an_interpreter_tells_its_version_its_packages_and_what_can_be_imported() -> None:
     found = examine("--a", sys.executable)
     assert found.version == ".".join(map(str, sys.version_info[:3]))

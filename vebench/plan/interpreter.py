@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vebench.backends.registry import MODULES
@@ -48,11 +50,19 @@ def examine(option: str, path: str) -> Interpreter:
 
     Raises UsageError if there is none, if it is too old, or if it lacks numpy, which every cell needs.
     """
+    # A path is one from here, though neither this nor a cell runs here; a bare name is looked for as a shell does.
+    python = str(Path(path).absolute()) if os.sep in path else path
     request = json.dumps({"packages": packages.NAMES, "modules": [*MODULES, "numpy"]})
     try:
         # Not from this folder: a file in it must not stand in for a package.
         done = subprocess.run(
-            [path, "-c", ASKED], input=request, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd="/"
+            [python, "-c", ASKED],
+            input=request,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            cwd="/",
         )
         facts: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
     except OSError as error:
@@ -69,4 +79,4 @@ def examine(option: str, path: str) -> Interpreter:
     if "numpy" not in facts["modules"]:
         raise UsageError(f"{option} {shown(path)}: has no numpy, which every cell needs")
     version = ".".join(map(str, facts["version"]))
-    return Interpreter(path, version, facts["packages"], frozenset(facts["modules"]))
+    return Interpreter(python, version, facts["packages"], frozenset(facts["modules"]))

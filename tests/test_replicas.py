@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.engine.conversation import CellError
+from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.ensemble import LEAD_NS, Ensemble, common
 from vebench.engine.events import Layout, Window
 from vebench.engine.measure import Count
@@ -26,6 +26,7 @@ from vebench.plan.cells import expand
 from vebench.plan.replicas import Slice, shared_out, slices
 from vebench.plan.spec import BackendChoice, RunSpec, check
 from vebench.plan.tasks import BY_NAME
+from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,6 +190,13 @@ def test_a_pool_that_dies_ends_the_cell_and_is_named() -> None:
     pools = [FakePool(READY, Warm()), FakePool(READY, CellError("its process was ended by SIGKILL"))]
     with pytest.raises(CellError, match="replica 1: its process was ended by SIGKILL"):
         list(Ensemble(pools, 1).messages())
+
+
+def test_a_user_who_ends_a_cell_of_several_pools_is_told_of_no_replica() -> None:
+    pools = [FakePool(READY, Warm()), FakePool(READY, InterruptedCellError(INTERRUPTED))]
+    with pytest.raises(InterruptedCellError) as ended:
+        list(Ensemble(pools, 1).messages())
+    assert str(ended.value) == INTERRUPTED
 
 
 class FakeRun:

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from vebench.engine.conversation import CellError
+from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import Layout, Window
 from vebench.engine.messages import Done, Failure, Lap, Ready, Warm
 
@@ -88,8 +88,10 @@ def _each(streams: Sequence[Iterator[Message]], kind: type[T]) -> list[T]:
     for number, stream in enumerate(streams):
         try:
             message = next(stream)
+        except InterruptedCellError:  # that was the user, and is no replica's
+            raise
         except CellError as error:
-            raise type(error)(f"replica {number}: {error}") from None
+            raise CellError(f"replica {number}: {error}") from None
         if isinstance(message, Failure):
             raise FailedPoolError(Failure(f"replica {number}: {message.reason}"))
         if not isinstance(message, kind):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.machine import pinning
-from vebench.plan.cells import Cell, Plan
+from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
@@ -92,6 +93,16 @@ def test_a_backend_that_raises_gives_its_exception_in_one_line() -> None:
     assert (first.status, first.reason) == ("failed", "ValueError: the simulator exploded")
     assert "Traceback" in first.log
     assert second.status == "ok"
+
+
+@linux
+def test_a_replica_that_dies_while_others_start_is_named_and_leaves_nothing(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRST_DIES", str(tmp_path_factory.mktemp("marks") / "first"))
+    pools = tuple(Replica(1, Shape(3, 3, 1, 1), (), first_env=first) for first in (0, 3))
+    (outcome,) = outcomes(replace(cell("FirstDies"), replicas=pools))
+    assert (outcome.status, outcome.reason) == ("failed", "replica 0: its process ended with status 7")
 
 
 def test_a_backend_that_cannot_be_built_is_a_failure_of_its_cell() -> None:

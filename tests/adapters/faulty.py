@@ -56,6 +56,29 @@ class Bystander(Sound):
         self._processes = [subprocess.Popen(idle, start_new_session=far) for far in (False, True)]
 
 
+class FirstDies(Sound):
+    """Of two pools, the first ends soon after it is warm, and long before the second is."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._first = setup.seed == 0
+        self._end = time.monotonic() + 1
+        if not self._first:
+            other = Path(os.environ["FIRST_DIES"])
+            while not other.exists():
+                time.sleep(0.01)
+            while Path(f"/proc/{other.read_text()}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        super().send(actions)
+        if self._first and time.monotonic() > self._end:
+            mark = Path(os.environ["FIRST_DIES"])
+            mark.with_suffix(".new").write_text(str(os.getpid()))
+            mark.with_suffix(".new").replace(mark)
+            os._exit(7)
+
+
 class Hangs(Bystander):
     """The tenth answer never comes."""
 

@@ -188,7 +188,8 @@ class Launcher:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdin is not None:
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # what a dead one did not read is still to be flushed
+                process.stdin.close()
         guardian.end(self._token, frozenset({process.pid}))
         process.kill()
         process.wait()

@@ -131,7 +131,11 @@ def test_a_cell_that_has_no_rate_in_the_baseline_is_not_comparable(compared: Com
         assert (found.verdict, found.why) == ("not comparable", why)
 
 
-@pytest.mark.parametrize("fields", [{"num_envs": 4}, {"batch_size": 1}, {"frame_skip": 1}, {"cpus": (0,)}], ids=min)
+@pytest.mark.parametrize(
+    "fields",
+    [{"num_envs": 4}, {"batch_size": 1}, {"frame_skip": 1}, {"cpus": (0,)}, {"replicas": ((0,), (1,))}],
+    ids=min,
+)
 def test_a_cell_of_another_size_is_not_comparable(
     compared: Compared, repeated: Repeated, fields: dict[str, object]
 ) -> None:

@@ -36,7 +36,7 @@ Metric = Literal["fps", "speedup"]
 LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
 FAMILY_LEVEL = 0.05  # of the tests of all cells together
 # Cells that differ in one of these do not do the same work on the same resources.
-DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned")
+DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "pools")
 
 
 class Place(NamedTuple):

@@ -46,7 +46,7 @@ class CellSummary:
     workers than CPUs that do work at the same time; ``crowded``: not that, but more processes or threads at work than
     CPUs owned. ``verdict`` is whether it does the same work as the reference, None where that makes no sense.
     ``unbound`` is why its memory is not bound as was asked for, ``most_threads`` how many threads its widest process
-    was seen to have, 0 where nobody looked.
+    was seen to have, 0 where nobody looked, ``pools`` how many replicas it consists of.
     """
 
     env: str
@@ -83,6 +83,7 @@ class CellSummary:
     most_threads: int
     startup_seconds: float | None
     peak_rss_bytes: int | None
+    pools: int = 1
     sample: Sample = NOTHING
     stability: Stability = STEADY
     steps_per_second: Estimate | None = None
@@ -228,6 +229,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         threads=first.threads,
         cpus=first.cpus,
         cpus_owned=cpus_owned,
+        pools=max(1, len(first.replicas)),
         frame_skip=first.frame_skip,
         status=first.status,
         reason=next((record.reason for record in (*failed, *records) if record.reason is not None), None),

@@ -86,6 +86,24 @@ def test_what_is_no_python_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (("--junit", "nowhere/check.xml"), "--junit nowhere/check.xml: name a file in a folder that exists"),
+        (("--junit", "pair-a.jsonl"), "--junit pair-a.jsonl: is the run file, too: name another file"),
+        (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
+    compare: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, more: tuple[str, ...], reason: str
+) -> None:
+    (tmp_path / "old-b.jsonl").touch()
+    pythons = ("--a", sys.executable, "--b", sys.executable)
+    done = compare(*pythons, "-e", "CartPole", "-b", "for-loop", "-w", "1", *BRIEF, "-o", "pair.jsonl", *more)
+    assert (done.returncode, done.stderr) == (2, f"vebench: {reason}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["old-b.jsonl"]
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("echo hello", "is no Python that runs: no answer"),

@@ -69,7 +69,7 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
     """
     check_tolerance(request.tolerance)
     if junit is not None:
-        _check_target(junit, request)
+        check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before = _read(request.baseline)
     candidate = request.candidate
     if candidate is None:
@@ -94,10 +94,13 @@ def check_tolerance(share: float) -> None:
         raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
 
 
-def _check_target(junit: Path, request: Request) -> None:
-    """Raise UsageError if ``junit`` cannot be written, or holds or will hold a run, before minutes of measuring."""
-    store.refuse_to_overwrite(junit, [path for path in (request.baseline, request.candidate) if path])
-    if junit == request.output:
+def check_target(junit: Path, files: Sequence[Path]) -> None:
+    """Raise UsageError if ``junit`` cannot be written, or holds or will hold a run, before minutes of measuring.
+
+    ``files`` are the run files, those that are still to be written among them.
+    """
+    store.refuse_to_overwrite(junit, files)
+    if junit in files:
         raise UsageError(f"--junit {junit}: is the run file, too: name another file")
     if junit.is_dir() or not junit.parent.is_dir():
         raise UsageError(f"--junit {junit}: name a file in a folder that exists")

@@ -77,6 +77,11 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
     """
     checking.check_tolerance(request.tolerance)
     sides = _sides(request)
+    for side in sides:
+        if side.path.exists():
+            raise UsageError(f"{side.path} exists and would be overwritten: name another file with -o")
+    if junit is not None:
+        checking.check_target(junit, [side.path for side in sides])
     measure(sides, quiet=quiet)
     before, after = (checking.cells_of(store.read(side.path), side.path) for side in sides)
     found = compare(before, after, metric="fps", tolerance=request.tolerance, paired=True)

@@ -16,7 +16,7 @@ from vebench.backends.shm_member import GRACE_SECONDS
 from vebench.backends.shm_plan import plan
 from vebench.backends.shm_share import GymnasiumShare, Job
 from vebench.backends.shm_spaces import Spaces, assemble, flatten, leaves
-from vebench.backends.shm_team import Team, WorkerError
+from vebench.backends.shm_team import OverdueError, Team, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -316,7 +316,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
         try:
             answers = self._answered(lambda: wait(timeout))
-        except TimeoutError:
+        except OverdueError:
             self._overdue = True
             raise
         self._pending, self._overdue = None, False

@@ -119,7 +119,8 @@ class Starter:
             self.employ,
             theirs,
             caller=os.getpid(),
-            bound=threading.current_thread() is threading.main_thread() and method != "forkserver",
+            # One that is spawned may come to the call that binds it after the caller has gone.
+            bound=threading.current_thread() is threading.main_thread() and method == "fork",
             forked=method == "fork",
             spin_ns=self.plan.spin_ns,
             cpu=self.plan.cpu_of(number),

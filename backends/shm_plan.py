@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.handshake import MOST_SPIN_NS
 from vebench.backends.shared_layout import Layout, share_out
-from vebench.machine import pinning
+from vebench.machine import cgroups, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,8 +53,10 @@ class Plan:
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use."""
-    return len(pinning.allowed() or ()) or os.cpu_count() or 1
+    """Return how many CPUs this process may use, and has the time of, where a container's quota gives it less."""
+    allowed = len(pinning.allowed() or ()) or os.cpu_count() or 1
+    quota = cgroups.quota()
+    return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 
 
 def plan(  # noqa: PLR0913 - what a user can set, by name

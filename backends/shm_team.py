@@ -222,7 +222,8 @@ class Team:
             for member in members:
                 member.process.kill()
                 member.process.join()
-                member.process.close()
+                with contextlib.suppress(ValueError):  # somebody else has collected its exit status
+                    member.process.close()
 
     def __del__(self) -> None:
         if hasattr(self, "own"):

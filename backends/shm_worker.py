@@ -147,7 +147,9 @@ def _end_with(process: int) -> None:
         os._exit(1)
     except (OSError, AttributeError):
         return  # the worker looks for itself whenever it sleeps
-    select.select([descriptor], [], [])
+    gone = select.poll()  # select() knows no descriptors from 1024 on
+    gone.register(descriptor, select.POLLIN)
+    gone.poll()
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -72,6 +72,12 @@ def test_an_interpreter_beside_itself_gives_ratios_and_a_run_file_for_each_side(
         header, *cells = map(json.loads, (tmp_path / f"pair-{side}.jsonl").read_text().splitlines())
         assert header["cells"] == len(cells) == 4
         assert all(cell["status"] == "ok" for cell in cells)
+        run = str(tmp_path / f"pair-{side}.jsonl")
+        for command in (["run", "--resume", run], ["check", run]):
+            ours = [sys.executable, "-m", "vebench.cli", *command]
+            refused = subprocess.run(ours, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert refused.returncode == 3
+            assert refused.stderr.endswith("by vebench compare: measure both sides again with it\n")
 
 
 def test_what_is_no_python_is_refused_in_a_line(

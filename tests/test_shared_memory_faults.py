@@ -287,3 +287,16 @@ def test_the_interpreter_ends_quietly_without_close(then: str, context: str) -> 
     _, errors = caller.communicate(timeout=LONG)
     assert (caller.returncode, errors) == (0, "")
     assert are_gone(workers)
+
+
+def test_closing_ends_every_worker_though_another_collects_their_exit_statuses() -> None:
+    script = (
+        "import signal, gymnasium\n"
+        "from vebench.backends.shared_memory import SharedMemoryVectorEnv\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "envs = SharedMemoryVectorEnv([lambda: gymnasium.make('CartPole-v1')] * 3, num_processes=3)\n"
+        "envs.reset(seed=0)\n"
+        "envs.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -199,6 +199,7 @@ def _is_base(cell: CellSummary) -> bool:
 
 def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
     """Measure the baseline's plan here, without reference rows and what is not asked for. Returns the run file."""
+    header.refuse_foreign(before.header, request.baseline)
     cells = _chosen(request, cells_of(before, request.baseline))
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference])
     try:

@@ -345,6 +345,8 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     repeats: options.Repeats = 5,
     seed: options.Seed = 0,
     pin: options.Pin = "compact",
+    membind: options.Membind = "local",
+    replicas: options.Replicas = "1",
     smt: options.Smt = "last",
     timeout: options.Timeout = 300.0,
     tolerance: options.Tolerance = "5%",
@@ -385,6 +387,8 @@ def compare(  # noqa: PLR0913 - one parameter for each option
         pin=pin,
         timeout=timeout,
         smt=smt,
+        membind=membind,
+        replicas=replicas,
     )
     request = comparing.Request(
         (a, b),

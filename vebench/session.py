@@ -76,6 +76,7 @@ def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
     its packages are not those of the run.
     """
     run = store.read(path)
+    header.refuse_foreign(run.header, path)
     try:
         check(run.header.spec)
         check_choices(run.header.spec.backends)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from vebench.errors import NotComparableError
 from vebench.machine import packages, pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.results.records import SCHEMA, CacheRecord, HostRecord, RunRecord, TopologyRecord
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from pathlib import Path
 
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
@@ -48,6 +50,7 @@ def gather(  # noqa: PLR0913 - one for each thing that a run is told of
         command=command,
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),
+        interpreter=None if interpreter is None else interpreter.path,
     )
     return structs.replace(run, fingerprint=fingerprint(run))
 
@@ -92,6 +95,14 @@ def _topology(topology: Topology) -> TopologyRecord:
         last_level=tuple(format_cpu_list(cache.cpus) for cache in topology.last_level),
         kinds=tuple(map(format_cpu_list, topology.kinds)),
     )
+
+
+def refuse_foreign(run: RunRecord, path: Path) -> None:
+    """Raise NotComparableError if the run's cells ran in another Python than vebench's own, which this one is not."""
+    if run.interpreter is not None:
+        raise NotComparableError(
+            f"{path} was measured in {run.interpreter} by vebench compare: measure both sides again with it"
+        )
 
 
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:

@@ -176,6 +176,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
 
     ``cells`` is how many cells were planned, None in files of earlier versions. ``fingerprint`` is the same for runs
     that can be put beside each other, see ``vebench.results.header``; the facts behind it are in ``host``.
+    ``interpreter`` is the Python that cells ran in, None where it is vebench's own.
     """
 
     schema: int
@@ -185,6 +186,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     command: str
     started: str = ""
     cells: Count | None = None
+    interpreter: str | None = None
     fingerprint: str = ""
 
 

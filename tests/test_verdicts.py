@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from vebench.backends.interface import Task
 from vebench.engine.events import Proof
+from vebench.machine import packages
+from vebench.plan import verdicts
 from vebench.plan.spec import BackendChoice
 from vebench.plan.verdicts import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts
 from vebench.results.hindsight import informed
@@ -153,3 +157,16 @@ def test_a_run_of_other_packages_learns_nothing(header: Header, cell: CellOf) ->
     older = header_with(header, {**VERSIONS, "envpool": "0.8.4"})
     run = informed(Run(older, (cell("envpool-sync", verdict="unverified"),)), knowledge)
     assert run.cells[0].verdict == "unverified"
+
+
+def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
+    surveys = json.loads(Path(verdicts.__file__).with_name("survey.json").read_text())
+    known = Knowledge.load()
+    ours = packages.installed()["vebench"]
+    assert surveys
+    for survey in surveys:
+        for env, by_backend in survey["verdicts"].items():
+            for name, (verdict, reason) in by_backend.items():
+                found = known.of(verdicts.TASKS[env], BackendChoice(name), {**survey["packages"], "vebench": ours})
+                assert (found.verdict, found.reason) == ((verdict, reason) if name != "for-loop" else ("identical", ""))
+                assert reason or verdict in ("identical", "equal"), (env, name)

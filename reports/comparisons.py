@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.scaling import REFERENCE
 from vebench.errors import one_line
+from vebench.plan.verdicts import REFERENCE
 from vebench.reports import figures
 from vebench.reports.tables import Document, Remark, Row, Table, Text, Tone
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from vebench.analysis import conditions, findings
-from vebench.analysis.scaling import NULL, REFERENCE, CellSummary, summarise
+from vebench.analysis.scaling import NULL, CellSummary, summarise
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, BackendChoice
 from vebench.plan.tasks import short_name
-from vebench.plan.verdicts import BEST_FIRST
+from vebench.plan.verdicts import BEST_FIRST, REFERENCE
 from vebench.reports import figures
 from vebench.results.header import what_differs
 

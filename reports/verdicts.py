@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
+from vebench.plan.verdicts import SAME
 from vebench.reports import figures
 from vebench.reports.tables import Document, Row, Table, Text, Tone
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from vebench.engine.events import Proof
     from vebench.plan.cells import Cell
 
-SAME = ("identical", "equal", "equivalent")
 MEANINGS = (
     "identical: the same bytes. equal: the same but for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work.",

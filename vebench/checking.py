@@ -14,11 +14,11 @@ import msgspec
 from vebench import session
 from vebench.analysis.comparison import Metric, compare
 from vebench.analysis.findings import incomplete
-from vebench.analysis.scaling import REFERENCE
 from vebench.errors import NotComparableError, RunFileError, UsageError, did_you_mean, one_line, shown
 from vebench.plan.grammar import check_choices
 from vebench.plan.spec import BackendChoice, check
 from vebench.plan.tasks import short_name
+from vebench.plan.verdicts import REFERENCE
 from vebench.reports import as_github, as_junit, as_markdown, as_terminal, console
 from vebench.reports.comparisons import Check, comparison_document, comparison_json
 from vebench.reports.tables import Report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
@@ -14,6 +15,7 @@ from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_li
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vebench.plan.spec import RunSpec
     from vebench.reports.tables import Report
 
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
@@ -139,8 +141,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
     from vebench import session
-    from vebench.plan.grammar import parse_backends, parse_envs, parse_share, parse_workers
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.grammar import parse_share
     from vebench.results import paths
 
     if context.args:
@@ -148,10 +149,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
     if resume is not None:
         _refuse_beside_resume(context)
         return session.resume(resume, dry_run=dry_run, quiet=quiet)
-    spec = RunSpec(
-        envs=parse_envs(env or ()),
-        workers=parse_workers(",".join(workers or (options.DEFAULT_WORKERS,))),
-        backends=parse_backends(backend or ()),
+    spec = replace(
+        _spec(env, workers, backend),
         envs_per_worker=envs_per_worker,
         duration=duration,
         rounds=rounds,
@@ -168,6 +167,18 @@ def run(  # noqa: PLR0913 - one parameter for each option
     )
     path = None if output is None else paths.run_output(output)
     return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
+
+
+def _spec(env: list[str] | None, workers: list[str] | None, backend: list[str] | None) -> RunSpec:
+    """Return what is to be measured, by the texts of ``--env``, ``--workers`` and ``--backend``; else the defaults."""
+    from vebench.plan.grammar import parse_backends, parse_envs, parse_workers
+    from vebench.plan.spec import RunSpec
+
+    return RunSpec(
+        envs=parse_envs(env or ()),
+        workers=parse_workers(",".join(workers or (options.DEFAULT_WORKERS,))),
+        backends=parse_backends(backend or ()),
+    )
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:
@@ -370,14 +381,11 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
     """  # noqa: D301 - as above
     from vebench import comparing
-    from vebench.plan.grammar import parse_backends, parse_envs, parse_share, parse_workers
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.grammar import parse_share
     from vebench.results import paths
 
-    spec = RunSpec(
-        envs=parse_envs(env or ()),
-        workers=parse_workers(",".join(workers or (options.DEFAULT_WORKERS,))),
-        backends=parse_backends(backend or ()),
+    spec = replace(
+        _spec(env, workers, backend),
         envs_per_worker=envs_per_worker,
         duration=duration,
         rounds=rounds,
@@ -437,8 +445,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     from vebench import verification
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    if form not in ("terminal", "markdown", "json"):
-        raise UsageError(f"-f {form}: no such format; there are terminal, markdown, json")
+    form = _one_of("-f", form, ("terminal", "markdown", "json"))
     return verification.verify(
         parse_envs(env),
         parse_backends(backend or ()),

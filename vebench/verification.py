@@ -17,10 +17,10 @@ from vebench.plan import verdicts
 from vebench.plan.cells import Comparison, expand, placement_of
 from vebench.plan.spec import RunSpec, check_count
 from vebench.plan.tasks import resolve
-from vebench.plan.verdicts import Knowledge, Known
+from vebench.plan.verdicts import SAME, Knowledge, Known
 from vebench.reports import as_markdown, as_terminal, console
 from vebench.reports.figures import counted
-from vebench.reports.verdicts import SAME, reason, verdict_document, verdict_json
+from vebench.reports.verdicts import reason, verdict_document, verdict_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

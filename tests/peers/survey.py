@@ -18,7 +18,7 @@ from typing import Any
 from vebench.backends.registry import ENTRIES
 from vebench.machine.packages import installed
 from vebench.plan.tasks import KNOWN, short_name
-from vebench.plan.verdicts import REFERENCE
+from vebench.plan.verdicts import REFERENCE, SAME
 
 HERE = Path(__file__).resolve().parents[2]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
@@ -26,8 +26,8 @@ PAGE = HERE / "docs" / "same-work.md"
 # At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,
 # and all of MuJoCo's, after 1,000 steps.
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
-SAME = ("identical", "equal", "equivalent")
 BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
+COLUMNS = (*SAME, "different", "unverified")
 SUITES = {"mujoco": "MuJoCo", "atari": "Atari", "classic": "Classic control"}
 # Of the surveyed packages, those that a verdict rests on, but for vebench: the survey comes with it.
 PACKAGES = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "opencv-python", "opencv-python-headless")
@@ -129,7 +129,7 @@ def section(survey: dict[str, Any]) -> str:
     length = f"At least {survey['steps']:,} steps of {survey['num_envs']} environments"
     head = (
         f"### {packages}\n\n{length}; at least {LONG_STEPS:,} steps of one where no episode ended within those.\n\n"
-        "| suite | backend | identical | equal | equivalent | different | unverified |\n"
+        f"| suite | backend | {' | '.join(COLUMNS)} |\n"
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
     )
     suites = {task.id: SUITES[task.suite] for task in KNOWN}
@@ -138,8 +138,7 @@ def section(survey: dict[str, Any]) -> str:
         envs = {env: found for env, found in survey["verdicts"].items() if suites[env] == suite}
         for backend in dict.fromkeys(name for found in envs.values() for name in found):
             counts = Counter(found[backend][0] for found in envs.values() if backend in found)
-            columns = ("identical", "equal", "equivalent", "different", "unverified")
-            rows.append(f"| {suite} | {backend} | {' | '.join(str(counts[name] or '') for name in columns)} |")
+            rows.append(f"| {suite} | {backend} | {' | '.join(str(counts[name] or '') for name in COLUMNS)} |")
     return head + "\n".join(rows) + "\n\n" + _reasons(survey)
 
 

@@ -112,9 +112,8 @@ def retrograde(cell: CellSummary, cells: Sequence[CellSummary]) -> Finding | Non
     if cell.reference or alone or cell.oversubscribed or cell.crowded:
         return None
     for other in cells:
-        if (other.env, other.backend) != (cell.env, cell.backend) or other.workers >= cell.workers:
-            continue
-        if (other.label, other.envs_per_worker) != (cell.label, cell.envs_per_worker):
+        same = (other.env, other.label, other.envs_per_worker) == (cell.env, cell.label, cell.envs_per_worker)
+        if not same or other.workers >= cell.workers:
             continue
         over = ratio(cell.sample, other.sample)
         if over is not None and over.high is not None and over.high < 1:

@@ -20,8 +20,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.analysis.contrasts import contrast, measurable, rejected
-from vebench.analysis.scaling import REFERENCE
 from vebench.analysis.statistics import Sample
+from vebench.plan.verdicts import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Finding
+from vebench.machine.host import MEBIBYTE
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
     from vebench.results.records import HostRecord
 
-MEBIBYTE = 1 << 20
 # A container's /dev/shm is 64 MiB unless it was given more.
 LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
 # The share of the allowed CPUs' time that others may take before figures are in doubt.

@@ -12,7 +12,7 @@ from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
 from vebench.backends.registry import BY_NAME
 from vebench.machine.sysfs import parse_list
 from vebench.plan.spec import BackendChoice
-from vebench.plan.verdicts import BEST_FIRST
+from vebench.plan.verdicts import BEST_FIRST, REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vebench.plan.verdicts import Verdict
     from vebench.results.records import CellRecord, Run, WindowRecord
 
-REFERENCE = "for-loop"
 CEILING = "ceiling"
 NULL = "null"
 REFERENCE_ROWS = frozenset(name for name, entry in BY_NAME.items() if entry.reference)

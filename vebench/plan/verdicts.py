@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["identical", "equal", "equivalent", "unverified", "different"]
 BEST_FIRST: tuple[Verdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
+SAME = BEST_FIRST[:3]  # nothing stands in the way of a comparison
 
 REFERENCE = "for-loop"
 # Of these a change in a later place of the version is no reason to compare anew.

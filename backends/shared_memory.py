@@ -90,6 +90,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if not 1 <= self.batch_size <= count:
             raise ValueError(f"batch_size must be from 1 to the number of environments, {count}, not {batch_size}")
         self.copy = copy
+        self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         spaces = Spaces.read(env_fns, observation_mode)
         self.metadata = {**spaces.metadata, "autoreset_mode": self.autoreset_mode}
@@ -116,7 +117,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending: str | None = None
         self._overdue = False
         self._away = bytearray(count)
-        self._last_ids = np.arange(count)
+        self._last_ids = self._to_reset = np.arange(count)
         with clear_mpi_env_vars():
             self._team = self._answered(
                 lambda: Team(
@@ -137,7 +138,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
 
-        Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. Steps that are on their way are finished first.
+        Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. Steps that are on their way are finished first;
+        those of environments that are not reset can still be received.
         """
         self.reset_async(seed, options)
         return self.reset_wait()
@@ -157,15 +159,17 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             options = dict(options)
             mask = _checked_mask(options.pop("reset_mask"), count).tolist()
         self._settle()
+        self._to_reset = np.arange(count) if mask is None else np.flatnonzero(mask)
         self._ask("reset", (list(seed), mask, options))
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
         remarks = self._wait("reset", self._team_answers, timeout)
         if self._flow is not None:
-            self._flow.put_back(())
-            self._last_ids = np.arange(self.num_envs)
-            self._away = bytearray(self.num_envs)
+            self._last_ids = self._to_reset
+            self._flow.forget(self._to_reset.tolist())
+            for env_id in self._to_reset:
+                self._away[env_id] = 0
         return self._observed(), _batched(self.num_envs, _each(remarks))
 
     def step(self, actions: Value) -> Step:
@@ -350,14 +354,21 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             if values.shape != (count, *leaf.shape[1:]):
                 wrong = TypeError if values.ndim == 0 else ValueError
                 raise wrong(f"actions must have the shape {(count, *leaf.shape[1:])}, not {values.shape}")
-            if values.dtype != leaf.dtype and not np.can_cast(values.dtype, leaf.dtype, "same_kind"):
-                raise TypeError(f"actions must be {leaf.dtype}, not {values.dtype}")
+            if values.dtype != leaf.dtype and not _fit(values, leaf.dtype):
+                raise TypeError(f"actions must be {leaf.dtype}, or numbers that it holds, not {values.dtype}")
             leaf[rows] = values
 
     def _observed(self) -> Value:
         if not self.copy:
             return self.observations
         return assemble(self.single_observation_space, (leaf.copy() for leaf in self._team.arrays.observations))
+
+
+def _fit(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether values of another type can be written as ``dtype``: whole numbers only if none is changed."""
+    if np.issubdtype(values.dtype, np.integer) and np.issubdtype(dtype, np.integer):
+        return bool((values.astype(dtype) == values).all())
+    return np.can_cast(values.dtype, dtype, "same_kind")
 
 
 def _batched(count: int, infos: Iterable[tuple[int, dict[str, Any]]]) -> dict[str, Any]:

@@ -99,6 +99,13 @@ class Flow:
         self._ready = list(env_ids)
         self._remarks = {}
 
+    def forget(self, env_ids: Sequence[int]) -> None:
+        """Have environments that are ready count as received."""
+        gone = set(env_ids)
+        self._ready = [env_id for env_id in self._ready if env_id not in gone]
+        for env_id in gone:
+            self._remarks.pop(env_id, None)
+
     def _any_done(self) -> bool:
         return any(member.done[0] != member.read for member in self._team.members)
 

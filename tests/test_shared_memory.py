@@ -282,6 +282,16 @@ def test_as_many_actions_as_environments_are_needed(build: Build) -> None:
         ours.step([0.5, 1.0, 2.0, 3.0])
 
 
+def test_whole_numbers_of_any_type_are_actions_as_long_as_they_fit(build: Build) -> None:
+    ours = build([partial(Sampler, BOX, spaces.Box(0, 200, (), np.uint8))] * 2, num_processes=2)
+    ours.reset(seed=0)
+    ours.step([0, 200])
+    ours.step(np.array([7, 200], np.int32))
+    for wrong in ([0, 256], [-1, 0], [0.0, 1.0]):
+        with pytest.raises(TypeError, match="uint8"):
+            ours.step(wrong)
+
+
 def test_what_is_asked_for_is_waited_for_before_the_next(build: Build) -> None:
     ours = build(samplers(), num_processes=2)
     actions = ours.action_space.sample()
@@ -416,3 +426,16 @@ def test_a_call_or_a_reset_waits_for_steps_on_their_way(build: Build) -> None:
     assert ours.get_attr("_steps") == (0, 0, 0, 0)
     ours.send(np.zeros(4, np.int64))
     assert ours.recv().observations.tolist() == [1, 1]
+
+
+def test_steps_of_environments_that_are_not_reset_can_still_be_received(build: Build) -> None:
+    ours = build(troubled(4), batch_size=2, num_processes=2)
+    ours.reset()
+    ours.send(np.zeros(4, np.int64))
+    ours.reset(options={"reset_mask": np.array([False, True, False, True])})
+    assert ours.get_attr("_steps") == (1, 0, 1, 0)
+    ours.send(np.zeros(2, np.int64))  # to those that were reset: the others have not been received
+    received = [*ours.recv().env_ids.tolist(), *ours.recv().env_ids.tolist()]
+    assert sorted(received) == [0, 1, 2, 3]
+    assert sorted(received[:2]) == [0, 2]
+    assert ours.get_attr("_steps") == (1, 1, 1, 1)

@@ -130,7 +130,10 @@ def test_until_ends_with_its_budget_says_so_and_is_resumed(tmp_path: Path) -> No
     assert repeats(path)[: len(first)] == first
 
 
-@pytest.mark.parametrize("more", [("--until", "0"), ("--until", "soon"), ("--until", "2%", "--budget", "0")])
+@pytest.mark.parametrize(
+    "more",
+    [("--until", "0"), ("--until", "soon"), ("--until", "2%", "--budget", "0"), ("--budget", "60")],
+)
 def test_a_precision_that_makes_no_sense_is_bad_input(tmp_path: Path, more: tuple[str, ...]) -> None:
     done = vebench(tmp_path, "run", *BRIEF, *more)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -112,7 +112,10 @@ def run(  # noqa: PLR0913 - one parameter for each option
         str | None,
         typer.Option(metavar="SHARE", help="Go on with passes until each interval is within this, such as 2%."),
     ] = None,
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="The most that --until adds.")] = 600.0,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="The most that --until adds. Default: 600.", show_default=False),
+    ] = None,
     seed: options.Seed = 0,
     pin: options.Pin = "compact",
     membind: options.Membind = "local",
@@ -149,8 +152,11 @@ def run(  # noqa: PLR0913 - one parameter for each option
     if resume is not None:
         _refuse_beside_resume(context)
         return session.resume(resume, dry_run=dry_run, quiet=quiet)
+    if budget is not None and until is None:
+        raise UsageError(f"--budget {budget:g}: is the most that --until adds, and --until was not given")
+    asked = _spec(env, workers, backend)
     spec = replace(
-        _spec(env, workers, backend),
+        asked,
         envs_per_worker=envs_per_worker,
         duration=duration,
         rounds=rounds,
@@ -163,7 +169,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         membind=membind,
         replicas=replicas,
         until=None if until is None else parse_share("--until", until),
-        budget=budget,
+        budget=asked.budget if budget is None else budget,
     )
     path = None if output is None else paths.run_output(output)
     return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
 from random import Random
@@ -257,6 +257,20 @@ def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs:
     found = check(runs("a.jsonl"), b, "--allow-different-host")
     assert (found.status, found.err.count("\n")) == (3, 1)
     assert "pinned" in found.err
+
+
+@pytest.mark.parametrize(("option", "value"), [("pin", "scatter"), ("smt", "off"), ("membind", "bind")])
+def test_runs_that_were_placed_unlike_are_refused_unless_asked_for(
+    check: Check, runs: Runs, header: Header, option: str, value: str
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", spec=replace(header().spec, **{option: value}))
+    refused = check(a, b)
+    assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
+    words = f"--{option} {getattr(header().spec, option)} against {value}"
+    assert words in refused.err
+    allowed = check(a, b, "--allow-different-host")
+    assert allowed.status == 0
+    assert words in " ".join(allowed.out.split())
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str
         raise NotComparableError(
             f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without"
         )
-    differences = header.what_differs(_simulators(before), _simulators(after))
+    differences = [*_placed_unlike(before, after), *header.what_differs(_simulators(before), _simulators(after))]
     if differences and not request.anywhere:
         raise NotComparableError(
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
@@ -163,6 +163,12 @@ def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str
         if before.packages[name] != after.packages[name]
     ]
     return tuple(map(one_line, (*differences, *ours)))
+
+
+def _placed_unlike(before: RunRecord, after: RunRecord) -> list[str]:
+    """Return the options by which cells got other CPUs or other memory, in words."""
+    values = [(name, getattr(before.spec, name), getattr(after.spec, name)) for name in ("pin", "smt", "membind")]
+    return [f"--{name} {one} against {other}" for name, one, other in values if one != other]
 
 
 def _simulators(head: RunRecord) -> RunRecord:

@@ -165,6 +165,24 @@ def test_what_slows_both_in_a_pass_cancels_where_passes_are_paired(header: Heade
     assert paired.ratio.median == pytest.approx(0.9, rel=0.01)
 
 
+def test_what_slows_a_whole_pass_cancels_from_its_speedups(compared: Compared, cell: CellOf) -> None:
+    def run(speedup: float, moods: tuple[float, ...], noises: tuple[float, ...]) -> tuple[CellRecord, ...]:
+        return tuple(
+            cell(backend, workers, (round(100_000 * level * mood * noise),) * 3, repeat=repeat)
+            for repeat, (mood, noise) in enumerate(zip(moods, noises, strict=True))
+            for backend, workers, level in (("for-loop", 1, 1 / noise), ("shm-sync", 2, speedup))
+        )
+
+    before, after = run(1.8, (1.0, 0.7, 1.2, 0.9, 1.1), NOISE), run(1.62, (1.1, 1.0, 0.8, 1.3, 0.9), NOISE[::-1])
+    assert compared(before, after, "fps").cells[-1].verdict == "inconclusive"
+    found = compared(before, after, "speedup")
+    assert found.cells[0].verdict == "slower"
+    assert found.cells[0].ratio is not None
+    assert found.cells[0].ratio.median == pytest.approx(0.9, rel=0.01)
+    resumed = sorted(after, key=lambda record: record.repeat in {1, 3})
+    assert compared(before, tuple(resumed), "speedup") == found
+
+
 def test_a_cell_that_does_other_work_in_one_run_only_is_not_comparable(compared: Compared, repeated: Repeated) -> None:
     honest, liar = (repeated("shm-sync", 2, 100, verdict=verdict) for verdict in ("identical", "different"))
     (found,) = compared(honest, liar).cells

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
 Metric = Literal["fps", "speedup"]
+Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
 
 LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
 FAMILY_LEVEL = 0.05  # of the tests of all cells together
@@ -117,9 +118,9 @@ def compare(
 
 @dataclass(frozen=True)
 class _Pair:
-    """The samples that a ratio is made of, each with its power; the ratio; and what is divided by what."""
+    """The samples behind a ratio, each with its power; the ratio; and what is divided by what."""
 
-    terms: tuple[tuple[float, Sample], ...]
+    terms: tuple[Term, ...]
     ratio: Contrast
     levels: tuple[float, float]
 
@@ -135,24 +136,35 @@ def _pair(
     if cell.why is not None:
         return None
     old, new = (_level(cell.place, cells, metric) for cells in (before, after))
-    terms = (*new, *((-weight, sample) for weight, sample in old))
-    if paired and metric == "fps" and (together := _together(old[0][1], new[0][1])) is not None:
-        terms = ((1.0, together),)
-    ratio, below, above = contrast(terms), contrast(old), contrast(new)
+    if paired and metric == "fps":
+        terms = alone = _by_pass(_over(new, old))
+    else:
+        # A run's speedups share what its loop did: in the mean of them all, the loop's sample must be seen as one.
+        terms, alone = _over(new, old), _over(_by_pass(new), _by_pass(old))
+    ratio, below, above = contrast(alone), contrast(old), contrast(new)
     if ratio is None or below is None or above is None:
         return None
     return _Pair(terms, ratio, (below.estimate.median, above.estimate.median))
 
 
-def _together(old: Sample, new: Sample) -> Sample | None:
-    """Return the ratios of passes measured at about the same time; None if these were not, or are of one process each.
+def _over(above: Sequence[Term], below: Sequence[Term]) -> tuple[Term, ...]:
+    return (*above, *((-weight, sample) for weight, sample in below))
 
-    A machine that is slower for a while is so for both, and in their ratio that cancels (a paired comparison: G. Box,
-    W. Hunter, J. Hunter, Statistics for Experimenters, 1978, section 4.2).
+
+def _by_pass(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Return the ratio of two samples as that of each pass; the terms as they are if they are no two with equal passes.
+
+    The two were measured at about the same time in each. A machine that is slower for a while is so for both, and in
+    their ratio that cancels (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics for Experimenters, 1978,
+    section 4.2).
     """
-    if old.one_process or new.one_process or len(old.rates) != len(new.rates) or min(old.rates) <= 0:
-        return None
-    return Sample(tuple(after / before for before, after in zip(old.rates, new.rates, strict=True)), one_process=False)
+    if len(terms) != 2:  # noqa: PLR2004 - a numerator and a denominator
+        return terms
+    (_, above), (_, below) = terms
+    if above.one_process or below.one_process or len(above.rates) != len(below.rates) or min(below.rates) <= 0:
+        return terms
+    rates = tuple(one / other for one, other in zip(above.rates, below.rates, strict=True))
+    return ((1.0, Sample(rates, one_process=False)),)
 
 
 def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: float) -> CellComparison:
@@ -228,11 +240,11 @@ def _lack(cell: CellSummary) -> str | None:
     return None
 
 
-def _level(place: Place, cells: Mapping[Place, CellSummary], metric: Metric) -> list[tuple[float, Sample]]:
+def _level(place: Place, cells: Mapping[Place, CellSummary], metric: Metric) -> tuple[Term, ...]:
     """Return what one run brings into a ratio, each sample with its power: its rate, or that over the loop's."""
     if metric == "fps":
-        return [(1.0, cells[place].sample)]
-    return [(1.0, cells[place].sample), (-1.0, cells[place._replace(label=REFERENCE, workers=1)].sample)]
+        return ((1.0, cells[place].sample),)
+    return (1.0, cells[place].sample), (-1.0, cells[place._replace(label=REFERENCE, workers=1)].sample)
 
 
 def _verdicts(contrasts: Mapping[Place, Contrast], tolerance: float) -> dict[Place, Verdict]:
@@ -263,4 +275,4 @@ def _doubt(ratio: Estimate, tolerance: float, cell: CellComparison) -> str:
         return "slower if it were the only cell, but one of so many may be by chance; measure with more --repeats"
     if cell.candidate is not None and (cell.candidate.sample.one_process or cell.baseline.sample.one_process):
         return "one process tells too little; measure both with --repeats 5"
-    return "the interval reaches across the tolerance; measure both with more --repeats"
+    return "the interval reaches across the tolerance; measure both with more --repeats, or a longer --duration"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -123,6 +124,8 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     groups: dict[tuple[str, str, int, int], list[CellRecord]] = {}
     for record in run.cells:
         groups.setdefault(record.key[:-1], []).append(record)
+    for records in groups.values():
+        records.sort(key=attrgetter("repeat"))  # a resumed run has them in another order, and passes are paired
     rates = {key: frame_rates(records) for key, records in groups.items()}
     cells = []
     for (env, backend, workers, envs_per_worker), records in groups.items():

@@ -1,4 +1,4 @@
-"""A for-loop that sleeps for a share of each step, as ``SLEEP_SHARE`` in its environment says: a known regression."""
+"""A for-loop that sleeps for a share of each step, as ``SLEEP_SHARE`` says: with 0.1 nine tenths as fast as without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Sleepy(ForLoop):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._share = float(os.environ.get("SLEEP_SHARE", "0"))
+        share = float(os.environ.get("SLEEP_SHARE", "0"))
+        self._owed_per_second = share / (1 - share)  # so that the share is one of the step that it makes longer
         self._owed = 0.0
         self._since = time.perf_counter()
 
@@ -33,7 +34,7 @@ class Sleepy(ForLoop):
     def recv(self) -> Batch:
         batch = super().recv()
         now = time.perf_counter()
-        self._owed += self._share * (now - self._since)
+        self._owed += self._owed_per_second * (now - self._since)
         if self._owed > SHORTEST_S:
             time.sleep(self._owed)
             self._owed -= time.perf_counter() - now

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from vebench.engine.events import Event, Window
-    from vebench.plan.cells import Cell, Plan
+    from vebench.plan.cells import Cell, CellKey, Plan
 
 LAST_SHOWN = 6
 BAR_WIDTH = 24
@@ -123,10 +123,10 @@ class Progress:
             return more
         return replace(more, left=self.left - 1, measured=self.measured + 1, spent=self.spent + seconds)
 
-    def seconds_left(self, spent_on_current: float) -> float:
+    def seconds_left(self, spent_on_current: float, running: int = 1) -> float:
         """Return the time that the cells left will take if they take as long as those before, or as planned."""
         each = self.spent / self.measured if self.measured else self.plan.spec.cell_seconds
-        return max(0.0, self.left * each - min(spent_on_current, each))
+        return max(0.0, self.left * each - min(spent_on_current, running * each))
 
 
 class LineScreen(Screen):
@@ -152,10 +152,9 @@ class LineScreen(Screen):
 
 @dataclass
 class _Current:
-    """The cell being measured: what has been seen of it so far."""
+    """A cell being measured: what has been seen of it so far."""
 
     cell: Cell
-    since: float
     startup_ns: int | None = None
     windows: list[Window] = field(default_factory=list)
 
@@ -167,6 +166,8 @@ class LiveScreen(Screen):
         self._console = console
         self._clock = clock
         self._progress: Progress | None = None
+        self._since = 0.0
+        self._running: dict[tuple[CellKey, str], _Current] = {}
         self._current: _Current | None = None
         self._last: deque[CellFinished] = deque(maxlen=LAST_SHOWN)
         self._live = Live(console=console, auto_refresh=False, transient=True)
@@ -190,25 +191,32 @@ class LiveScreen(Screen):
     def _note(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._progress = Progress.start(event)
-        elif isinstance(event, CellStarted):
-            self._current = _Current(event.cell, self._clock())
-        elif isinstance(event, CellReady) and self._current is not None:
-            self._current.startup_ns = event.startup_ns
-        elif isinstance(event, WindowDone) and self._current is not None:
-            self._current.windows.append(event.window)
+            return
+        key = event.cell.key, event.cell.side
+        if isinstance(event, CellStarted):
+            if not self._running:
+                self._since = self._clock()
+            self._running[key] = _Current(event.cell)
         elif isinstance(event, CellFinished) and self._progress is not None:
             self._progress = self._progress.after(event.cell, self._spent())
             self._last.append(event)
-            self._current = None
+            self._running.pop(key, None)
+            self._since = self._clock()
+        self._current = self._running.get(key)
+        if self._current is not None and isinstance(event, CellReady):
+            self._current.startup_ns = event.startup_ns
+        elif self._current is not None and isinstance(event, WindowDone):
+            self._current.windows.append(event.window)
 
     def _spent(self) -> float:
-        return 0.0 if self._current is None else self._clock() - self._current.since
+        """Return the time since the last cell ended, or the first of those that run was started; 0 if none runs."""
+        return self._clock() - self._since if self._running else 0.0
 
     def _view(self, progress: Progress) -> RenderableType:
         parts: list[RenderableType] = [self._ended()] if self._last else []
         if self._current is not None:
             parts.append(_current(self._current, progress.plan.spec.rounds))
-        left = figures.duration(progress.seconds_left(self._spent()))
+        left = figures.duration(progress.seconds_left(self._spent(), len(self._running)))
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(total=progress.total, completed=progress.finished, width=BAR_WIDTH),
@@ -232,7 +240,7 @@ def _current(current: _Current, rounds: int) -> Text:
     if current.startup_ns is None:
         text.append("  starting")
     elif not current.windows:
-        text.append("  warming up")
+        text.append("  warming up" if current.cell.circle is None else "  warming up, then taking turns")
     else:
         skip = current.cell.task.frame_skip
         rates = [skip * (window.rows - window.resets) / (window.ns / 1e9) for window in current.windows]

@@ -36,7 +36,8 @@ def plan_document(plan: Plan) -> Document:
             ("cells", _cells(plan)),
             (
                 "each",
-                f"{spec.warmup:g} s of warm-up, {figures.counted(spec.rounds, 'window')} of {spec.duration:g} s",
+                f"{spec.warmup:g} s of warm-up, {figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
+                + (", in turn with the others of its pass" if spec.interleave else ""),
             ),
             ("CPUs", _placed(spec)),
             ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),

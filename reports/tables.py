@@ -273,6 +273,8 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     pools = {"1": "", PER_NODE: ", a pool for each memory node"}.get(spec.replicas, f", in {spec.replicas} pools")
     if spec.until is not None:
         repeats += f", repeated until ±{100 * spec.until:.3g}%"
+    if spec.interleave:
+        repeats += ", cells in turn"
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     facts = (
         ("machine", _machine(header.host)),

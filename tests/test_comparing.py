@@ -50,10 +50,11 @@ def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
         Plan(plan.spec, tuple(cell.__class__(**{**vars(cell), "side": side}) for cell in plan.cells))
         for plan, side in ((one, "A"), (other, "B"))
     ]
-    cells = in_turn(*sides).cells
+    cells = in_turn(*sides, None).cells
     assert len(cells) == 2 * len(one.cells)
     pairs = list(zip(cells[::2], cells[1::2], strict=True))
-    assert all(first.key == second.key for first, second in pairs)
+    assert all((first.key, first.circle) == (second.key, second.circle) for first, second in pairs)
+    assert len({first.circle for first, _ in pairs}) == len(pairs)
     for repeat in range(4):
         order = {first.side + second.side for first, second in pairs if first.repeat == repeat}
         assert order == ({"AB"} if repeat % 2 == 0 else {"BA"})

@@ -118,6 +118,39 @@ def test_a_backend_that_hangs_is_ended_at_its_timeout() -> None:
     assert second.status == "ok"
 
 
+def test_cells_take_turns_in_processes_that_wait_meanwhile() -> None:
+    first, second = outcomes(*(replace(cell("Sound"), circle=0) for _ in range(2)))
+    for outcome in (first, second):
+        assert (outcome.status, outcome.reason, len(outcome.windows)) == ("ok", None, 2)
+        assert all(window.ns >= 200_000_000 for window in outcome.windows)
+
+
+@linux
+def test_what_hangs_dies_or_fails_in_a_circle_is_ended_alone() -> None:
+    names = ("Sound", "Hangs", "Bystander", "Killed", "RaisesOnBuild", "Raises")
+    cells = [replace(cell(name), circle=0) for name in names]
+    found = dict(zip(names, outcomes(*cells, timeout=2.0, rounds=4), strict=True))
+    assert {name: outcome.status for name, outcome in found.items()} == {
+        "Sound": "ok",
+        "Hangs": "failed",
+        "Bystander": "ok",
+        "Killed": "failed",
+        "RaisesOnBuild": "failed",
+        "Raises": "failed",
+    }
+    assert found["Hangs"].reason == "no end after 2 s (--timeout)"
+    assert (len(found["Sound"].windows), len(found["Bystander"].windows)) == (4, 4)
+
+
+@linux
+def test_the_runner_keeps_off_the_cpus_of_all_that_run_and_comes_back() -> None:
+    before = os.sched_getaffinity(0)
+    cpus = tuple(sorted(before))
+    owned = [replace(cell(name, cpus[:count]), circle=0) for name, count in (("Raises", 1), ("Sound", 2), ("Sound", 1))]
+    outcomes(*owned)
+    assert os.sched_getaffinity(0) == before
+
+
 def test_a_backend_is_given_the_time_to_close() -> None:
     (outcome,) = outcomes(cell("FreesOnClose"))
     assert outcome.status == "ok"
@@ -235,6 +268,24 @@ def test_an_interrupt_ends_the_run_with_the_windows_that_it_has() -> None:
     assert len(last.outcome.windows) >= 1
 
 
+def test_an_interrupted_circle_leaves_nothing_of_those_that_waited() -> None:
+    spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)
+    cells = tuple(replace(cell(name), circle=0) for name in ("HoldsSharedMemory", "Sound"))
+    told = []
+
+    def interrupt_in_the_turn_of_the_second() -> None:
+        with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
+            for event in run(Plan(spec, cells), launch):
+                told.append(event)
+                if isinstance(event, WindowDone) and event.cell == cells[1]:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_in_the_turn_of_the_second()
+    ended = [event.outcome for event in told if isinstance(event, CellFinished)]
+    assert [(outcome.reason, len(outcome.windows)) for outcome in ended] == [("interrupted", 1)] * 2
+
+
 def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -248,7 +299,8 @@ def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
 
 
 @linux
-def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("circle", [None, 0])
+def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, circle: int | None) -> None:
     script = (
         "import os, signal, tempfile\n"
         "from vebench.backends.interface import Task\n"
@@ -260,10 +312,10 @@ def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path) -> N
         "from vebench.plan.cells import Cell, Plan\n"
         "from vebench.plan.spec import BackendChoice, RunSpec\n"
         "cell = Cell(Task('CartPole-v1', 'classic', 1), BackendChoice('faulty:HangsOnClose'), 'faulty:HangsOnClose',"
-        " 2, 1, Shape(2, 2, 1, 1), ())\n"
+        f" 2, 1, Shape(2, 2, 1, 1), (), circle={circle})\n"
         "spec = RunSpec(('CartPole',), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)\n"
         "with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:\n"
-        "    for event in run(Plan(spec, (cell,)), launch):\n"
+        "    for event in run(Plan(spec, (cell, cell)), launch):\n"
         "        if isinstance(event, WindowDone):\n"
         "            print(launch._token, flush=True)\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -7,6 +7,7 @@ import io
 import re
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,16 @@ from rich.live import Live
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
-from vebench.engine.events import CellFinished, CellReady, CellStarted, Outcome, RunStarted, Window, WindowDone
+from vebench.engine.events import (
+    CellFinished,
+    CellReady,
+    CellStarted,
+    CellWarm,
+    Outcome,
+    RunStarted,
+    Window,
+    WindowDone,
+)
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.console import OurConsole
@@ -192,3 +202,15 @@ def test_windows_that_are_measured_again_do_not_count_beyond_the_last(plan: Plan
     windows = [WindowDone(first, window) for window in (*WINDOWS, *WINDOWS[:2])]
     text = shown([RunStarted(plan), CellStarted(first), CellReady(first, SECOND), *windows], terminal=True)
     assert "window 4/4, 2 again" in text
+
+
+def test_of_cells_that_take_turns_the_one_whose_turn_it_was_is_shown(plan: Plan) -> None:
+    first, _, other = (replace(cell, circle=0) for cell in plan.cells)
+    events: list[Event] = [RunStarted(plan)]
+    for cell in (first, other):
+        events += [CellStarted(cell), CellReady(cell, SECOND), CellWarm(cell)]
+    events += [WindowDone(first, WINDOWS[0]), WindowDone(other, WINDOWS[1]), WindowDone(first, WINDOWS[2])]
+    assert "shm-sync  2 workers  warming up, then taking turns" in shown(events[:3], terminal=True)
+    assert "null  1 worker  window 1/4\n" in shown(events[:-1], terminal=True).replace("\x1b[1m", "")
+    assert "shm-sync  2 workers  window 2/4\n" in shown(events, terminal=True)
+    assert "13,120  13,080 frames/s" in shown(events, terminal=True)

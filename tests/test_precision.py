@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,6 +90,14 @@ def test_each_pass_has_an_order_of_its_own_that_follows_from_the_seed(plan: Plan
     assert len(set(map(tuple, orders))) > 1
 
 
+def test_cells_that_take_turns_stay_together_in_every_pass(plan: Plan, measured: Callable[..., Run]) -> None:
+    wide = measured({(one.backend.name, one.workers): WIDE for one in plan.cells})
+    in_pairs = tuple(replace(one, circle=one.workers) for one in plan.cells)
+    for seed in range(5):
+        more = another_pass(replace(plan, spec=replace(plan.spec, seed=seed), cells=in_pairs), wide)
+        assert [one.circle for one in more.cells] == [1, 1, 2, 2]
+
+
 def test_a_cell_that_did_not_get_narrow_enough_is_told(measured: Callable[..., Run]) -> None:
     found = summarise(measured({("gym-sync", 2): WIDE}))
     told = [(one.label, one.workers) for one in found for finding in one.findings if finding.code == "imprecise"]
@@ -128,6 +137,19 @@ def test_until_ends_with_its_budget_says_so_and_is_resumed(tmp_path: Path) -> No
     assert first in ([0], [0, 1])
     assert vebench(tmp_path, "run", "--resume", "run.jsonl", "-q").returncode == 0
     assert repeats(path)[: len(first)] == first
+
+
+def test_a_budget_that_ends_does_not_part_those_that_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    until = ("--until", "0.0001%", "--budget", "0.001", "--interleave", "-b", "for-loop")
+    assert vebench(tmp_path, "run", *BRIEF, *until, "-o", "run.jsonl", "-q").returncode == 0
+    header, *cells = map(json.loads, path.read_text().splitlines())
+    assert header["spec"]["interleave"] is True
+    assert sorted((cell["backend"], cell["repeat"]) for cell in cells) == [
+        (backend, repeat) for backend in ("for-loop", "null") for repeat in range(len(cells) // 2)
+    ]
+    assert all(len(cell["windows"]) == 2 for cell in cells)
+    assert "cells in turn" in vebench(tmp_path, "report", "run.jsonl").stdout
 
 
 @pytest.mark.parametrize(

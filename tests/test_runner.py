@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,17 @@ import pytest
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.events import CellFinished, CellReady, CellStarted, Layout, RunStarted, Window, WindowDone
-from vebench.engine.messages import Done, Failure, Ready, decode
+from vebench.engine.events import (
+    CellFinished,
+    CellReady,
+    CellStarted,
+    CellWarm,
+    Layout,
+    RunStarted,
+    Window,
+    WindowDone,
+)
+from vebench.engine.messages import Done, Failure, Ready, Warm, decode
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -127,6 +137,123 @@ def test_a_cell_interrupted_before_its_first_window_is_left_to_be_resumed() -> N
     with pytest.raises(KeyboardInterrupt):
         iter_into(told, run(Plan(RunSpec(("CartPole",), (1,)), (cell(1),)), launch))
     assert finished(told) == []
+
+
+class Table:
+    """Cells that take turns, by their number of workers: each goes on when it may, as its script holds."""
+
+    def __init__(self, **scripts: tuple[object, ...]) -> None:
+        self._scripts = {int(name[1:]): script for name, script in scripts.items()}
+        self.running: set[int] = set()
+        self.awake: set[int] = set()
+        self.turns: list[int] = []
+
+    @contextmanager
+    def __call__(self, cell: Cell) -> Iterator[Place]:
+        script = self._scripts[cell.workers]
+        if isinstance(script[0], OSError):
+            raise script[0]
+        self.running.add(cell.workers)
+        self.awake.add(cell.workers)
+        try:
+            yield Place(self, cell.workers, script)
+        finally:
+            self.running.remove(cell.workers)
+            self.awake.discard(cell.workers)
+
+
+class Place:
+    """One cell at the table."""
+
+    def __init__(self, table: Table, workers: int, script: tuple[object, ...]) -> None:
+        self._table, self._workers, self._script = table, workers, script
+
+    def take_turn(self) -> None:
+        assert self._workers in self._table.running
+        self._table.turns.append(self._workers)
+        self._table.awake.add(self._workers)
+
+    def rest(self) -> None:
+        self._table.awake.remove(self._workers)
+
+    def messages(self) -> Iterator[object]:
+        for message in self._script:
+            assert self._table.awake == {self._workers}, "it is another's turn"
+            if isinstance(message, Exception):
+                raise message
+            yield message
+
+    def log(self) -> str:
+        return f"what {self._workers} printed"
+
+
+IN_TURN = (READY, Warm(), WINDOW, WINDOW, Done(1 << 20))
+
+
+def seated(*workers: int) -> Plan:
+    return Plan(RunSpec(("CartPole",), (1,)), tuple(replace(cell(count), circle=0) for count in workers))
+
+
+def taken(table: Table, plan: Plan) -> list[object]:
+    events: list[object] = []
+    for event in run(plan, table):
+        if isinstance(event, CellFinished):
+            assert not table.running, "a cell is told to be finished only when nothing of its circle runs any more"
+        events.append(event)
+    return events
+
+
+def test_cells_of_a_circle_are_started_first_and_then_go_on_in_turn_there_and_back() -> None:
+    table = Table(w1=IN_TURN, w2=IN_TURN, w3=IN_TURN)
+    events = taken(table, seated(1, 2, 3))
+    assert table.turns == [1, 2, 3, 3, 2, 1, 1, 2, 3]  # two windows each, and the turn in which each ends
+    kinds = [type(event) for event in events]
+    assert kinds == [RunStarted, *[CellStarted, CellReady, CellWarm] * 3, *[WindowDone] * 6, *[CellFinished] * 3]
+    assert [event.cell.workers for event in events if isinstance(event, WindowDone)] == [1, 2, 3, 3, 2, 1]
+    for event in finished(events):
+        assert (event.outcome.status, event.outcome.windows) == ("ok", (WINDOW, WINDOW))
+
+
+def test_a_cell_of_a_circle_that_fails_leaves_at_once_and_the_others_go_on() -> None:
+    fails = (READY, Warm(), WINDOW, CellError("no end after 5 s"))
+    table = Table(w1=IN_TURN, w2=fails, w3=(Failure("no such game"),), w4=(OSError("too many processes"),))
+    first, second, third, fourth = finished(taken(table, seated(1, 2, 3, 4)))
+    assert table.turns == [1, 2, 2, 1, 1]
+    assert (first.outcome.status, len(first.outcome.windows)) == ("ok", 2)
+    assert (second.outcome.reason, second.outcome.windows) == ("no end after 5 s", (WINDOW,))
+    assert second.outcome.log == "what 2 printed"
+    assert (third.outcome.status, third.outcome.reason) == ("failed", "no such game")
+    assert "too many processes" in str(fourth.outcome.reason)
+
+
+def test_an_interrupted_circle_is_told_with_the_windows_that_it_has() -> None:
+    told: list[object] = []
+    stops = (READY, Warm(), WINDOW, InterruptedCellError("interrupted"))
+    table = Table(w1=(READY, Warm(), WINDOW, Done(None)), w2=stops, w3=(READY, Warm(), *[WINDOW] * 3))
+    with pytest.raises(KeyboardInterrupt):
+        iter_into(told, run(seated(1, 2, 3), table))
+    assert not table.running
+    assert [(event.cell.workers, event.outcome.reason) for event in finished(told)] == [
+        (1, "interrupted"),
+        (2, "interrupted"),
+        (3, "interrupted"),
+    ]
+    assert [len(event.outcome.windows) for event in finished(told)] == [1, 1, 2]
+
+
+def test_circles_come_one_after_another_with_those_that_are_measured_alone() -> None:
+    table = Table(w1=IN_TURN, w2=IN_TURN, w3=WHOLE)
+    plan = seated(1, 2)
+    one, other = plan.cells
+    order = (cell(9, skip="no"), one, replace(other, circle=1), cell(3))
+    events = taken(table, Plan(plan.spec, order))
+    assert table.turns == [1, 1, 1, 2, 2, 2]
+    assert [(event.cell.workers, event.outcome.status) for event in finished(events)] == [
+        (9, "skipped"),
+        (1, "ok"),
+        (2, "ok"),
+        (3, "ok"),
+    ]
 
 
 def iter_into(told: list[object], events: Iterator[object]) -> list[object]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 import pytest
 
 from vebench.engine.measure import Count
-from vebench.engine.windows import difference, measured
+from vebench.engine.windows import Turns, difference, measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,6 +58,37 @@ def test_a_quota_is_noticed_by_the_time_that_it_took_where_it_is_not_counted() -
         return {"throttles": None, "throttled_ns": next(spent)}
 
     assert len(list(measured(lambda: Count(10, 5, 0), read, 1, lambda: True))) == 3
+
+
+def test_every_try_is_prepared_before_its_counters_are_read() -> None:
+    told: list[str] = []
+    held = iter((0, 1, 1, 1))
+
+    def read() -> dict[str, int | None]:
+        told.append("read")
+        return {"throttles": next(held), "throttled_ns": None}
+
+    def run() -> Count:
+        told.append("run")
+        return Count(10, 5, 0)
+
+    tries = list(measured(run, read, 1, lambda: True, lambda: told.append("prepare")))
+    assert len(tries) == 2
+    assert told == ["prepare", "read", "run", "read"] * 2
+
+
+def test_a_cell_waits_for_its_turn_and_ends_with_who_gives_turns() -> None:
+    clock = iter((0, 30, 100, 105, 200)).__next__
+    reading, writing = os.pipe()
+    turns = Turns(reading, clock)
+    os.write(writing, b"\n\n")
+    turns.take()
+    turns.take()
+    assert turns.waited_ns == 35
+    os.close(writing)
+    with pytest.raises(EOFError):
+        turns.take()
+    os.close(reading)
 
 
 @pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])

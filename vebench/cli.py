@@ -116,6 +116,9 @@ def run(  # noqa: PLR0913 - one parameter for each option
         float | None,
         typer.Option(metavar="SECONDS", help="The most that --until adds. Default: 600.", show_default=False),
     ] = None,
+    interleave: Annotated[
+        bool, typer.Option("--interleave", help="Let the cells of a pass take turns, window by window.")
+    ] = False,
     seed: options.Seed = 0,
     pin: options.Pin = "compact",
     membind: options.Membind = "local",
@@ -170,6 +173,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         replicas=replicas,
         until=None if until is None else parse_share("--until", until),
         budget=asked.budget if budget is None else budget,
+        interleave=interleave,
     )
     path = None if output is None else paths.run_output(output)
     return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)

@@ -16,6 +16,7 @@ from vebench.engine.launcher import Launcher
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.machine.host import memory_available, read_host
 from vebench.plan.cells import Plan, expand, informed, placement_of
+from vebench.plan.circles import seated
 from vebench.plan.interpreter import examine
 from vebench.plan.tasks import resolve
 from vebench.plan.verdicts import Knowledge
@@ -94,7 +95,8 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
 
 def measure(sides: Sequence[Side], *, quiet: bool) -> None:
     """Measure the cells of both sides in turn, each into the file of its side."""
-    plan = in_turn(*(side.plan for side in sides))
+    one, other = (side.plan for side in sides)
+    plan = in_turn(one, other, memory_available())
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         writers = {side.name: stack.enter_context(store.RunWriter.create(side.path, side.head)) for side in sides}
@@ -109,15 +111,15 @@ def measure(sides: Sequence[Side], *, quiet: bool) -> None:
             raise InterruptedRunError(f"interrupted: what was measured is in {files}") from None
 
 
-def in_turn(one: Plan, other: Plan) -> Plan:
-    """Return both plans as one: each cell in both interpreters one after the other, A B in one pass, B A in the next.
+def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
+    """Return both plans as one: each cell in both interpreters, which take turns, window by window.
 
-    So each is first as often as the other, and what changes evenly from pass to pass touches both alike.
+    One is first in one pass, the other in the next. Where there is no room for both at the same time, they are measured
+    one after the other. ``memory_available`` is in bytes, None if unknown.
     """
-    cells: list[Cell] = []
-    for pair in zip(one.cells, other.cells, strict=True):
-        cells += pair if pair[0].repeat % 2 == 0 else pair[::-1]
-    return Plan(one.spec, tuple(cells))
+    pairs = zip(one.cells, other.cells, strict=True)
+    ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in pairs]
+    return Plan(one.spec, seated(ordered, memory_available))
 
 
 def _sides(request: Request) -> tuple[Side, Side]:

@@ -20,6 +20,7 @@ from vebench.engine.windows import MOST_TRIES
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.machine.host import memory_available, read_host
 from vebench.plan.cells import expand, informed, placement_of, without
+from vebench.plan.circles import interleaved
 from vebench.plan.grammar import check_choices
 from vebench.plan.spec import check
 from vebench.plan.tasks import resolve
@@ -100,7 +101,10 @@ def prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     host = read_host()
     placement = placement_of(spec, host)
     tasks = resolve(spec.envs, spec.backends)
-    plan = informed(expand(spec, tasks, placement, memory_available()), Knowledge.load())
+    room = memory_available()
+    plan = informed(expand(spec, tasks, placement, room), Knowledge.load())
+    if spec.interleave:
+        plan = interleaved(plan, room)
     if plan.cells and all(cell.skip for cell in plan.cells):
         raise UsageError(f"nothing of this can run here: {plan.cells[0].skip}")
     command = shlex.join(["vebench", *sys.argv[1:]])
@@ -154,10 +158,8 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool, deadline:
     kept: list[CellRecord] = []
     try:
         with Interrupts() as interrupts, Launcher(plan.spec, interrupts) as launch:
-            for cell in follow(plan, launch, lambda _: writer, done=done, quiet=quiet):
-                kept.append(cell)
-                if time.monotonic() > deadline:
-                    break
+            for cell in follow(plan, launch, lambda _: writer, done=done, quiet=quiet, deadline=deadline):
+                kept.append(cell)  # noqa: PERF402 - what came before an interrupt counts
     except KeyboardInterrupt:
         here = done + sum(not cell.interrupted for cell in kept)
         raise InterruptedRunError(
@@ -167,13 +169,20 @@ def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool, deadline:
     return FAILED if any(cell.status == "failed" for cell in kept) else DONE
 
 
-def follow(
-    plan: Plan, launch: Launch, writer_of: Callable[[Cell], RunWriter], *, done: int, quiet: bool
+def follow(  # noqa: PLR0913 - what a run is made of
+    plan: Plan,
+    launch: Launch,
+    writer_of: Callable[[Cell], RunWriter],
+    *,
+    done: int,
+    quiet: bool,
+    deadline: float = math.inf,
 ) -> Iterator[CellRecord]:
-    """Measure the plan's cells, each in the file that is its own, and yield each once it is on disk.
+    """Measure the plan's cells until the deadline, each in the file that is its own; yield each once it is on disk.
 
     Raises KeyboardInterrupt if the user ends it.
     """
+    running = 0
     with (
         screen(console.for_progress(), time.monotonic, quiet=quiet) as display,
         closing(measure(plan, launch, done)) as events,
@@ -181,14 +190,18 @@ def follow(
         for event in events:
             finished = None
             if isinstance(event, CellStarted):
+                running += 1
                 writer_of(event.cell).reserve(_line_bytes(event.cell, plan.spec.rounds))
             elif isinstance(event, CellFinished):
+                running -= event.cell.skip is None
                 writer = writer_of(event.cell)
                 finished = writer.append(record(event.cell, event.outcome))
                 logs.keep(writer.path, event.cell.key, event.outcome.log)
             display.show(event)
             if finished is not None:
                 yield finished
+                if not running and time.monotonic() > deadline:
+                    return
 
 
 def _line_bytes(cell: Cell, rounds: int) -> int:

@@ -138,6 +138,18 @@ class Chatty(Sound):
         return super().recv()
 
 
+class HoldsSharedMemory(Sound):
+    """Takes a named segment of shared memory, and steps on."""
+
+    def reset(self, seed: int) -> None:
+        super().reset(seed)
+        self._segment = shared_memory.SharedMemory(create=True, size=4096)
+
+    def close(self) -> None:
+        self._segment.close()
+        self._segment.unlink()
+
+
 class LeavesSharedMemory(Hangs):
     """Takes a named segment of shared memory, and hangs before it could free it."""
 

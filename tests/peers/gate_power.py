@@ -1,9 +1,10 @@
 """How often ``vebench check`` finds a known regression on this machine, and how often it raises a false alarm.
 
-``python gate_power.py FOLDER [TRIALS]`` measures with ``tests/adapters/sleepy.py``, a for-loop that sleeps for a share
-of each step, at 5 repeats and a tolerance of 5 %. Each trial has a baseline, a run of 10 % less (slower in 18 of 20
-trials at least), and one of 20 % less (slower always); the next trial's baseline is a run of the same (slower in 1 of
-20 at most). A trial takes about three minutes; run files stay in FOLDER, and those there are not measured again.
+``python gate_power.py FOLDER [TRIALS]`` measures the speedup of ``tests/adapters/sleepy.py``, a for-loop that sleeps
+for a share of each step, over a plain one, with 5 repeats and a tolerance of 5 %. Each trial has a baseline, a run of
+10 % less (slower in 18 of 20 trials at least), and one of 20 % less (slower always); the next trial's baseline is a run
+of the same (slower in 1 of 20 at most). A trial takes about two minutes; run files stay in FOLDER, and those there are
+not measured again.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from collections import Counter
 from pathlib import Path
 
 ADAPTERS = Path(__file__).parents[1] / "adapters"
-# Ten seconds for each process: shorter ones fall into a slow moment of a shared machine as a whole.
 PLAN = (
-    *("--env", "CartPole", "--workers", "1", "--backend", "sleepy:Sleepy", "--quiet"),
-    *("--repeats", "5", "--rounds", "5", "--duration", "2", "--warmup", "0.5"),
+    *("--env", "CartPole", "--workers", "1", "--backend", "for-loop", "--backend", "sleepy:Sleepy", "--quiet"),
+    *("--interleave", "--repeats", "5", "--rounds", "10", "--duration", "0.25", "--warmup", "0.5"),
 )
 SHARES = (0.0, 0.1, 0.2)
 
@@ -50,7 +50,8 @@ def main(folder: str, trials: int = 20) -> None:
         slept = [measured(home, trial, share) for share in SHARES[1:]]
         same = measured(home, trial + 1, 0.0)
         for share, candidate in zip(SHARES, (same, *slept), strict=True):
-            (cell,) = json.loads(vebench("check", baseline, candidate, "-f", "json").stdout)["cells"]
+            checked = vebench("check", baseline, candidate, "--metric", "speedup", "-f", "json")
+            (cell,) = json.loads(checked.stdout)["cells"]
             verdicts[share][cell["verdict"]] += 1
             print(f"trial {trial + 1}: {share:4.0%} slept, {cell['verdict']:12} {cell['ratio']}", flush=True)
         baseline = same

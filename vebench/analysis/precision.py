@@ -29,6 +29,7 @@ def another_pass(plan: Plan, run: Run) -> Plan:
     cells = list(_unfinished(plan, run))
     repeat = max((cell.repeat for cell in cells), default=0)
     Random(f"{plan.spec.seed} {repeat}").shuffle(cells)  # noqa: S311 - an order to repeat, no secret
+    cells.sort(key=lambda cell: -1 if cell.circle is None else cell.circle)  # who takes turns stays together
     return replace(plan, cells=tuple(cells))
 
 

@@ -18,6 +18,10 @@ from typing import TYPE_CHECKING, Any
 from vebench.engine import windows
 from vebench.machine import cgroups, counters, memory_policy, pinning
 
+# What goes uncounted before a window that had to wait for its turn: a share of it, and so many rounds of environments.
+LEAD_SHARE = 20
+LEAD_BATCHES = 2
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -128,9 +132,19 @@ def measure(
     seats = counters.seats(processes)
     groups = cgroups.groups("cpu")
 
+    turns = windows.Turns(sys.stdin.fileno(), time.perf_counter_ns) if request["in_turn"] else None
+
     def may_repeat() -> bool:
         """Return whether there is time for another try of one window, and for all of the others."""
-        return bool(time.perf_counter_ns() - started + (rounds + 1) * duration < request["timeout_ns"])
+        spent = time.perf_counter_ns() - started - (turns.waited_ns if turns else 0)
+        return bool(spent + (rounds + 1) * duration < request["timeout_ns"])
+
+    def prepare() -> None:
+        """Wait for a turn, and step on uncounted: through what was ready beforehand, until caches are warm again."""
+        if turns:
+            turns.take()
+            ahead = LEAD_BATCHES * (info.num_envs // info.batch_size)
+            loop.run_for(duration // LEAD_SHARE, max(warmup.pace, ahead))
 
     def read() -> dict[str, int | None]:
         return windows.read_counters(processes, request["cpus"], groups)
@@ -141,8 +155,12 @@ def measure(
         for lap in stretches.in_step(rounds, duration, windows.told(sys.stdin.fileno())):
             tell("lap", lap)
     else:
-        for window in windows.measured(lambda: loop.run_for(duration, warmup.pace), read, rounds, may_repeat):
+        if turns:
+            tell("warm", {})
+        for window in windows.measured(lambda: loop.run_for(duration, warmup.pace), read, rounds, may_repeat, prepare):
             tell("window", window)
+        if turns:
+            turns.take()  # what comes now, and the end, would disturb others
     # Looked at twice only: between windows it would give environments that run ahead the time to do so.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     done = {

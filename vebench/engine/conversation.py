@@ -26,6 +26,12 @@ class Conversation(Protocol):
     def messages(self) -> Iterator[Message]:
         """Yield the cell's messages, to ``Done``, ``Proof`` or ``Failure``. Raises CellError if none will come."""
 
+    def take_turn(self) -> None:
+        """Let a cell that takes turns with others go on to the end of its next window."""
+
+    def rest(self) -> None:
+        """Keep it from doing anything until its next turn."""
+
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
 

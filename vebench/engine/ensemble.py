@@ -76,6 +76,12 @@ class Ensemble:
         except FailedPoolError as error:
             yield error.failure
 
+    def take_turn(self) -> None:
+        """Do nothing: pools that keep in step with each other take no turns."""
+
+    def rest(self) -> None:
+        """Do nothing, for the same reason."""
+
     def log(self) -> str:
         """Return the ends of what the pools printed, each under its number."""
         texts = [pool.log() for pool in self._pools]

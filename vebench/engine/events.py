@@ -150,8 +150,15 @@ class CellReady:
 
 
 @dataclass(frozen=True)
+class CellWarm:
+    """A cell that takes turns with others is warm, and waits for its first turn."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
 class WindowDone:
-    """A window of the current cell has been measured."""
+    """A window of a cell has been measured."""
 
     cell: Cell
     window: Window
@@ -165,4 +172,4 @@ class CellFinished:
     outcome: Outcome
 
 
-Event = RunStarted | CellStarted | CellReady | WindowDone | CellFinished
+Event = RunStarted | CellStarted | CellReady | CellWarm | WindowDone | CellFinished

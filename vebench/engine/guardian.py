@@ -3,7 +3,7 @@
 Run as a script beside the runner, in a session of its own: it waits for the end of its standard input, which comes when
 the runner closes it or dies, then ends every process of the run and removes the run's scratch folder. A process
 belongs to the run if it carries the run's token in its environment, which children inherit through any fork, exec or
-``setsid``, or if it is in a process group of the current cell, which the runner has announced.
+``setsid``, or if it is in a process group of a cell that runs, which the runner has announced.
 
 Standard library only: it runs isolated, without site-packages.
 """
@@ -19,12 +19,13 @@ import time
 from pathlib import Path
 
 TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, no secret
+CELL_VARIABLE = "VEBENCH_CELL"  # likewise with a token of the cell, of which several may run at a time
 PATIENCE_S = 2.0
 
 
-def members(token: str, groups: frozenset[int] = frozenset()) -> list[int]:
+def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
     """Return the living processes that carry the token in their environment, or belong to one of the groups."""
-    mark = f"{TOKEN_VARIABLE}={token}".encode()
+    mark = f"{variable}={token}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)
@@ -37,20 +38,20 @@ def members(token: str, groups: frozenset[int] = frozenset()) -> list[int]:
     return found
 
 
-def end(token: str, groups: frozenset[int] = frozenset()) -> None:
+def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> None:
     """Kill every process that carries the token or belongs to one of the groups, and return when they are gone."""
     if not Path("/proc/self").exists():
         for group in groups:
             _kill_group(group)
         return
     deadline = time.monotonic() + PATIENCE_S
-    while alive := members(token, groups):
+    while alive := members(token, groups, variable):
         # multiprocessing's resource tracker unlinks the shared memory of those that cannot do it any more, and then
         # ends by itself: it is killed last, and only if it takes too long.
         overdue = time.monotonic() > deadline
         for pid in alive:
-            if overdue or not _is_tracker(pid):
-                _kill(pid)
+            # It may have been stopped while it was another cell's turn.
+            _signal(pid, signal.SIGKILL if overdue or not _is_tracker(pid) else signal.SIGCONT)
         if time.monotonic() > deadline + PATIENCE_S:
             return  # in an uninterruptible system call: nothing that we could do
         time.sleep(0.005)
@@ -67,9 +68,9 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
-def _kill(pid: int) -> None:
+def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def _kill_group(group: int) -> None:
@@ -81,8 +82,8 @@ def main(token: str, scratch: str) -> None:
     """Wait for the end of standard input; then end the run's processes and remove its scratch folder."""
     groups: frozenset[int] = frozenset()
     for line in sys.stdin:
-        group = int(line)
-        groups = groups | {group} if group else frozenset()
+        group = int(line)  # negative once it has ended
+        groups = groups | {group} if group > 0 else groups - {-group}
     end(token, groups)
     shutil.rmtree(scratch, ignore_errors=True)
 

@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
@@ -65,6 +67,8 @@ class Launcher:
         self._interrupts = interrupts
         self._python = python
         self._token = secrets.token_hex(8)
+        self._started = count()
+        self._refuge = _Refuge()
 
     def __enter__(self) -> Self:
         try:
@@ -105,26 +109,26 @@ class Launcher:
             request.write_text(json.dumps(self._request(cell, pool)))
             log = stack.enter_context((folder / "log").open("a+b"))
             if pool.cpus and self._pinned:
-                stack.enter_context(_keep_off(pool.cpus))
+                stack.enter_context(self._refuge.kept_off(pool.cpus))
+            mark = f"{self._token}.{next(self._started)}"
             results, answers = os.pipe()
             stack.callback(os.close, results)
             try:
                 process = subprocess.Popen(
                     [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
-                    stdin=subprocess.PIPE if cell.replicas else subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if cell.replicas or cell.circle is not None else subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     cwd=folder,
-                    env=self._environment(folder),
+                    env=self._environment(folder, mark),
                     pass_fds=[answers],
                     start_new_session=True,
                 )
             finally:
                 os.close(answers)
-            stack.callback(self._end, process)
+            stack.callback(self._end, process, mark)
             self._announce(process.pid)
-            deadline = time.monotonic() + self._spec.timeout
-            yield RunningCell(process, results, log, self._interrupts, deadline, self._spec.timeout)
+            yield RunningCell(process, results, log, self._interrupts, self._spec.timeout)
 
     def _lay_packages(self) -> None:
         """Lay out what the child loads as packages of links, as they would be installed.
@@ -157,6 +161,7 @@ class Launcher:
             "nodes": pool.nodes,
             "membind": self._spec.membind,
             "one_of_several": bool(cell.replicas),
+            "in_turn": cell.circle is not None,
             "task": asdict(cell.task),
             "backend": cell.backend.name,
             "target": cell.target,
@@ -171,9 +176,10 @@ class Launcher:
             "timeout_ns": int(self._spec.timeout * 1e9),
         }
 
-    def _environment(self, folder: Path) -> dict[str, str]:
+    def _environment(self, folder: Path, mark: str) -> dict[str, str]:
+        marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
         # What libraries put into the temporary folder goes with the cell's.
-        ours = {guardian.TOKEN_VARIABLE: self._token, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH}
+        ours = {**marks, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH}
         # The cell works in another folder, so what was relative to this one must not be any more.
         theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
         ours["PYTHONPATH"] = os.pathsep.join([str(self._packages), *theirs])
@@ -186,40 +192,57 @@ class Launcher:
                 stdin.write(b"%d\n" % group)
                 stdin.flush()
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _end(self, process: subprocess.Popen[bytes], mark: str) -> None:
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):  # what a dead one did not read is still to be flushed
                 process.stdin.close()
-        guardian.end(self._token, frozenset({process.pid}))
+        guardian.end(mark, frozenset({process.pid}), guardian.CELL_VARIABLE)
         process.kill()
         process.wait()
-        self._announce(0)
+        self._announce(-process.pid)
 
 
 @dataclass(frozen=True)
 class RunningCell:
-    """A cell's process, and the pipe on which it tells its results. ``deadline`` is by the monotonic clock."""
+    """A cell's process, and the pipe on which it tells its results. ``timeout`` is in seconds of listening to it."""
 
     process: subprocess.Popen[bytes]
     results: int
     output: IO[bytes]
     interrupts: Interrupts
-    deadline: float
     timeout: float
 
     def start(self, at_ns: int) -> None:
         """Tell a pool, one of several, when its first window begins."""
+        self._tell(b"%d\n" % at_ns)
+
+    def take_turn(self) -> None:
+        """Let it go on to the end of its next window."""
+        self._signal(signal.SIGCONT)
+        self._tell(b"\n")
+
+    def rest(self) -> None:
+        """Stop its processes: they might work on, unasked and uncounted, while it is another's turn."""
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, which its messages will tell
+            os.killpg(self.process.pid, number)
+
+    def _tell(self, line: bytes) -> None:
         stdin = self.process.stdin
         if stdin is not None:
             with contextlib.suppress(BrokenPipeError):  # it has died, which its messages will tell
-                stdin.write(b"%d\n" % at_ns)
+                stdin.write(line)
                 stdin.flush()
 
     def messages(self) -> Iterator[Message]:
         """Yield the cell's messages; see ``Conversation``."""
-        buffer = b""
+        buffer, left = b"", self.timeout
         while True:
-            chunk = self._read()
+            since = time.monotonic()
+            chunk = self._read(since + left)
+            left -= time.monotonic() - since  # what passes between two messages is not the cell's: others have turns
             if not chunk:
                 raise CellError(self._death())
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -238,7 +261,7 @@ class RunningCell:
         self.output.seek(max(0, size - LOG_TAIL))
         return self.output.read().decode(errors="replace")
 
-    def _read(self) -> bytes:
+    def _read(self, deadline: float) -> bytes:
         """Wait for bytes from the cell; empty if there will be none."""
         while True:
             ended = self.process.poll() is not None
@@ -246,15 +269,15 @@ class RunningCell:
             if self.interrupts.requested:
                 raise InterruptedCellError("interrupted")
             if self.results in readable:
-                self._look()
+                self._look(deadline)
                 return os.read(self.results, 1 << 16)
             if ended:
                 return b""
-            self._look()
+            self._look(deadline)
 
-    def _look(self) -> None:
+    def _look(self, deadline: float) -> None:
         """Raise CellError if the cell has taken too long or too much; keep its log from filling the disk."""
-        if time.monotonic() > self.deadline:
+        if time.monotonic() > deadline:
             raise CellError(f"no end after {self.timeout:g} s (--timeout)")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:
             os.ftruncate(self.output.fileno(), 0)
@@ -281,15 +304,25 @@ class RunningCell:
         return f"its process was ended by {name}{cause}"
 
 
-@contextlib.contextmanager
-def _keep_off(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Keep this process off the CPUs that a cell owns, if that leaves it any."""
-    before = pinning.allowed()
-    elsewhere = set(before or ()) - set(cpus)
-    if elsewhere:
-        pinning.restrict(tuple(elsewhere))
-    try:
-        yield
-    finally:
-        if before is not None:
-            pinning.restrict(before)
+class _Refuge:
+    """Keeps this process off the CPUs that cells own, if that leaves it any. Cells may end in any order."""
+
+    def __init__(self) -> None:
+        self._home = pinning.allowed()
+        self._owned: Counter[int] = Counter()
+
+    @contextlib.contextmanager
+    def kept_off(self, cpus: tuple[int, ...]) -> Iterator[None]:
+        """Stay away from ``cpus`` meanwhile."""
+        self._owned.update(cpus)
+        self._move()
+        try:
+            yield
+        finally:
+            self._owned.subtract(cpus)
+            self._move()
+
+    def _move(self) -> None:
+        if self._home is not None:
+            elsewhere = [cpu for cpu in self._home if self._owned[cpu] <= 0]
+            pinning.restrict(tuple(elsewhere or self._home))

@@ -34,7 +34,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Warm:
-    """The pool, one of several, is warm, and waits to be told when its first window begins."""
+    """The pool, one of several, or the cell, one that takes turns, is warm, and waits to be told when to go on."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ The runner neither prints nor stores: whoever iterates over it does. A cell's fa
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from vebench.engine.conversation import CellError, InterruptedCellError
@@ -12,16 +15,17 @@ from vebench.engine.events import (
     CellFinished,
     CellReady,
     CellStarted,
+    CellWarm,
     Layout,
     Outcome,
     RunStarted,
     Window,
     WindowDone,
 )
-from vebench.engine.messages import Done, Failure, Ready
+from vebench.engine.messages import Done, Failure, Ready, Warm
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from vebench.engine.conversation import Conversation, Launch
     from vebench.engine.events import Event
@@ -35,22 +39,97 @@ def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
     failed, with the windows that it has; then KeyboardInterrupt is raised.
     """
     yield RunStarted(plan, done)
-    for cell in plan.cells:
-        if cell.skip is not None:
-            yield CellFinished(cell, Outcome("skipped", cell.skip))
+    for number, cells in groupby(plan.cells, key=attrgetter("circle")):
+        if number is not None:
+            yield from _in_turn(tuple(cells), launch)
             continue
-        yield CellStarted(cell)
-        progress = Progress(cell)
+        for cell in cells:
+            yield from _alone(cell, launch)
+
+
+def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
+    """Measure one cell from its start to its end."""
+    if cell.skip is not None:
+        yield CellFinished(cell, Outcome("skipped", cell.skip))
+        return
+    yield CellStarted(cell)
+    progress = Progress(cell)
+    try:
+        with launch(cell) as conversation:
+            yield from progress.follow(conversation)
+    except InterruptedCellError as error:
+        if progress.windows:
+            yield CellFinished(cell, progress.outcome(str(error)))
+        raise KeyboardInterrupt from None
+    except OSError as error:
+        progress.reason = _not_started(error)
+    yield CellFinished(cell, progress.outcome())
+
+
+def _in_turn(cells: Sequence[Cell], launch: Launch) -> Iterator[Event]:
+    """Start the cells one after another, then let each go on for a window in turn: forwards, backwards, forwards ...
+
+    So each is before another as often as after it, and what slows the machine for a while slows them all.
+    """
+    seats = tuple(Seat(cell) for cell in cells)
+    try:
+        with ExitStack() as room:
+            for seat in seats:
+                yield from seat.sit_down(launch, room)
+            while order := [seat for seat in seats if seat.at_work]:
+                for seat in (*order, *reversed(order)):
+                    if seat.at_work:
+                        yield from seat.take_turn()
+    except InterruptedCellError as error:
+        for seat in seats:
+            if seat.progress.windows:
+                yield CellFinished(seat.cell, seat.progress.outcome(str(error) if seat.at_work else None))
+        raise KeyboardInterrupt from None
+    for seat in seats:
+        yield CellFinished(seat.cell, seat.progress.outcome())
+
+
+class Seat:
+    """A cell that takes turns with others: its process, what is known of it, and whether it goes on."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.progress = Progress(cell)
+        self.at_work = False
+        self._own = ExitStack()
+
+    def sit_down(self, launch: Launch, room: ExitStack) -> Iterator[Event]:
+        """Start the cell, and follow it until it is warm; whatever happens, it is ended with the ``room``."""
+        room.push(self._own)
+        yield CellStarted(self.cell)
         try:
-            with launch(cell) as conversation:
-                yield from progress.follow(conversation)
-        except InterruptedCellError as error:
-            if progress.windows:
-                yield CellFinished(cell, progress.outcome(str(error)))
-            raise KeyboardInterrupt from None
+            self._conversation = self._own.enter_context(launch(self.cell))
         except OSError as error:
-            progress.reason = f"its process could not be started: {error}"
-        yield CellFinished(cell, progress.outcome())
+            self.progress.reason = _not_started(error)
+            return
+        self.at_work = True
+        self._events = self.progress.follow(self._conversation)
+        yield from self._until(CellWarm)
+
+    def take_turn(self) -> Iterator[Event]:
+        """Let the cell go on to the end of its next window, or to its own end."""
+        self._conversation.take_turn()
+        yield from self._until(WindowDone)
+
+    def _until(self, kind: type[Event]) -> Iterator[Event]:
+        for event in self._events:
+            if isinstance(event, kind):
+                self._conversation.rest()
+                yield event
+                return
+            yield event
+        # Nothing of one that has failed may disturb the others.
+        self.at_work = False
+        self._own.close()
+
+
+def _not_started(error: OSError) -> str:
+    return f"its process could not be started: {error}"
 
 
 class Progress:
@@ -73,6 +152,8 @@ class Progress:
                     case Ready():
                         self._layout, self._startup_ns = message.layout, message.startup_ns
                         yield CellReady(self._cell, message.startup_ns)
+                    case Warm():
+                        yield CellWarm(self._cell)
                     case Window():
                         self.windows.append(message)
                         yield WindowDone(self._cell, message)

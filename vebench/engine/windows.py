@@ -30,9 +30,13 @@ READING_NS = 2_000_000
 
 
 def measured(
-    run: Callable[[], Count], read: Callable[[], Reading], rounds: int, may_repeat: Callable[[], bool]
+    run: Callable[[], Count],
+    read: Callable[[], Reading],
+    rounds: int,
+    may_repeat: Callable[[], bool],
+    prepare: Callable[[], None] = lambda: None,
 ) -> Iterator[Reading]:
-    """Yield windows until ``rounds`` of them are valid, or have been tried ``MOST_TRIES`` times.
+    """Yield windows until ``rounds`` of them are valid, or have been tried ``MOST_TRIES`` times; ``prepare`` for each.
 
     A window in which a CPU quota held the cell back is no measurement of the backend. It is yielded, too: what to make
     of it is for its reader to say. Once a window was held back at every try, the quota does so always, and none after
@@ -41,6 +45,7 @@ def measured(
     tries = MOST_TRIES
     for _ in range(rounds):
         for _ in range(tries):
+            prepare()
             before = read()
             count = run()
             window = {**count._asdict(), **difference(before, read())}
@@ -51,6 +56,22 @@ def measured(
                 break
         else:
             tries = 1
+
+
+class Turns:
+    """The turns of a cell among others: between them it waits, and does nothing. ``waited_ns`` is for how long."""
+
+    def __init__(self, descriptor: int, clock: Callable[[], int]) -> None:
+        self._descriptor = descriptor
+        self._clock = clock
+        self.waited_ns = 0
+
+    def take(self) -> None:
+        """Wait for the next turn. Raises EOFError once nobody is there any more to give it one."""
+        since = self._clock()
+        if not os.read(self._descriptor, 1):
+            raise EOFError("nobody is there to give it a turn")
+        self.waited_ns += self._clock() - since
 
 
 class Stretches:

@@ -69,7 +69,8 @@ class Cell:
     ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement. ``known``
     is what is known of the backend's work, None of a reference row. ``nodes`` are the memory nodes of its CPUs.
     ``replicas`` are the pools that it consists of; there are none if it is a single one.
-    ``side`` names the interpreter, where cells of one run do not all run in the same.
+    ``side`` names the interpreter, where cells of one run do not all run in the same. Cells that follow each other with
+    the same number as their ``circle`` take turns, window by window; one without is measured alone.
     """
 
     task: Task
@@ -86,6 +87,7 @@ class Cell:
     nodes: tuple[int, ...] = ()
     replicas: tuple[Replica, ...] = ()
     side: str = ""
+    circle: int | None = None
 
     @property
     def pools(self) -> tuple[Replica, ...]:

@@ -45,7 +45,7 @@ class RunSpec:
     """Everything that decides what a run measures. Times are in seconds; no ``backends`` means all that can run.
 
     With ``until``, passes go on after ``repeats`` until each interval is within that share of its median, or until
-    ``budget`` seconds have gone by since then.
+    ``budget`` seconds have gone by since then. With ``interleave``, cells of a pass take turns, window by window.
     """
 
     envs: tuple[str, ...]
@@ -64,6 +64,7 @@ class RunSpec:
     replicas: str = "1"
     until: float | None = None
     budget: float = 600.0
+    interleave: bool = False
 
     @property
     def cell_seconds(self) -> float:
@@ -125,6 +126,8 @@ def _check_replicas(spec: RunSpec) -> None:
     number = int(count) if count.isascii() and count.isdecimal() and len(count) <= len(str(MAX_REPLICAS)) else 0
     if count != PER_NODE and not 1 <= number <= MAX_REPLICAS:
         raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
+    if count != "1" and spec.interleave:
+        raise UsageError(f"--replicas {count}: pools that keep in step take no turns: leave out --interleave")
     if count != "1" and spec.pin == "none":
         raise UsageError(f"--replicas {count}: each has CPUs of its own, which --pin none denies it")
 

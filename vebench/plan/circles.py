@@ -1,0 +1,50 @@
+"""Circles: cells that are alive at the same time and take turns, so that what slows the machine slows them all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from vebench.backends import registry
+from vebench.plan import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from vebench.plan.cells import Cell, Plan
+
+MOST_PROCESSES = 256  # that are alive at the same time, though only one cell's are at work
+
+
+def interleaved(plan: Plan, memory_available: int | None) -> Plan:
+    """Return the plan with the cells of a pass on one task in circles, as many in each as there is room for.
+
+    In each pass tasks come one after another. ``memory_available`` is in bytes, None if unknown.
+    """
+    by_pass: dict[tuple[int, str], list[Cell]] = {}
+    for cell in plan.cells:
+        by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
+    return replace(plan, cells=seated(by_pass.values(), memory_available))
+
+
+def seated(parties: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
+    """Return the cells of all parties; those of each sit in one circle, or in several if they are too many for one.
+
+    Cells that cannot run, and those of several pools, which keep in step themselves, come first, and are in none.
+    """
+    numbers = count()
+    return tuple(cell for party in parties for cell in _seated(party, numbers, memory_available))
+
+
+def _seated(party: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
+    alone = [cell for cell in party if cell.skip is not None or cell.replicas]
+    yield from alone
+    number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
+    for cell in (cell for cell in party if cell not in alone):
+        needed = memory.estimate(cell.task.suite, registry.find(cell.backend.name), cell.shape, cell.backend.options)
+        if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
+            number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
+        yield replace(cell, circle=number)
+        processes_left -= cell.shape.processes
+        bytes_left = None if bytes_left is None else bytes_left - needed

@@ -139,7 +139,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
 
         Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. Steps that are on their way are finished first;
-        those of environments that are not reset can still be received.
+        those of environments that are not reset can still be received. The next ``send`` is by default to those of the
+        last ``recv`` that are not reset, and then to those that are.
         """
         self.reset_async(seed, options)
         return self.reset_wait()
@@ -166,10 +167,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
         remarks = self._wait("reset", self._team_answers, timeout)
         if self._flow is not None:
-            self._last_ids = self._to_reset
-            self._flow.forget(self._to_reset.tolist())
-            for env_id in self._to_reset:
+            reset = self._to_reset.tolist()
+            self._flow.forget(reset)
+            for env_id in reset:
                 self._away[env_id] = 0
+            kept = [env_id for env_id in self._last_ids.tolist() if not self._away[env_id] and env_id not in reset]
+            self._last_ids = np.array([*kept, *reset])
         return self._observed(), _batched(self.num_envs, _each(remarks))
 
     def step(self, actions: Value) -> Step:

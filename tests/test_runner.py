@@ -198,7 +198,8 @@ def taken(table: Table, plan: Plan) -> list[object]:
     events: list[object] = []
     for event in run(plan, table):
         if isinstance(event, CellFinished):
-            assert not table.running, "a cell is told to be finished only when nothing of its circle runs any more"
+            assert event.cell.workers not in table.running, "it is told to be finished when nothing of it runs any more"
+            assert table.awake <= {event.cell.workers}, "nothing of the others runs meanwhile"
         events.append(event)
     return events
 
@@ -217,13 +218,14 @@ def test_cells_of_a_circle_are_started_first_and_then_go_on_in_turn_there_and_ba
 def test_a_cell_of_a_circle_that_fails_leaves_at_once_and_the_others_go_on() -> None:
     fails = (READY, Warm(), WINDOW, CellError("no end after 5 s"))
     table = Table(w1=IN_TURN, w2=fails, w3=(Failure("no such game"),), w4=(OSError("too many processes"),))
-    first, second, third, fourth = finished(taken(table, seated(1, 2, 3, 4)))
+    ended = {event.cell.workers: event.outcome for event in finished(taken(table, seated(1, 2, 3, 4)))}
+    assert list(ended) == [3, 4, 2, 1]
     assert table.turns == [1, 2, 2, 1, 1]
-    assert (first.outcome.status, len(first.outcome.windows)) == ("ok", 2)
-    assert (second.outcome.reason, second.outcome.windows) == ("no end after 5 s", (WINDOW,))
-    assert second.outcome.log == "what 2 printed"
-    assert (third.outcome.status, third.outcome.reason) == ("failed", "no such game")
-    assert "too many processes" in str(fourth.outcome.reason)
+    assert (ended[1].status, len(ended[1].windows)) == ("ok", 2)
+    assert (ended[2].reason, ended[2].windows) == ("no end after 5 s", (WINDOW,))
+    assert ended[2].log == "what 2 printed"
+    assert (ended[3].status, ended[3].reason) == ("failed", "no such game")
+    assert "too many processes" in str(ended[4].reason)
 
 
 def test_an_interrupted_circle_is_told_with_the_windows_that_it_has() -> None:

@@ -439,3 +439,17 @@ def test_steps_of_environments_that_are_not_reset_can_still_be_received(build: B
     assert sorted(received) == [0, 1, 2, 3]
     assert sorted(received[:2]) == [0, 2]
     assert ours.get_attr("_steps") == (1, 1, 1, 1)
+
+
+def test_after_some_are_reset_all_that_were_received_can_be_sent_to(build: Build) -> None:
+    ours = build(troubled(4), batch_size=2, num_processes=2)
+    ours.reset()
+    ours.send(np.zeros(4, np.int64))
+    first, second = ours.recv().env_ids.tolist()
+    ours.reset(options={"reset_mask": np.arange(4) == first})
+    ours.send(np.zeros(2, np.int64))
+    steps = ours.get_attr("_steps")
+    assert (steps[first], steps[second]) == (1, 2)
+    ours.reset()
+    ours.send(np.zeros(4, np.int64))
+    assert ours.get_attr("_steps") == (1, 1, 1, 1)

@@ -218,7 +218,8 @@ if __name__ == "__main__":
     {main}
 """
 IDLE, FINE, HANGING = (
-    "time.sleep(600)",
+    # A signal that comes between Python's look for it and the system call would not end one long sleep.
+    "[time.sleep(0.1) for _ in range(6000)]",
     "vector.step(np.zeros(3, int)); globals().update(kept=vector)",
     "vector.step_async(np.array([0, 4, 0])); time.sleep(600)",
 )

@@ -179,9 +179,9 @@ def test_windows_that_are_alike_count_for_less() -> None:
 
 
 def test_a_process_without_a_window_is_none() -> None:
-    assert Sample.of([[], [1.0, 4.0], []]) == single([1.0, 4.0])
-    assert Sample.of([[1.0, 4.0], [9.0]]) == several([2.0, 9.0])
-    assert Sample.of([]) == several([])
+    assert Sample.of({0: [], 1: [1.0, 4.0], 2: []}) == single([1.0, 4.0])
+    assert Sample.of({0: [1.0, 4.0], 1: [], 2: [9.0]}) == Sample((2.0, 9.0), one_process=False, passes=(0, 2))
+    assert Sample.of({}) == several([])
 
 
 def simulated(random: Random, windows: int, processes: int) -> Sample:
@@ -193,7 +193,7 @@ def simulated(random: Random, windows: int, processes: int) -> Sample:
             logs.append(luck + noise)
             noise = 0.3 * noise + sqrt(1 - 0.3**2) * random.gauss(0, 0.03)
         found.append([100 * exp(value) for value in logs])
-    return Sample.of(found)
+    return Sample.of(dict(enumerate(found)))
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 5])

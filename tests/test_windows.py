@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vebench.engine.measure import Count
-from vebench.engine.windows import Turns, difference, measured
+from vebench.engine.windows import LEAD_NS, Turns, difference, measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,13 +78,17 @@ def test_every_try_is_prepared_before_its_counters_are_read() -> None:
 
 
 def test_a_cell_waits_for_its_turn_and_ends_with_who_gives_turns() -> None:
-    clock = iter((0, 30, 100, 105, 200)).__next__
+    clock = iter((0, 30, 100, 200, 210, 215)).__next__
     reading, writing = os.pipe()
-    turns = Turns(reading, clock)
+    ran: list[tuple[int, int]] = []
+    turns = Turns(reading, lambda span, batches: ran.append((span, batches)), clock)
     os.write(writing, b"\n\n")
-    turns.take()
-    turns.take()
-    assert turns.waited_ns == 35
+    turns.begin(20 * LEAD_NS + 40, 7)
+    assert turns.rested_ns == 30
+    turns.leave()
+    turns.begin(1000, 1)
+    assert turns.rested_ns == 30 + 100
+    assert ran == [(LEAD_NS + 2, 7), (LEAD_NS, 1)]
     os.close(writing)
     with pytest.raises(EOFError):
         turns.take()
@@ -94,3 +98,12 @@ def test_a_cell_waits_for_its_turn_and_ends_with_who_gives_turns() -> None:
 @pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])
 def test_a_counter_goes_forwards_or_is_unknown(before: int | None, after: int | None, gone: int | None) -> None:
     assert difference({"steal_ns": before}, {"steal_ns": after}) == {"steal_ns": gone}
+
+
+def test_the_turn_of_a_cell_that_is_measured_alone_never_ends() -> None:
+    ran: list[tuple[int, int]] = []
+    turns = Turns(None, lambda span, batches: ran.append((span, batches)), lambda: 7)
+    turns.begin(1000, 1)
+    turns.leave()
+    turns.take()
+    assert (turns.rested_ns, ran) == (0, [])

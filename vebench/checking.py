@@ -157,6 +157,8 @@ def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
             "measure a baseline here, or compare with --metric speedup or --allow-different-host"
         )
+    if before.spec.interleave != after.spec.interleave:
+        differences.append("cells in turn (--interleave) in one of them only")
     ours = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(OUR_PACKAGES & before.packages.keys() & after.packages.keys())

@@ -16,7 +16,7 @@ from vebench.engine.launcher import Launcher
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.machine.host import memory_available, read_host
 from vebench.plan.cells import Plan, expand, informed, placement_of
-from vebench.plan.circles import seated
+from vebench.plan.circles import in_circles
 from vebench.plan.interpreter import examine
 from vebench.plan.tasks import resolve
 from vebench.plan.verdicts import Knowledge
@@ -119,14 +119,15 @@ def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
     """
     pairs = zip(one.cells, other.cells, strict=True)
     ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in pairs]
-    return Plan(one.spec, seated(ordered, memory_available))
+    return Plan(one.spec, in_circles(ordered, memory_available))
 
 
 def _sides(request: Request) -> tuple[Side, Side]:
     """Return both sides, ready to be measured."""
     host = read_host()
     first, second = (examine(option, path) for option, path in zip(("--a", "--b"), request.pythons, strict=True))
-    spec = request.spec
+    spec = replace(request.spec, interleave=request.spec.replicas == "1")
+    request = replace(request, spec=spec)
     tasks = resolve(spec.envs, spec.backends, python=first.path)
     path = request.output or paths.default_path(datetime.now(UTC), spec.envs)
     return (

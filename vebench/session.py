@@ -182,7 +182,7 @@ def follow(  # noqa: PLR0913 - what a run is made of
 
     Raises KeyboardInterrupt if the user ends it.
     """
-    running = 0
+    owed: dict[tuple[str, CellKey], int] = {}  # bytes of the lines of all cells that run
     with (
         screen(console.for_progress(), time.monotonic, quiet=quiet) as display,
         closing(measure(plan, launch, done)) as events,
@@ -190,17 +190,18 @@ def follow(  # noqa: PLR0913 - what a run is made of
         for event in events:
             finished = None
             if isinstance(event, CellStarted):
-                running += 1
-                writer_of(event.cell).reserve(_line_bytes(event.cell, plan.spec.rounds))
+                side = event.cell.side
+                owed[side, event.cell.key] = _line_bytes(event.cell, plan.spec.rounds)
+                writer_of(event.cell).reserve(sum(size for (whose, _), size in owed.items() if whose == side))
             elif isinstance(event, CellFinished):
-                running -= event.cell.skip is None
+                owed.pop((event.cell.side, event.cell.key), None)
                 writer = writer_of(event.cell)
                 finished = writer.append(record(event.cell, event.outcome))
                 logs.keep(writer.path, event.cell.key, event.outcome.log)
             display.show(event)
             if finished is not None:
                 yield finished
-                if not running and time.monotonic() > deadline:
+                if not owed and time.monotonic() > deadline:
                     return
 
 

@@ -91,6 +91,20 @@ class Hangs(Bystander):
         return super().recv()
 
 
+class HangsLater(Bystander):
+    """Hangs in the second turn that comes after a rest."""
+
+    _last = float("inf")
+    _rests = 0
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._rests += time.monotonic() - self._last > 0.15
+        if self._rests > 1:
+            time.sleep(600)
+        super().send(actions)
+        self._last = time.monotonic()
+
+
 class HangsOnClose(Bystander):
     def close(self) -> None:
         time.sleep(600)

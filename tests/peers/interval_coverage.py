@@ -67,7 +67,7 @@ def holds(found: Estimate | None) -> bool:
 
 def model(rates: Rates, _: np.random.Generator) -> Estimate | None:
     """Return the estimate as vebench has it."""
-    return estimate(Sample.of(rates))
+    return estimate(Sample.of(dict(enumerate(rates))))
 
 
 def table(title: str, world: World, method: Method, trials: int) -> None:
@@ -94,7 +94,7 @@ def until(share: float, trials: int) -> None:
         found = None
         while len(processes) < MOST_REPEATS:
             processes += World().run(random, 6, 1)
-            found = estimate(Sample.of(processes))
+            found = estimate(Sample.of(dict(enumerate(processes))))
             half = found.half_width if found else None
             if len(processes) >= FEWEST_PROCESSES and half is not None and half <= share:
                 break

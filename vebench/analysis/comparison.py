@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.analysis.contrasts import contrast, measurable, rejected
@@ -118,10 +119,11 @@ def compare(
 
 @dataclass(frozen=True)
 class _Pair:
-    """The samples behind a ratio, each with its power; the ratio; and what is divided by what."""
+    """A ratio; the samples behind it, each with its power; the same pass by pass; and what is divided by what."""
 
-    terms: tuple[Term, ...]
     ratio: Contrast
+    terms: tuple[Term, ...]
+    by_pass: tuple[Term, ...]
     levels: tuple[float, float]
 
 
@@ -136,15 +138,12 @@ def _pair(
     if cell.why is not None:
         return None
     old, new = (_level(cell.place, cells, metric) for cells in (before, after))
-    if paired and metric == "fps":
-        terms = alone = _by_pass(_over(new, old))
-    else:
-        # A run's speedups share what its loop did: in the mean of them all, the loop's sample must be seen as one.
-        terms, alone = _over(new, old), _over(_by_pass(new), _by_pass(old))
-    ratio, below, above = contrast(alone), contrast(old), contrast(new)
+    terms = _over(new, old)
+    by_pass = _by_pass(terms) if paired and metric == "fps" else _over(_by_pass(new), _by_pass(old))
+    ratio, below, above = contrast(by_pass), contrast(old), contrast(new)
     if ratio is None or below is None or above is None:
         return None
-    return _Pair(terms, ratio, (below.estimate.median, above.estimate.median))
+    return _Pair(ratio, terms, by_pass, (below.estimate.median, above.estimate.median))
 
 
 def _over(above: Sequence[Term], below: Sequence[Term]) -> tuple[Term, ...]:
@@ -152,7 +151,7 @@ def _over(above: Sequence[Term], below: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _by_pass(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the ratio of two samples as that of each pass; the terms as they are if they are no two with equal passes.
+    """Return the ratio of two samples as that of each pass; the terms as they are if few passes have both.
 
     The two were measured at about the same time in each. A machine that is slower for a while is so for both, and in
     their ratio that cancels (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics for Experimenters, 1978,
@@ -160,11 +159,12 @@ def _by_pass(terms: tuple[Term, ...]) -> tuple[Term, ...]:
     """
     if len(terms) != 2:  # noqa: PLR2004 - a numerator and a denominator
         return terms
-    (_, above), (_, below) = terms
-    if above.one_process or below.one_process or len(above.rates) != len(below.rates) or min(below.rates) <= 0:
+    above, below = (sample.by_pass for _, sample in terms)
+    common = [number for number in above if below.get(number, 0) > 0]
+    if 2 * len(common) <= max(len(sample.rates) for _, sample in terms):
         return terms
-    rates = tuple(one / other for one, other in zip(above.rates, below.rates, strict=True))
-    return ((1.0, Sample(rates, one_process=False)),)
+    rates = tuple(above[number] / below[number] for number in common)
+    return ((1.0, Sample(rates, one_process=False, passes=tuple(common))),)
 
 
 def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: float) -> CellComparison:
@@ -174,9 +174,31 @@ def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: floa
 
 
 def _overall(pairs: Sequence[_Pair]) -> Estimate | None:
-    """Return the geometric mean of all ratios. What several have in common counts once, with its joint weight."""
-    mean = contrast((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
-    return mean.estimate if pairs and mean is not None else None
+    """Return the geometric mean of all ratios.
+
+    What slowed one cell of a pass may have slowed all of them, and all speedups of a run share its loop: so the mean is
+    formed in each pass, where that can be. Otherwise what several have in common counts once, with its joint weight.
+    """
+    sides = (
+        list(zip(*(pair.by_pass for pair in pairs), strict=True)) if len({len(p.by_pass) for p in pairs}) == 1 else []
+    )
+    means = [(side[0][0], _mean([sample for _, sample in side])) for side in sides]
+    known = [(weight, mean) for weight, mean in means if mean is not None]
+    if known and len(known) == len(means):
+        found = contrast(known)
+    else:
+        found = contrast((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
+    return found.estimate if pairs and found is not None else None
+
+
+def _mean(samples: Sequence[Sample]) -> Sample | None:
+    """Return the geometric mean of all samples in each pass; None if they do not have the same passes."""
+    rates = [sample.by_pass for sample in samples]
+    numbers = rates[0].keys()
+    if not numbers or any(each.keys() != numbers or min(each.values()) <= 0 for each in rates):
+        return None
+    means = tuple(geometric_mean(each[number] for each in rates) for number in numbers)
+    return Sample(means, one_process=False, passes=tuple(numbers))
 
 
 def _gated(cell: CellSummary, metric: Metric) -> bool:

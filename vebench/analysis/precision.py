@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from vebench.analysis.statistics import estimate
 from vebench.plan.spec import MAX_REPEATS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.plan.cells import Cell, Plan
     from vebench.results.records import CellRecord, Run
@@ -24,25 +26,30 @@ FEWEST_PROCESSES = 5
 def another_pass(plan: Plan, run: Run) -> Plan:
     """Return the cells of ``plan`` to be measured once more, in a shuffled order: those not yet as the spec asks.
 
-    A cell whose last repeat failed is not tried again, nor is one that cannot run.
+    Cells that take turns do so once more together. A cell whose last repeat failed is not tried again, nor is one that
+    cannot run.
     """
-    cells = list(_unfinished(plan, run))
-    repeat = max((cell.repeat for cell in cells), default=0)
-    Random(f"{plan.spec.seed} {repeat}").shuffle(cells)  # noqa: S311 - an order to repeat, no secret
-    cells.sort(key=lambda cell: -1 if cell.circle is None else cell.circle)  # who takes turns stays together
-    return replace(plan, cells=tuple(cells))
-
-
-def _unfinished(plan: Plan, run: Run) -> Iterator[Cell]:
     records: dict[tuple[str, str, int, int], list[CellRecord]] = {}
     for record in run.cells:
         records.setdefault(record.key[:-1], []).append(record)
+    able = list(_following(plan, records))
+    wide = [cell for cell in able if not narrow(records[cell.key[:-1]], plan.spec.until)]
+    circles = {cell.circle for cell in wide} - {None}
+    cells = [cell for cell in able if cell in wide or cell.circle in circles]
+    repeat = max((cell.repeat for cell in cells), default=0)
+    Random(f"{plan.spec.seed} {repeat}").shuffle(cells)  # noqa: S311 - an order to repeat, no secret
+    together: dict[object, list[Cell]] = {}
+    for cell in cells:
+        together.setdefault(cell.key if cell.circle is None else cell.circle, []).append(cell)
+    return replace(plan, cells=tuple(chain.from_iterable(together.values())))
+
+
+def _following(plan: Plan, records: Mapping[tuple[str, str, int, int], Sequence[CellRecord]]) -> Iterator[Cell]:
+    """Yield each cell that could be measured once more, with the number of its next repeat."""
     for cell in {cell.key[:-1]: cell for cell in plan.cells if cell.skip is None}.values():
-        measured = sorted(records.get(cell.key[:-1], ()), key=lambda record: record.repeat)
-        if measured and measured[-1].status == "ok" and not narrow(measured, plan.spec.until):
-            following = measured[-1].repeat + 1
-            if following < MAX_REPEATS:
-                yield replace(cell, repeat=following)
+        last = max(records.get(cell.key[:-1], ()), key=attrgetter("repeat"), default=None)
+        if last is not None and last.status == "ok" and last.repeat + 1 < MAX_REPEATS:
+            yield replace(cell, repeat=last.repeat + 1)
 
 
 def narrow(records: Sequence[CellRecord], until: float | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -124,8 +123,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     groups: dict[tuple[str, str, int, int], list[CellRecord]] = {}
     for record in run.cells:
         groups.setdefault(record.key[:-1], []).append(record)
-    for records in groups.values():
-        records.sort(key=attrgetter("repeat"))  # a resumed run has them in another order, and passes are paired
     rates = {key: frame_rates(records) for key, records in groups.items()}
     cells = []
     for (env, backend, workers, envs_per_worker), records in groups.items():
@@ -202,7 +199,10 @@ def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowR
     if not any(windows for _, windows in repeats):
         repeats = [(record, list(record.windows)) for record, _ in repeats]
     return Sample.of(
-        [[value for window in windows if (value := rate(record, window)) is not None] for record, windows in repeats]
+        {
+            record.repeat: [value for window in windows if (value := rate(record, window)) is not None]
+            for record, windows in repeats
+        }
     )
 
 

@@ -7,14 +7,14 @@ the intervals hold what they should, for every number of either, in docs/method.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, inf, log, pi, sqrt
 from statistics import median, median_high, median_low, stdev
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 CONFIDENCE = 0.95
 
@@ -43,24 +43,31 @@ WIDEST_LOG = 100.0
 class Sample:
     """The rates that an estimate stands on.
 
-    Of several processes, one rate for each, the middle of its windows: they are independent. Of ``one_process`` its
-    windows: they are alike, and all share the luck of that process.
+    Of several processes, one rate for each, the middle of its windows: they are independent. ``passes`` are the numbers
+    of the passes that they belong to, none where that is not known. Of ``one_process`` its windows: they are alike, and
+    all share the luck of that process.
     """
 
     rates: tuple[float, ...]
     one_process: bool
+    passes: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, processes: Sequence[Sequence[float]]) -> Sample:
-        """Return the sample of a cell, given the rates of each process' windows. Processes without any do not count."""
-        measured = [windows for windows in processes if windows]
+    def of(cls, processes: Mapping[int, Sequence[float]]) -> Sample:
+        """Return the sample of a cell, given the rates of each pass' windows. Passes without any do not count."""
+        measured = {number: windows for number, windows in processes.items() if windows}
         if len(measured) == 1:
-            return cls(tuple(measured[0]), one_process=True)
-        return cls(tuple(map(middle_of, measured)), one_process=False)
+            return cls(tuple(*measured.values()), one_process=True)
+        return cls(tuple(map(middle_of, measured.values())), one_process=False, passes=tuple(measured))
 
     def scaled(self, factor: float) -> Sample:
         """Return the sample with every rate times an exact, positive number."""
-        return Sample(tuple(rate * factor for rate in self.rates), self.one_process)
+        return replace(self, rates=tuple(rate * factor for rate in self.rates))
+
+    @property
+    def by_pass(self) -> dict[int, float]:
+        """The rate of each pass; nothing where passes are not known."""
+        return dict(zip(self.passes, self.rates, strict=True)) if self.passes else {}
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,11 @@ from typing import TYPE_CHECKING, Any
 from vebench.engine import windows
 from vebench.machine import cgroups, counters, memory_policy, pinning
 
-# What goes uncounted before a window that had to wait for its turn: a share of it, and so many rounds of environments.
-LEAD_SHARE = 20
-LEAD_BATCHES = 2
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vebench.backends.interface import BackendInfo, Batch, Setup, VectorBackend
+    from vebench.engine.measure import Count
 
 
 def main(request_file: str, result_fd: int) -> int:
@@ -33,6 +30,7 @@ def main(request_file: str, result_fd: int) -> int:
     started = time.perf_counter_ns()
     with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not needed here otherwise
         request = json.load(file)
+    os.set_inheritable(request["words"], False)
     affinity = pinning.restrict(request["cpus"]) if request["pin"] else pinning.allowed()
     unbound = memory_policy.apply(request["membind"], request["nodes"])
     # The last place: the user's folder must not shadow a library.
@@ -132,35 +130,33 @@ def measure(
     seats = counters.seats(processes)
     groups = cgroups.groups("cpu")
 
-    turns = windows.Turns(sys.stdin.fileno(), time.perf_counter_ns) if request["in_turn"] else None
+    def step(span: int, batches: int = 1) -> Count:
+        return loop.run_for(span, max(warmup.pace, batches))
+
+    turns = windows.Turns(request["words"] if request["in_turn"] else None, step, time.perf_counter_ns)
+
+    def prepare() -> None:
+        turns.begin(duration, 2 * info.num_envs // info.batch_size)
 
     def may_repeat() -> bool:
         """Return whether there is time for another try of one window, and for all of the others."""
-        spent = time.perf_counter_ns() - started - (turns.waited_ns if turns else 0)
+        spent = time.perf_counter_ns() - started - turns.rested_ns
         return bool(spent + (rounds + 1) * duration < request["timeout_ns"])
-
-    def prepare() -> None:
-        """Wait for a turn, and step on uncounted: through what was ready beforehand, until caches are warm again."""
-        if turns:
-            turns.take()
-            ahead = LEAD_BATCHES * (info.num_envs // info.batch_size)
-            loop.run_for(duration // LEAD_SHARE, max(warmup.pace, ahead))
 
     def read() -> dict[str, int | None]:
         return windows.read_counters(processes, request["cpus"], groups)
 
-    if request["one_of_several"]:
+    if request["one_of_several"] or request["in_turn"]:
         tell("warm", {})
-        stretches = windows.Stretches(lambda span: loop.run_for(span, warmup.pace), read, time.perf_counter_ns)
-        for lap in stretches.in_step(rounds, duration, windows.told(sys.stdin.fileno())):
+    if request["one_of_several"]:
+        stretches = windows.Stretches(step, read, time.perf_counter_ns)
+        for lap in stretches.in_step(rounds, duration, windows.told(request["words"])):
             tell("lap", lap)
     else:
-        if turns:
-            tell("warm", {})
-        for window in windows.measured(lambda: loop.run_for(duration, warmup.pace), read, rounds, may_repeat, prepare):
+        for window in windows.measured(lambda: step(duration), read, rounds, may_repeat, prepare):
+            turns.leave()
             tell("window", window)
-        if turns:
-            turns.take()  # what comes now, and the end, would disturb others
+        turns.take()  # what comes now, and the end, would disturb others
     # Looked at twice only: between windows it would give environments that run ahead the time to do so.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     done = {

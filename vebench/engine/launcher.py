@@ -16,8 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
@@ -33,7 +33,7 @@ from vebench.machine import pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from vebench.engine.conversation import Conversation
@@ -68,7 +68,7 @@ class Launcher:
         self._python = python
         self._token = secrets.token_hex(8)
         self._started = count()
-        self._refuge = _Refuge()
+        self._home = pinning.allowed()
 
     def __enter__(self) -> Self:
         try:
@@ -90,11 +90,13 @@ class Launcher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._keep_off(())
         self._guardian.communicate()
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
         """Start ``cell``, be it several pools, and return its conversation."""
+        self._keep_off(cell.cpus)
         with contextlib.ExitStack() as stack:
             running = [stack.enter_context(self._start(cell, pool)) for pool in cell.pools]
             yield Ensemble(running, self._spec.rounds) if cell.replicas else running[0]
@@ -105,30 +107,32 @@ class Launcher:
             folder = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True))
             )
-            request = folder / "request.json"
-            request.write_text(json.dumps(self._request(cell, pool)))
             log = stack.enter_context((folder / "log").open("a+b"))
-            if pool.cpus and self._pinned:
-                stack.enter_context(self._refuge.kept_off(pool.cpus))
             mark = f"{self._token}.{next(self._started)}"
             results, answers = os.pipe()
             stack.callback(os.close, results)
+            told, words = os.pipe()
+            stack.callback(os.close, words)
             try:
+                request = folder / "request.json"
+                request.write_text(json.dumps({**self._request(cell, pool), "words": told}))
                 process = subprocess.Popen(
                     [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
-                    stdin=subprocess.PIPE if cell.replicas or cell.circle is not None else subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     cwd=folder,
                     env=self._environment(folder, mark),
-                    pass_fds=[answers],
+                    pass_fds=[answers, told],
                     start_new_session=True,
                 )
             finally:
                 os.close(answers)
+                os.close(told)
             stack.callback(self._end, process, mark)
             self._announce(process.pid)
-            yield RunningCell(process, results, log, self._interrupts, self._spec.timeout)
+            keep_off = partial(self._keep_off, cell.cpus)
+            yield RunningCell(process, results, words, log, self._interrupts, self._spec.timeout, keep_off)
 
     def _lay_packages(self) -> None:
         """Lay out what the child loads as packages of links, as they would be installed.
@@ -185,6 +189,12 @@ class Launcher:
         ours["PYTHONPATH"] = os.pathsep.join([str(self._packages), *theirs])
         return {**os.environ, **ours}
 
+    def _keep_off(self, cpus: tuple[int, ...]) -> None:
+        """Keep this process off the CPUs of the cell that is at work, if that leaves it any."""
+        if self._home is not None and self._pinned:
+            elsewhere = set(self._home).difference(cpus)
+            pinning.restrict(tuple(sorted(elsewhere or self._home)))
+
     def _announce(self, group: int) -> None:
         with contextlib.suppress(OSError):  # a killed guardian is missed only if the runner is killed too
             stdin = self._guardian.stdin
@@ -193,24 +203,30 @@ class Launcher:
                 stdin.flush()
 
     def _end(self, process: subprocess.Popen[bytes], mark: str) -> None:
-        if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # what a dead one did not read is still to be flushed
-                process.stdin.close()
         guardian.end(mark, frozenset({process.pid}), guardian.CELL_VARIABLE)
         process.kill()
         process.wait()
         self._announce(-process.pid)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunningCell:
-    """A cell's process, and the pipe on which it tells its results. ``timeout`` is in seconds of listening to it."""
+    """A cell's process, and the pipes on which it tells its results and is told when to go on.
+
+    ``timeout`` is in seconds; rests do not count. ``keep_off`` takes this process off the cell's CPUs.
+    """
 
     process: subprocess.Popen[bytes]
     results: int
+    words: int
     output: IO[bytes]
     interrupts: Interrupts
     timeout: float
+    keep_off: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._deadline = time.monotonic() + self.timeout
+        self._resting_since = 0.0
 
     def start(self, at_ns: int) -> None:
         """Tell a pool, one of several, when its first window begins."""
@@ -218,31 +234,30 @@ class RunningCell:
 
     def take_turn(self) -> None:
         """Let it go on to the end of its next window."""
+        self._deadline += time.monotonic() - self._resting_since
+        self.keep_off()
         self._signal(signal.SIGCONT)
         self._tell(b"\n")
 
     def rest(self) -> None:
         """Stop its processes: they might work on, unasked and uncounted, while it is another's turn."""
         self._signal(signal.SIGSTOP)
+        self._resting_since = time.monotonic()
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended, which its messages will tell
+        # One that has ended will be missed when its messages are read. macOS forbids signals to those not waited for.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def _tell(self, line: bytes) -> None:
-        stdin = self.process.stdin
-        if stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has died, which its messages will tell
-                stdin.write(line)
-                stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has died, which its messages will tell
+            os.write(self.words, line)
 
     def messages(self) -> Iterator[Message]:
         """Yield the cell's messages; see ``Conversation``."""
-        buffer, left = b"", self.timeout
+        buffer = b""
         while True:
-            since = time.monotonic()
-            chunk = self._read(since + left)
-            left -= time.monotonic() - since  # what passes between two messages is not the cell's: others have turns
+            chunk = self._read()
             if not chunk:
                 raise CellError(self._death())
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -261,7 +276,7 @@ class RunningCell:
         self.output.seek(max(0, size - LOG_TAIL))
         return self.output.read().decode(errors="replace")
 
-    def _read(self, deadline: float) -> bytes:
+    def _read(self) -> bytes:
         """Wait for bytes from the cell; empty if there will be none."""
         while True:
             ended = self.process.poll() is not None
@@ -269,15 +284,15 @@ class RunningCell:
             if self.interrupts.requested:
                 raise InterruptedCellError("interrupted")
             if self.results in readable:
-                self._look(deadline)
+                self._look()
                 return os.read(self.results, 1 << 16)
             if ended:
                 return b""
-            self._look(deadline)
+            self._look()
 
-    def _look(self, deadline: float) -> None:
+    def _look(self) -> None:
         """Raise CellError if the cell has taken too long or too much; keep its log from filling the disk."""
-        if time.monotonic() > deadline:
+        if time.monotonic() > self._deadline:
             raise CellError(f"no end after {self.timeout:g} s (--timeout)")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:
             os.ftruncate(self.output.fileno(), 0)
@@ -302,27 +317,3 @@ class RunningCell:
         name = signal.Signals(-status).name
         cause = " (out of memory, or killed from outside)" if name == "SIGKILL" else ""
         return f"its process was ended by {name}{cause}"
-
-
-class _Refuge:
-    """Keeps this process off the CPUs that cells own, if that leaves it any. Cells may end in any order."""
-
-    def __init__(self) -> None:
-        self._home = pinning.allowed()
-        self._owned: Counter[int] = Counter()
-
-    @contextlib.contextmanager
-    def kept_off(self, cpus: tuple[int, ...]) -> Iterator[None]:
-        """Stay away from ``cpus`` meanwhile."""
-        self._owned.update(cpus)
-        self._move()
-        try:
-            yield
-        finally:
-            self._owned.subtract(cpus)
-            self._move()
-
-    def _move(self) -> None:
-        if self._home is not None:
-            elsewhere = [cpu for cpu in self._home if self._owned[cpu] <= 0]
-            pinning.restrict(tuple(elsewhere or self._home))

@@ -71,25 +71,23 @@ def _in_turn(cells: Sequence[Cell], launch: Launch) -> Iterator[Event]:
 
     So each is before another as often as after it, and what slows the machine for a while slows them all.
     """
-    seats = tuple(Seat(cell) for cell in cells)
+    in_turn = tuple(InTurn(cell) for cell in cells)
     try:
-        with ExitStack() as room:
-            for seat in seats:
-                yield from seat.sit_down(launch, room)
-            while order := [seat for seat in seats if seat.at_work]:
-                for seat in (*order, *reversed(order)):
-                    if seat.at_work:
-                        yield from seat.take_turn()
+        with ExitStack() as stack:
+            for cell in in_turn:
+                yield from cell.start(launch, stack)
+            while order := [cell for cell in in_turn if cell.at_work]:
+                for cell in (*order, *reversed(order)):
+                    if cell.at_work:
+                        yield from cell.take_turn()
     except InterruptedCellError as error:
-        for seat in seats:
-            if seat.progress.windows:
-                yield CellFinished(seat.cell, seat.progress.outcome(str(error) if seat.at_work else None))
+        for cell in in_turn:
+            if cell.at_work and cell.progress.windows:
+                yield CellFinished(cell.cell, cell.progress.outcome(str(error)))
         raise KeyboardInterrupt from None
-    for seat in seats:
-        yield CellFinished(seat.cell, seat.progress.outcome())
 
 
-class Seat:
+class InTurn:
     """A cell that takes turns with others: its process, what is known of it, and whether it goes on."""
 
     def __init__(self, cell: Cell) -> None:
@@ -98,14 +96,15 @@ class Seat:
         self.at_work = False
         self._own = ExitStack()
 
-    def sit_down(self, launch: Launch, room: ExitStack) -> Iterator[Event]:
-        """Start the cell, and follow it until it is warm; whatever happens, it is ended with the ``room``."""
-        room.push(self._own)
+    def start(self, launch: Launch, stack: ExitStack) -> Iterator[Event]:
+        """Start the cell, and follow it until it is warm. Whatever happens, it is ended with the ``stack``."""
+        stack.push(self._own)
         yield CellStarted(self.cell)
         try:
             self._conversation = self._own.enter_context(launch(self.cell))
         except OSError as error:
             self.progress.reason = _not_started(error)
+            yield CellFinished(self.cell, self.progress.outcome())
             return
         self.at_work = True
         self._events = self.progress.follow(self._conversation)
@@ -123,9 +122,9 @@ class Seat:
                 yield event
                 return
             yield event
-        # Nothing of one that has failed may disturb the others.
         self.at_work = False
-        self._own.close()
+        self._own.close()  # nothing of it may disturb the others
+        yield CellFinished(self.cell, self.progress.outcome())
 
 
 def _not_started(error: OSError) -> str:

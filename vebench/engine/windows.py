@@ -27,6 +27,9 @@ IDLE_NS = 2_000_000
 PAUSE_NS = 20_000_000
 PAUSE_SHARE = 20
 READING_NS = 2_000_000
+# What goes uncounted before a window that had to wait for its turn: a share of it, and no less than this.
+LEAD_SHARE = 20
+LEAD_NS = 50_000_000
 
 
 def measured(
@@ -59,19 +62,41 @@ def measured(
 
 
 class Turns:
-    """The turns of a cell among others: between them it waits, and does nothing. ``waited_ns`` is for how long."""
+    """The turns of a cell among others, between which it waits; of one that is measured alone the turn never ends.
 
-    def __init__(self, descriptor: int, clock: Callable[[], int]) -> None:
+    Words to go on come on ``descriptor``, None for one alone. ``run`` steps for so many nanoseconds, in so many batches
+    at least. ``rested_ns`` is how long the cell has waited.
+    """
+
+    def __init__(self, descriptor: int | None, run: Callable[[int, int], object], clock: Callable[[], int]) -> None:
         self._descriptor = descriptor
+        self._run = run
         self._clock = clock
-        self.waited_ns = 0
+        self._since: int | None = None
+        self.rested_ns = 0
 
     def take(self) -> None:
         """Wait for the next turn. Raises EOFError once nobody is there any more to give it one."""
-        since = self._clock()
+        if self._descriptor is None:
+            return
+        since = self._clock() if self._since is None else self._since
         if not os.read(self._descriptor, 1):
             raise EOFError("nobody is there to give it a turn")
-        self.waited_ns += self._clock() - since
+        self.rested_ns += self._clock() - since
+        self._since = None
+
+    def begin(self, duration: int, batches: int) -> None:
+        """Wait for the next turn, and step on uncounted, before a window of this duration.
+
+        So what was ready before is gone, clocks are up, and caches warm again.
+        """
+        if self._descriptor is not None:
+            self.take()
+            self._run(max(LEAD_NS, duration // LEAD_SHARE), batches)
+
+    def leave(self) -> None:
+        """Note that the turn is over: the process may be stopped before it comes to wait for the next."""
+        self._since = self._clock()
 
 
 class Stretches:

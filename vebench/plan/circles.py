@@ -25,23 +25,23 @@ def interleaved(plan: Plan, memory_available: int | None) -> Plan:
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
         by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
-    return replace(plan, cells=seated(by_pass.values(), memory_available))
+    return replace(plan, cells=in_circles(by_pass.values(), memory_available))
 
 
-def seated(parties: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
-    """Return the cells of all parties; those of each sit in one circle, or in several if they are too many for one.
+def in_circles(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
+    """Return the cells of all groups, those of each in one circle, or in several if they are too many for one.
 
     Cells that cannot run, and those of several pools, which keep in step themselves, come first, and are in none.
     """
     numbers = count()
-    return tuple(cell for party in parties for cell in _seated(party, numbers, memory_available))
+    return tuple(cell for group in groups for cell in _in_circles(group, numbers, memory_available))
 
 
-def _seated(party: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
-    alone = [cell for cell in party if cell.skip is not None or cell.replicas]
+def _in_circles(group: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
+    alone = [cell for cell in group if cell.skip is not None or cell.replicas]
     yield from alone
     number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
-    for cell in (cell for cell in party if cell not in alone):
+    for cell in (cell for cell in group if cell not in alone):
         needed = memory.estimate(cell.task.suite, registry.find(cell.backend.name), cell.shape, cell.backend.options)
         if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
             number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES

@@ -158,7 +158,7 @@ def test_what_slows_both_in_a_pass_cancels_where_passes_are_paired(header: Heade
         for level, noises in ((1.0, NOISE), (0.9, NOISE[::-1]))
     )
     alone, paired = (
-        compare(before, after, metric="fps", tolerance=0.05, paired=pairs).cells[0] for pairs in (False, True)
+        compare(before, after, metric="fps", tolerance=0.05, in_turn=pairs).cells[0] for pairs in (False, True)
     )
     assert (alone.verdict, paired.verdict) == ("inconclusive", "slower")
     assert paired.ratio is not None

@@ -121,12 +121,14 @@ def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
 def _read(path: Path) -> Run:
     """Return a whole run. Raises NotComparableError if it is not whole: what is not in it would never be gated."""
     run = store.read(path)
-    again = f"vebench run --resume {shlex.quote(str(path))}"
+    again = f"vebench run --resume {shlex.quote(str(path))} finishes it"
+    if run.header.interpreter is not None:
+        again = "vebench compare measures both sides anew"
     if run.notes:
-        raise NotComparableError(f"{run.notes[0]}: the run is not whole; {again} finishes it")
+        raise NotComparableError(f"{run.notes[0]}: the run is not whole; {again}")
     lacking = incomplete(run, str(path))
     if lacking is not None:
-        raise NotComparableError(f"{path}: {lacking.message}: the run is not whole; {again} finishes it")
+        raise NotComparableError(f"{path}: {lacking.message}: the run is not whole; {again}")
     if not any(cell.status == "ok" for cell in run.cells):
         raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
     return run
@@ -149,7 +151,8 @@ def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str
     pinning = [(run.spec.pin == "none" or not run.host.pinning) for run in (before, after)]
     if pinning[0] != pinning[1]:
         raise NotComparableError(
-            f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without"
+            f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
+            "measure both with the same --pin"
         )
     differences = [*_placed_unlike(before, after), *header.what_differs(_simulators(before), _simulators(after))]
     if differences and not request.anywhere:
@@ -209,6 +212,11 @@ def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
     """Measure the baseline's plan here, without reference rows and what is not asked for. Returns the run file."""
     header.refuse_foreign(before.header, request.baseline)
     cells = _chosen(request, cells_of(before, request.baseline))
+    if request.metric == "speedup" and not any(map(_is_base, cells)):
+        raise NotComparableError(
+            f"{request.baseline}: {REFERENCE} with one worker, to which speedups are relative, is not in it: "
+            f"measure a baseline with -b {REFERENCE} and 1 among the --workers, too"
+        )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference])
     try:
         check(spec)

@@ -117,7 +117,10 @@ def run(  # noqa: PLR0913 - one parameter for each option
         typer.Option(metavar="SECONDS", help="The most that --until adds. Default: 600.", show_default=False),
     ] = None,
     interleave: Annotated[
-        bool, typer.Option("--interleave", help="Let the cells of a pass take turns, window by window.")
+        bool,
+        typer.Option(
+            "--interleave", help="Let cells take turns, window by window: steadier speedups on a noisy machine."
+        ),
     ] = False,
     seed: options.Seed = 0,
     pin: options.Pin = "compact",
@@ -156,7 +159,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         _refuse_beside_resume(context)
         return session.resume(resume, dry_run=dry_run, quiet=quiet)
     if budget is not None and until is None:
-        raise UsageError(f"--budget {budget:g}: is the most that --until adds, and --until was not given")
+        raise UsageError(f"--budget {budget:g} limits what --until adds: give that, too, such as --until 5%")
     asked = _spec(env, workers, backend)
     spec = replace(
         asked,

@@ -85,7 +85,7 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
         checking.check_target(junit, [side.path for side in sides])
     measure(sides, quiet=quiet)
     before, after = (checking.cells_of(store.read(side.path), side.path) for side in sides)
-    found = compare(before, after, metric="fps", tolerance=request.tolerance, paired=True)
+    found = compare(before, after, metric="fps", tolerance=request.tolerance, in_turn=True)
     status = checking.exit_status(found, request.inconclusive)
     differences = header.what_differs(*(side.head for side in sides))
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
@@ -108,7 +108,8 @@ def measure(sides: Sequence[Side], *, quiet: bool) -> None:
                 pass
         except KeyboardInterrupt:
             files = " and ".join(str(side.path) for side in sides)
-            raise InterruptedRunError(f"interrupted: what was measured is in {files}") from None
+            message = f"interrupted: what was measured is in {files}; vebench compare measures both sides anew"
+            raise InterruptedRunError(message) from None
 
 
 def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:

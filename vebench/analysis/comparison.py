@@ -21,7 +21,7 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.analysis.contrasts import contrast, measurable, rejected
-from vebench.analysis.statistics import Sample
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, FEWEST_PAIRS, Sample, paired
 from vebench.plan.verdicts import REFERENCE
 
 if TYPE_CHECKING:
@@ -93,16 +93,16 @@ def compare(
     *,
     metric: Metric,
     tolerance: float,
-    paired: bool = False,
+    in_turn: bool = False,
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline`` that is no reference row.
 
-    ``paired``: each pass of the two was measured at about the same time, so that what slowed one slowed the other.
+    ``in_turn``: each pass of the two was measured at the same time, so that what slowed one slowed the other.
     """
     before, after = ({place_of(cell): cell for cell in cells} for cells in (baseline, candidate))
     gated = [place for place, cell in before.items() if _gated(cell, metric)]
     cells = [_beside(place, before, after, metric) for place in gated if before[place].status != "skipped"]
-    pairs = {cell.place: pair for cell in cells if (pair := _pair(cell, before, after, metric, paired)) is not None}
+    pairs = {cell.place: pair for cell in cells if (pair := _pair(cell, before, after, metric, in_turn)) is not None}
     verdicts = _verdicts({place: pair.ratio for place, pair in pairs.items()}, tolerance)
     return Comparison(
         metric,
@@ -132,14 +132,17 @@ def _pair(
     before: Mapping[Place, CellSummary],
     after: Mapping[Place, CellSummary],
     metric: Metric,
-    paired: bool,
+    in_turn: bool,
 ) -> _Pair | None:
     """Return the pair that a cell and its counterpart make, None where something stands in the way."""
     if cell.why is not None:
         return None
     old, new = (_level(cell.place, cells, metric) for cells in (before, after))
     terms = _over(new, old)
-    by_pass = _by_pass(terms) if paired and metric == "fps" else _over(_by_pass(new), _by_pass(old))
+    if in_turn and metric == "fps":
+        by_pass = _by_pass(terms, FEWEST_FOR_INTERVAL)
+    else:
+        by_pass = _over(_by_pass(new), _by_pass(old))
     ratio, below, above = contrast(by_pass), contrast(old), contrast(new)
     if ratio is None or below is None or above is None:
         return None
@@ -150,21 +153,13 @@ def _over(above: Sequence[Term], below: Sequence[Term]) -> tuple[Term, ...]:
     return (*above, *((-weight, sample) for weight, sample in below))
 
 
-def _by_pass(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the ratio of two samples as that of each pass; the terms as they are if few passes have both.
-
-    The two were measured at about the same time in each. A machine that is slower for a while is so for both, and in
-    their ratio that cancels (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics for Experimenters, 1978,
-    section 4.2).
-    """
+def _by_pass(terms: tuple[Term, ...], fewest: int = FEWEST_PAIRS) -> tuple[Term, ...]:
+    """Return the ratio of two samples as that of each pass; the terms as they are if too few passes have both."""
     if len(terms) != 2:  # noqa: PLR2004 - a numerator and a denominator
         return terms
-    above, below = (sample.by_pass for _, sample in terms)
-    common = [number for number in above if below.get(number, 0) > 0]
-    if 2 * len(common) <= max(len(sample.rates) for _, sample in terms):
-        return terms
-    rates = tuple(above[number] / below[number] for number in common)
-    return ((1.0, Sample(rates, one_process=False, passes=tuple(common))),)
+    (_, above), (_, below) = terms
+    pairs = paired(above, below, fewest)
+    return terms if pairs is None else ((1.0, pairs),)
 
 
 def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: float) -> CellComparison:

@@ -35,6 +35,9 @@ WINDOW_CORRELATION = 0.3
 # An interval needs a spread, and a spread needs two values.
 FEWEST_FOR_INTERVAL = 2
 
+# Of fewer passes, the degrees of freedom that pairing them costs weigh more than what it cancels.
+FEWEST_PAIRS = 4
+
 # exp() of more overflows; an interval as wide says nothing anyway.
 WIDEST_LOG = 100.0
 
@@ -131,9 +134,12 @@ def middle_of(rates: Sequence[float]) -> float:
 def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
     """Return the ratio of two medians with its interval; None where either is missing or the denominator is zero.
 
-    On the log scale a ratio is a difference: its variance is the sum of both, and its degrees of freedom are those of
-    ``summed``. Where a rate is zero, the bounds are those of the two intervals against each other.
+    Of cells measured in the same passes, it is the median of each pass' ratio. Otherwise, on the log scale a ratio is a
+    difference: its variance is the sum of both, and its degrees of freedom are those of ``summed``. Where a rate is
+    zero, the bounds are those of the two intervals against each other.
     """
+    if (pairs := paired(numerator, denominator)) is not None:
+        return estimate(pairs)
     above, below = estimate(numerator), estimate(denominator)
     if above is None or below is None or below.median <= 0:
         return None
@@ -143,6 +149,20 @@ def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
     if min(numerator.rates) > 0 and min(denominator.rates) > 0:
         return around(middle, summed((error_of(numerator), error_of(denominator))).half_width())
     return Estimate(middle, above.low / below.high, above.high / below.low) if below.low > 0 else Estimate(middle)
+
+
+def paired(numerator: Sample, denominator: Sample, fewest: int = FEWEST_PAIRS) -> Sample | None:
+    """Return the ratio in each pass that both have; None if those are fewer than ``fewest``, or than half of either's.
+
+    What is measured in one pass is measured at about the same time. A machine that is slower for a while is so for
+    both, and in their ratio that cancels (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics for
+    Experimenters, 1978, section 4.2).
+    """
+    above, below = numerator.by_pass, denominator.by_pass
+    common = tuple(number for number in above if below.get(number, 0) > 0)
+    if len(common) < fewest or 2 * len(common) <= max(len(above), len(below)):
+        return None
+    return Sample(tuple(above[number] / below[number] for number in common), one_process=False, passes=common)
 
 
 def error_of(sample: Sample) -> Error:

@@ -127,7 +127,9 @@ def _check_replicas(spec: RunSpec) -> None:
     if count != PER_NODE and not 1 <= number <= MAX_REPLICAS:
         raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
     if count != "1" and spec.interleave:
-        raise UsageError(f"--replicas {count}: pools that keep in step take no turns: leave out --interleave")
+        raise UsageError(
+            f"--replicas {count}: does not go with --interleave: pools keep in step with each other, not in turn"
+        )
     if count != "1" and spec.pin == "none":
         raise UsageError(f"--replicas {count}: each has CPUs of its own, which --pin none denies it")
 

@@ -62,7 +62,8 @@ class RunWriter:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except FileExistsError:
             raise UsageError(
-                f"{path} exists and would be overwritten: name another file with -o, or finish it with --resume {path}"
+                f"{path} exists and would be overwritten: name another file with -o, "
+                f"or finish it with vebench run --resume {path}"
             ) from None
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}: name another file with -o") from None

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,25 +37,35 @@ class Result:
 @pytest.fixture
 def vebench(tmp_path: Path) -> Callable[..., Result]:
     """Return the command, run in an empty folder beside which the third parties' adapters can be imported."""
+    return command_in(tmp_path)
+
+
+def command_in(folder: Path) -> Callable[..., Result]:
     environment = {**os.environ, "PYTHONPATH": str(ADAPTERS), "COLUMNS": "100"}
 
     def call(*arguments: str | Path, timeout: float = 120) -> Result:
         command = [sys.executable, "-m", "vebench.cli", *map(str, arguments)]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
         return Result(done)
 
     return call
 
 
-@pytest.fixture
-def measured(vebench: Callable[..., Result], tmp_path: Path) -> Path:
-    """Return the run file of a small run."""
-    path = tmp_path / "run.jsonl"
-    result = vebench("run", "-e", "CartPole", "-w", "1,2", "-b", "for-loop,null", *BRIEF, "-o", path)
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run file of a small run, measured once."""
+    folder = tmp_path_factory.mktemp("small")
+    result = command_in(folder)("run", "-e", "CartPole", "-w", "1,2", "-b", "for-loop,null", *BRIEF, "-o", "run.jsonl")
     assert (result.status, result.err.count("\n")) == (0, 4)
-    return path
+    return folder / "run.jsonl"
+
+
+@pytest.fixture
+def measured(small_run: Path, tmp_path: Path) -> Path:
+    """Return a small run's file, in the folder of the test."""
+    return Path(shutil.copy(small_run, tmp_path))
 
 
 def lines(path: Path) -> list[dict[str, object]]:

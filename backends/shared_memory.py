@@ -171,7 +171,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             self._flow.forget(reset)
             for env_id in reset:
                 self._away[env_id] = 0
-            kept = [env_id for env_id in self._last_ids.tolist() if not self._away[env_id] and env_id not in reset]
+            others = self._last_ids[~np.isin(self._last_ids, self._to_reset)]  # in the order of that recv
+            kept = [env_id for env_id in others.tolist() if not self._away[env_id]]
             self._last_ids = np.array([*kept, *reset])
         return self._observed(), _batched(self.num_envs, _each(remarks))
 

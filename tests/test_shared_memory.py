@@ -453,3 +453,17 @@ def test_after_some_are_reset_all_that_were_received_can_be_sent_to(build: Build
     ours.reset()
     ours.send(np.zeros(4, np.int64))
     assert ours.get_attr("_steps") == (1, 1, 1, 1)
+
+
+def test_those_received_and_not_reset_are_sent_to_in_the_order_in_which_they_came(build: Build) -> None:
+    ours = build(troubled(4), batch_size=3, num_processes=2, caller_steps=False)
+    ours.reset()
+    for env_id in (3, 0, 2):
+        ours.send(np.zeros(1, np.int64), [env_id])
+        ours.get_attr("_steps")  # waits for it, so that it is ready before the next
+    assert ours.recv().env_ids.tolist() == [3, 0, 2]
+    ours.reset(options={"reset_mask": np.arange(4) == 0})
+    ours.send(np.array([0, Troubled.RAISE, 0]))  # to 3, 2, 0
+    with pytest.raises(ValueError, match="boom") as raised:
+        ours.get_attr("_steps")
+    assert "environment 2" in str(raised.value.__cause__)

@@ -147,6 +147,7 @@ def measure(
         return windows.read_counters(processes, request["cpus"], groups)
 
     if request["one_of_several"] or request["in_turn"]:
+        turns.leave()
         tell("warm", {})
     if request["one_of_several"]:
         stretches = windows.Stretches(step, read, time.perf_counter_ns)

@@ -38,13 +38,16 @@ def in_circles(groups: Iterable[Sequence[Cell]], memory_available: int | None) -
 
 
 def _in_circles(group: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
-    alone = [cell for cell in group if cell.skip is not None or cell.replicas]
-    yield from alone
+    yield from (cell for cell in group if not _takes_turns(cell))
     number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
-    for cell in (cell for cell in group if cell not in alone):
+    for cell in filter(_takes_turns, group):
         needed = memory.estimate(cell.task.suite, registry.find(cell.backend.name), cell.shape, cell.backend.options)
         if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
             number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
         yield replace(cell, circle=number)
         processes_left -= cell.shape.processes
         bytes_left = None if bytes_left is None else bytes_left - needed
+
+
+def _takes_turns(cell: Cell) -> bool:
+    return cell.skip is None and not cell.replicas

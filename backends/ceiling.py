@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from vebench.backends.environments import ATARI_FRAME_LIMIT, action_space, make
+from vebench.backends.environments.parity import ATARI_FRAME_LIMIT, action_space, make
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 
 if TYPE_CHECKING:

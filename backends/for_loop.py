@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments import THE_SIMULATOR, frames_of_all, make, read_spaces
+from vebench.backends.environments.parity import THE_SIMULATOR, frames_of_all, make, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 
 if TYPE_CHECKING:

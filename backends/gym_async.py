@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments import THE_SIMULATOR, as_counts, make_asked, read_spaces
+from vebench.backends.environments.parity import THE_SIMULATOR, as_counts, make_asked, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.machine import pinning
 

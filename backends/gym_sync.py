@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.environments import THE_SIMULATOR, frames_of_all, make, read_spaces
+from vebench.backends.environments.parity import THE_SIMULATOR, frames_of_all, make, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.engines import Engine
+    from vebench.backends.environments.engines import Engine
 
 Suite = Literal["atari", "mujoco", "classic", "gymnasium"]
 OptionValue = bool | int | float | str

@@ -171,7 +171,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "shm-sync",
-        "vebench.backends.shm:ShmSync",
+        "vebench.backends.shared_memory.backend:ShmSync",
         "our own: one process per CPU owned, shared memory",
         (),
         _process_per_cpu,
@@ -179,7 +179,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "shm-async",
-        "vebench.backends.shm:ShmAsync",
+        "vebench.backends.shared_memory.backend:ShmAsync",
         "our own, more environments than a batch takes",
         (),
         _processes_ahead,
@@ -187,7 +187,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "envpool-sync",
-        "vebench.backends.pool:EnvPoolSync",
+        "vebench.backends.env_pool:EnvPoolSync",
         "EnvPool, every environment in each batch",
         ("envpool",),
         _thread_per_cpu,
@@ -196,7 +196,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "envpool-async",
-        "vebench.backends.pool:EnvPoolAsync",
+        "vebench.backends.env_pool:EnvPoolAsync",
         "EnvPool, more environments than a batch takes",
         ("envpool",),
         _pool_ahead,

@@ -17,12 +17,12 @@ import pytest
 
 from vebench.backends import ceiling
 from vebench.backends.ceiling import BURST, Ceiling, Emulator, Physics
+from vebench.backends.env_pool import EnvPoolSync
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.gym_async import GymAsync
 from vebench.backends.interface import Setup, Task
 from vebench.backends.null import Null
-from vebench.backends.pool import EnvPoolSync
-from vebench.backends.shm import ShmAsync, ShmSync
+from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
 if TYPE_CHECKING:
     from vebench.backends.interface import Factory, VectorBackend
@@ -182,7 +182,7 @@ def start_caller(then: str, module: str, name: str) -> tuple[subprocess.Popen[st
     return caller, [int(pid) for pid in caller.stdout.readline().split()]
 
 
-@pytest.mark.parametrize(("module", "name"), [("shm", "ShmSync"), ("ceiling", "Ceiling")])
+@pytest.mark.parametrize(("module", "name"), [("shared_memory.backend", "ShmSync"), ("ceiling", "Ceiling")])
 def test_no_process_outlives_a_caller_that_is_killed(module: str, name: str) -> None:
     shared_memory = sorted(SHARED_MEMORY.iterdir())
     caller, workers = start_caller("time.sleep(600)", module, name)
@@ -193,7 +193,7 @@ def test_no_process_outlives_a_caller_that_is_killed(module: str, name: str) -> 
     assert sorted(SHARED_MEMORY.iterdir()) == shared_memory
 
 
-@pytest.mark.parametrize(("module", "name"), [("shm", "ShmSync"), ("ceiling", "Ceiling")])
+@pytest.mark.parametrize(("module", "name"), [("shared_memory.backend", "ShmSync"), ("ceiling", "Ceiling")])
 def test_an_interrupt_from_the_terminal_prints_one_traceback(module: str, name: str) -> None:
     caller, workers = start_caller("time.sleep(600)", module, name)
     os.killpg(caller.pid, signal.SIGINT)

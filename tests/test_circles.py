@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
 from vebench.plan.cells import Cell, Plan, Replica
-from vebench.plan.circles import MOST_PROCESSES, interleaved
+from vebench.plan.interleaving import MOST_PROCESSES, interleaved
 from vebench.plan.memory import GIB
 from vebench.plan.spec import BackendChoice, RunSpec
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vebench.backends.interface import Task
-from vebench.comparing import in_turn
+from vebench.commands.compare import in_turn
 from vebench.errors import UsageError
+from vebench.interpreters.interpreter import examine
 from vebench.machine.placement import Placement
 from vebench.plan.cells import Plan, expand
-from vebench.plan.interpreter import examine
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:

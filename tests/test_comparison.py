@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.analysis.comparison import Comparison, Metric, compare
-from vebench.analysis.scaling import CellSummary, summarise
+from vebench.analysis.summary import CellSummary, summarise
 from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
 
 if TYPE_CHECKING:

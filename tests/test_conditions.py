@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from vebench.analysis.conditions import MEBIBYTE, Surroundings, of_host, of_run
+from vebench.analysis.findings.machine import MEBIBYTE, Surroundings, of_host, of_run
 from vebench.results.records import HostRecord, RunRecord, TopologyRecord
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vebench.backends.environments import Spaces, make, read_spaces
+from vebench.backends.environments.parity import Spaces, make, read_spaces
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import Setup, Task
 

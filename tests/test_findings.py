@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from vebench.analysis.findings import Finding, grouped, of_run
-from vebench.analysis.scaling import summarise
-from vebench.backends.engines import Engine
+from vebench.analysis.findings.rules import Finding, grouped, of_run
+from vebench.analysis.summary import summarise
+from vebench.backends.environments.engines import Engine
 from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
 
 if TYPE_CHECKING:

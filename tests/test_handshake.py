@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends import handshake
-from vebench.backends.handshake import FutexBell, PipeBell, Waiter, light_fence
-from vebench.backends.shared_layout import LINE, Layout, Leaf, share_out
-from vebench.backends.shm_plan import plan
+from vebench.backends.shared_memory import handshake
+from vebench.backends.shared_memory.division import plan
+from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence
+from vebench.backends.shared_memory.layout import LINE, Layout, Leaf, share_out
 
 SCRIPT = Path(__file__).parent / "peers" / "handshake.py"
 LEAVES = st.lists(

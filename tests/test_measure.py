@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
-from vebench.engine.measure import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Count, Loop, action_tape
+from vebench.child.loop import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Count, Loop, action_tape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

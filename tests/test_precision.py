@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vebench.analysis.precision import FEWEST_PROCESSES, another_pass
-from vebench.analysis.scaling import summarise
+from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand

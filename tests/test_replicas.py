@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vebench.child.loop import Count
+from vebench.child.windows import PAUSE_NS, Stretches
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.ensemble import LEAD_NS, Ensemble, common
 from vebench.engine.events import Layout, Window
-from vebench.engine.measure import Count
 from vebench.engine.messages import Done, Failure, Lap, Ready, Warm
-from vebench.engine.windows import PAUSE_NS, Stretches
+from vebench.engine.replicas import LEAD_NS, Ensemble, common
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology

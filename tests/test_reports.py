@@ -17,9 +17,12 @@ from vebench.backends.interface import Task
 from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand, without
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.reports import as_csv, as_json, as_markdown, as_terminal, figures
-from vebench.reports.plan_table import plan_document
-from vebench.reports.tables import Report, document
+from vebench.reports import figures
+from vebench.reports.formats import csv as as_csv
+from vebench.reports.formats import json as as_json
+from vebench.reports.formats import markdown, terminal
+from vebench.reports.pages.plan import plan_document
+from vebench.reports.pages.run import Report, document
 from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ def wide(header: Header, cell: CellOf) -> Report:
 
 def on_terminal(report: Report, width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
-    as_terminal.write(report, console)
+    terminal.write(report, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -176,7 +179,7 @@ def test_a_rate_of_other_work_is_struck_and_not_the_best(header: Header, cell: C
         ("best", "1.00x"),
         ("struck", "other work"),
     ]
-    assert "~~3,600 ±4.0%~~<br>other work | different |" in as_markdown.render(report)
+    assert "~~3,600 ±4.0%~~<br>other work | different |" in markdown.render(report)
 
 
 def test_columns_with_more_workers_than_cpus_are_marked(report: Report) -> None:
@@ -190,7 +193,7 @@ def test_differences_from_the_reference_are_noted(report: Report) -> None:
     assert table.differences == ("envpool-sync: rewards are float32",)
     heading = "Not quite the same work as for-loop:"
     assert f"{heading}\n  envpool-sync: rewards are float32" in on_terminal(report, 80)
-    assert f"{heading}\n\n- envpool-sync: rewards are float32\n" in as_markdown.render(report)
+    assert f"{heading}\n\n- envpool-sync: rewards are float32\n" in markdown.render(report)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
@@ -241,7 +244,7 @@ def test_on_a_narrow_terminal_a_findings_code_has_a_line_of_its_own(report: Repo
 
 def test_a_run_that_was_not_finished_says_so(sweep: Run) -> None:
     run = Run(msgspec.structs.replace(sweep.header, cells=30), sweep.cells)
-    text = as_markdown.render(Report.of([("r.jsonl", run)]))
+    text = markdown.render(Report.of([("r.jsonl", run)]))
     assert "- **incomplete**: 14 of 30 cells\n  - → vebench run --resume r.jsonl" in text
 
 
@@ -254,7 +257,7 @@ def test_what_a_file_says_cannot_steer_the_terminal(header: Header, cell: CellOf
 
 
 def test_a_markdown_table_has_as_many_columns_in_each_line(report: Report) -> None:
-    lines = [line for line in as_markdown.render(report).splitlines() if line.startswith("|")]
+    lines = [line for line in markdown.render(report).splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 6
     assert {line.replace("\\|", "").count("|") for line in lines} == {6}
     assert len({len(line) for line in lines}) == 1
@@ -262,12 +265,12 @@ def test_a_markdown_table_has_as_many_columns_in_each_line(report: Report) -> No
 
 
 def test_markdown_says_how_to_read_a_table_before_it(report: Report) -> None:
-    text = as_markdown.render(report)
+    text = markdown.render(report)
     assert text.index("In each place: ") < text.index("**Bold**: highest median") < text.index("### ALE/Pong-v5")
 
 
 def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(report: Report) -> None:
-    text = as_markdown.render(report)
+    text = markdown.render(report)
     assert text.startswith("# Throughput of vector-env backends\n\n## pong.jsonl\n")
     assert "- machine: Test CPU, 2 of 2 CPUs usable, 24.0 GiB\n" in text
     assert "- command: `vebench run --env Pong`\n" in text
@@ -276,7 +279,7 @@ def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(report
 
 def test_markdown_has_one_table_for_each_task(header: Header, cell: CellOf) -> None:
     cells = [cell(backend, env=env) for env in ("Ant-v5", "CartPole-v1") for backend in ("for-loop", "gym-sync")]
-    text = as_markdown.render(Report.of([("a.jsonl", Run(header(), tuple(cells)))]))
+    text = markdown.render(Report.of([("a.jsonl", Run(header(), tuple(cells)))]))
     assert [line for line in text.splitlines() if line.startswith("| backend")] == [
         "| backend  |  1 worker | same work |"
     ] * 2
@@ -293,7 +296,7 @@ def test_markdown_has_one_table_for_each_task(header: Header, cell: CellOf) -> N
     ],
 )
 def test_what_would_be_markup_is_escaped(header: Header, text: str, shown: str) -> None:
-    assert f"## {shown}\n" in as_markdown.render(Report.of([(text, Run(header(), ()))]))
+    assert f"## {shown}\n" in markdown.render(Report.of([(text, Run(header(), ()))]))
 
 
 def test_csv_has_a_line_for_each_cell_and_every_derived_number(report: Report) -> None:
@@ -338,7 +341,7 @@ def test_json_is_null_where_a_number_does_not_apply(report: Report) -> None:
 
 def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: Report) -> None:
     both = Report.of([("b.jsonl", sweep), ("a.jsonl", wide.sections[0].run)])
-    text = as_markdown.render(both)
+    text = markdown.render(both)
     assert text.index("## b.jsonl") < text.index("## a.jsonl")
     assert [cell["file"] for cell in json.loads(as_json.render(both))] == ["b.jsonl"] * 14 + ["a.jsonl"] * 18
     assert len(as_csv.render(both).splitlines()) == 1 + 14 + 18
@@ -347,7 +350,7 @@ def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: Report)
 def test_a_run_without_a_cell_is_rendered(header: Header) -> None:
     empty = Report.of([("a.jsonl", Run(header(), ()))])
     assert "No cell has been measured yet." in on_terminal(empty, 80)
-    assert "No cell has been measured yet." in as_markdown.render(empty)
+    assert "No cell has been measured yet." in markdown.render(empty)
     assert as_json.render(empty) == "[]\n"
     assert list(csv.DictReader(io.StringIO(as_csv.render(empty)))) == []
     assert as_csv.render(empty).startswith("file,env,backend,workers,")
@@ -366,7 +369,7 @@ TASKS = (Task("ALE/Pong-v5", "atari", 4, "Pong-v5"), Task("Own-v0", "gymnasium",
 
 def shown(plan: Plan) -> str:
     console = Console(file=io.StringIO(), width=80)
-    as_terminal.write_document(plan_document(plan), console)
+    terminal.write_document(plan_document(plan), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

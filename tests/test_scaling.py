@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vebench.analysis.scaling import CellSummary, frame_rates, summarise
 from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around, estimate, ratio
+from vebench.analysis.summary import CellSummary, frame_rates, summarise
 from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
 
 if TYPE_CHECKING:

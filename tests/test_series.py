@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vebench.reports import as_bmf, as_github
-from vebench.reports.tables import Report
+from vebench.reports.formats import bmf, github
+from vebench.reports.pages.run import Report
 from vebench.results.records import CellRecord, Run, RunRecord
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def report(sweep: Run) -> Report:
 
 
 def test_github_action_benchmark_gets_a_list_of_bigger_is_better(report: Report) -> None:
-    entries = json.loads(as_github.render(report))
+    entries = json.loads(github.render(report))
     assert all(set(entry) == {"name", "unit", "value", "range", "extra"} for entry in entries)
     (pool,) = (entry for entry in entries if entry["name"] == "ALE/Pong-v5 / envpool-sync / 2 workers")
     assert pool == {
@@ -37,7 +37,7 @@ def test_github_action_benchmark_gets_a_list_of_bigger_is_better(report: Report)
 
 
 def test_bencher_gets_throughput_with_its_bounds(report: Report) -> None:
-    cells = json.loads(as_bmf.render(report))
+    cells = json.loads(bmf.render(report))
     metric = cells["ALE/Pong-v5 / envpool-sync / 2 workers"]["throughput"]
     assert set(metric) == {"value", "lower_value", "upper_value"}
     assert metric["lower_value"] < metric["value"] == 14402.0 < metric["upper_value"]
@@ -46,8 +46,8 @@ def test_bencher_gets_throughput_with_its_bounds(report: Report) -> None:
 
 def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_unique(report: Report) -> None:
     for names in (
-        [entry["name"] for entry in json.loads(as_github.render(report))],
-        list(json.loads(as_bmf.render(report))),
+        [entry["name"] for entry in json.loads(github.render(report))],
+        list(json.loads(bmf.render(report))),
     ):
         assert len(names) == len(set(names)) == 8
         assert not [name for name in names if "ceiling" in name or "null" in name]
@@ -56,17 +56,17 @@ def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_uniq
 
 def test_of_several_runs_names_begin_with_the_files(sweep: Run) -> None:
     both = Report.of([("a.jsonl", sweep), ("b.jsonl", sweep)])
-    names = list(json.loads(as_bmf.render(both)))
+    names = list(json.loads(bmf.render(both)))
     assert len(names) == 16
     assert {name.partition(": ")[0] for name in names} == {"a.jsonl", "b.jsonl"}
 
 
 def test_environments_for_each_worker_are_part_of_the_name(header: Header, cell: CellOf) -> None:
     cells = (cell(steps=(5, 5)), cell(steps=(5, 5), envs_per_worker=4))
-    names = list(json.loads(as_bmf.render(Report.of([("a.jsonl", Run(header(), cells))]))))
+    names = list(json.loads(bmf.render(Report.of([("a.jsonl", Run(header(), cells))]))))
     assert names == ["ALE/Pong-v5 / for-loop / 1 worker", "ALE/Pong-v5 / for-loop / 1 worker x 4 envs"]
 
 
 def test_a_run_without_a_rate_is_an_empty_list(header: Header) -> None:
     empty = Report.of([("a.jsonl", Run(header(), ()))])
-    assert (as_github.render(empty), as_bmf.render(empty)) == ("[]\n", "{}\n")
+    assert (github.render(empty), bmf.render(empty)) == ("[]\n", "{}\n")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
-from vebench.engine.measure import Loop
-from vebench.engine.settling import SLICES, Warmup, settled, warm_up
+from vebench.child.loop import Loop
+from vebench.child.warmup import SLICES, Warmup, settled, warm_up
 from vebench.plan.spec import RunSpec
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vebench.backends.shared_memory import SharedMemoryVectorEnv
+from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

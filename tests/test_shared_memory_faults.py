@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from vebench.backends.shared_memory import SharedMemoryVectorEnv
-from vebench.backends.shm_team import WorkerError
+from vebench.backends.shared_memory.team import WorkerError
+from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -206,7 +206,7 @@ import multiprocessing, os, sys, threading, time
 import numpy as np
 sys.path.append({folder!r})
 from various import Troubled as T
-from vebench.backends.shared_memory import SharedMemoryVectorEnv
+from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
 def main():
     vector = SharedMemoryVectorEnv([T] * 3, num_processes=3, context={context!r})
@@ -293,7 +293,7 @@ def test_the_interpreter_ends_quietly_without_close(then: str, context: str) -> 
 def test_closing_ends_every_worker_though_another_collects_their_exit_statuses() -> None:
     script = (
         "import signal, gymnasium\n"
-        "from vebench.backends.shared_memory import SharedMemoryVectorEnv\n"
+        "from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv\n"
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "envs = SharedMemoryVectorEnv([lambda: gymnasium.make('CartPole-v1')] * 3, num_processes=3)\n"
         "envs.reset(seed=0)\n"

@@ -485,7 +485,7 @@ def test_a_second_run_in_the_same_second_has_a_name_of_its_own(tmp_path: Path, m
 def planned() -> Cell:
     choice = BackendChoice("envpool-async", {"ratio": 2})
     task = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
-    return Cell(task, choice, "vebench.backends.pool:EnvPoolAsync", 2, 1, Shape(4, 2, 1, 2), (0, 1), repeat=1)
+    return Cell(task, choice, "vebench.backends.env_pool:EnvPoolAsync", 2, 1, Shape(4, 2, 1, 2), (0, 1), repeat=1)
 
 
 def test_a_measured_cell_is_recorded_as_its_adapter_built_it(planned: Cell) -> None:

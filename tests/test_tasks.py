@@ -14,9 +14,9 @@ import pytest
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from vebench.backends.interface import Task
+from vebench.child import probe
 from vebench.errors import UsageError
-from vebench.plan import probe
-from vebench.plan.lookup import ask
+from vebench.interpreters.lookup import ask
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import ATARI_GAMES, CLASSIC_CONTROL, KNOWN, MUJOCO_FRAME_SKIPS, POOL_SPELLINGS, resolve
 

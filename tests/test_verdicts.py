@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vebench.backends.interface import Task
+from vebench.commands.proving import concluded
 from vebench.engine.events import Proof
 from vebench.machine import packages
-from vebench.plan import verdicts
+from vebench.plan import known_work
+from vebench.plan.known_work import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts
 from vebench.plan.spec import BackendChoice
-from vebench.plan.verdicts import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts
-from vebench.results.hindsight import informed
+from vebench.results.current_verdicts import informed
 from vebench.results.records import CellRecord, Run, RunRecord
-from vebench.verification import concluded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,13 +160,13 @@ def test_a_run_of_other_packages_learns_nothing(header: Header, cell: CellOf) ->
 
 
 def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
-    surveys = json.loads(Path(verdicts.__file__).with_name("survey.json").read_text())
+    surveys = json.loads(Path(known_work.__file__).with_name("survey.json").read_text())
     known = Knowledge.load()
     ours = packages.installed()["vebench"]
     assert surveys
     for survey in surveys:
         for env, by_backend in survey["verdicts"].items():
             for name, (verdict, reason) in by_backend.items():
-                found = known.of(verdicts.TASKS[env], BackendChoice(name), {**survey["packages"], "vebench": ours})
+                found = known.of(known_work.TASKS[env], BackendChoice(name), {**survey["packages"], "vebench": ours})
                 assert (found.verdict, found.reason) == ((verdict, reason) if name != "for-loop" else ("identical", ""))
                 assert reason or verdict in ("identical", "equal"), (env, name)

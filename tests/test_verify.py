@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import pytest
 
-from vebench.backends.environments import ATARI_SCREEN_ROWS, ATARI_TALL_SCREENS
+from vebench.backends.env_pool import EnvPoolSync
+from vebench.backends.environments.parity import ATARI_SCREEN_ROWS, ATARI_TALL_SCREENS
 from vebench.backends.interface import Setup
-from vebench.backends.pool import EnvPoolSync
 from vebench.plan.tasks import BY_NAME, KNOWN
 
 if TYPE_CHECKING:

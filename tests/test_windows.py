@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vebench.engine.measure import Count
-from vebench.engine.windows import LEAD_NS, Turns, difference, measured
+from vebench.child.loop import Count
+from vebench.child.windows import LEAD_NS, Turns, difference, measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

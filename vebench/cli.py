@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vebench.plan.spec import RunSpec
-    from vebench.reports.tables import Report
+    from vebench.reports.pages.run import Report
 
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
 
@@ -149,7 +149,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Pong -w 1..8
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
-    from vebench import session
+    from vebench.commands import run
     from vebench.plan.grammar import parse_share
     from vebench.results import paths
 
@@ -157,7 +157,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"{context.args[0]}: a word too many; an environment is named with --env {context.args[0]}")
     if resume is not None:
         _refuse_beside_resume(context)
-        return session.resume(resume, dry_run=dry_run, quiet=quiet)
+        return run.resume(resume, dry_run=dry_run, quiet=quiet)
     if budget is not None and until is None:
         raise UsageError(f"--budget {budget:g} limits what --until adds: give that, too, such as --until 5%")
     asked = _spec(env, workers, backend)
@@ -179,7 +179,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         interleave=interleave,
     )
     path = None if output is None else paths.run_output(output)
-    return session.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
+    return run.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
 def _spec(env: list[str] | None, workers: list[str] | None, backend: list[str] | None) -> RunSpec:
@@ -234,10 +234,10 @@ def report(
     vebench report
     vebench report pong.jsonl -o pong.md
     """  # noqa: D301 - as above
-    from vebench.plan.verdicts import Knowledge
-    from vebench.reports.tables import Report
+    from vebench.plan.known_work import Knowledge
+    from vebench.reports.pages.run import Report
     from vebench.results import paths, store
-    from vebench.results.hindsight import informed
+    from vebench.results.current_verdicts import informed
 
     target = None if output is None else paths.output(output)
     render = _renderer(form, target)
@@ -257,7 +257,7 @@ def report(
 
 def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
     """Return the function that renders a report in the format that was asked for, or that the file's suffix means."""
-    from vebench.reports import as_bmf, as_csv, as_github, as_json, as_markdown
+    from vebench.reports.formats import bmf, csv, github, json, markdown
 
     if form is None:
         form = "terminal" if output is None else SUFFIXES.get(output.suffix.lower())
@@ -265,11 +265,11 @@ def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
         raise UsageError(f"-o {output}: the suffix is none of {', '.join(SUFFIXES)}; name the format with -f")
     renderers: dict[str, Callable[[Report], str]] = {
         "terminal": lambda report: _on_terminal(report, to_file=output is not None),
-        "markdown": as_markdown.render,
-        "csv": as_csv.render,
-        "json": as_json.render,
-        "github": as_github.render,
-        "bmf": as_bmf.render,
+        "markdown": markdown.render,
+        "csv": csv.render,
+        "json": json.render,
+        "github": github.render,
+        "bmf": bmf.render,
     }
     if form not in renderers:
         raise UsageError(f"-f {form}: no such format; there are {', '.join(renderers)}")
@@ -277,11 +277,12 @@ def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
 
 
 def _on_terminal(report: Report, *, to_file: bool) -> str:
-    from vebench.reports import as_terminal, console
+    from vebench.reports import console
+    from vebench.reports.formats import terminal
 
-    terminal = console.for_data(plain=to_file)
-    with terminal.capture() as captured:
-        as_terminal.write(report, terminal)
+    screen = console.for_data(plain=to_file)
+    with screen.capture() as captured:
+        terminal.write(report, screen)
     return captured.get()
 
 
@@ -333,13 +334,13 @@ def check(  # noqa: PLR0913 - one parameter for each option
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --metric speedup --tolerance 10% --junit check.xml
     """  # noqa: D301 - as above
-    from vebench import checking
+    from vebench.commands import check
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
     from vebench.results import paths
 
     if candidate is not None and output is not None:
         raise UsageError(f"-o {output}: nothing is measured where {candidate} is given")
-    request = checking.Request(
+    request = check.Request(
         baseline,
         candidate,
         None if output is None else paths.run_output(output),
@@ -351,7 +352,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
     form = _one_of("-f", form, ("terminal", "markdown", "json"))
-    return checking.run(request, form=form, junit=junit, quiet=quiet)
+    return check.run(request, form=form, junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -393,7 +394,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
     """  # noqa: D301 - as above
-    from vebench import comparing
+    from vebench.commands import compare
     from vebench.plan.grammar import parse_share
     from vebench.results import paths
 
@@ -411,7 +412,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
         membind=membind,
         replicas=replicas,
     )
-    request = comparing.Request(
+    request = compare.Request(
         (a, b),
         spec,
         None if output is None else paths.run_output(output),
@@ -419,7 +420,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
         "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
     form = _one_of("-f", form, ("terminal", "markdown", "json"))
-    return comparing.run(request, form=form, junit=junit, quiet=quiet)
+    return compare.run(request, form=form, junit=junit, quiet=quiet)
 
 
 def _one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
@@ -455,11 +456,11 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     Steps each backend beside the for-loop on a variant of the task without chance, and compares every row by its bytes.
     Exit status 1 if any does other work or fails, 3 if none could be compared. What is found is kept for later runs.
     """
-    from vebench import verification
+    from vebench.commands import verify
     from vebench.plan.grammar import parse_backends, parse_envs
 
     form = _one_of("-f", form, ("terminal", "markdown", "json"))
-    return verification.verify(
+    return verify.verify(
         parse_envs(env),
         parse_backends(backend or ()),
         steps=steps,
@@ -474,10 +475,11 @@ def verify(  # noqa: PLR0913 - one parameter for each option
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why not."""
-    from vebench.reports import as_terminal, console
-    from vebench.reports.listing import list_document
+    from vebench.reports import console
+    from vebench.reports.formats import terminal
+    from vebench.reports.pages.list import list_document
 
-    as_terminal.write_document(list_document(), console.for_data())
+    terminal.write_document(list_document(), console.for_data())
 
 
 @app.command()
@@ -498,7 +500,7 @@ def doctor(
 
     It only reads.
     """
-    from vebench import doctor as physician
+    from vebench.commands import doctor as physician
 
     physician.examine(sysroot, workers, pin, smt, as_json=as_json)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments import make
+from vebench.backends.environments.parity import make
 from vebench.backends.for_loop import ForLoop, Loop
 from vebench.backends.interface import ActionSpace, Batch, Difference
 

@@ -15,7 +15,7 @@ from random import Random
 from interval_coverage import World
 
 from vebench.analysis.comparison import compare
-from vebench.analysis.scaling import CellSummary, summarise
+from vebench.analysis.summary import CellSummary, summarise
 from vebench.plan.spec import RunSpec
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, WindowRecord
 

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends import handshake, shm_flow, shm_member, shm_team, shm_worker
-from vebench.backends.shared_layout import Leaf
-from vebench.backends.shm_flow import Flow
-from vebench.backends.shm_plan import plan
-from vebench.backends.shm_team import Team
+from vebench.backends.shared_memory import handshake, in_flight, team, worker, worker_handle
+from vebench.backends.shared_memory.division import plan
+from vebench.backends.shared_memory.in_flight import Flow
+from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.backends.shared_layout import Arrays
-    from vebench.backends.shm import ShmSync
+    from vebench.backends.shared_memory.backend import ShmSync
+    from vebench.backends.shared_memory.layout import Arrays
 
     Row = np.ndarray[Any, np.dtype[Any]]
 
@@ -138,24 +138,24 @@ def check(found: Row, expected: Row) -> None:
 
 def stress(options: argparse.Namespace) -> None:
     """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks up for a minute."""
-    shm_worker.LOOK_SECONDS = shm_team.LOOK_SECONDS = shm_flow.LOOK_SECONDS = 60.0  # type: ignore[misc]
+    worker.LOOK_SECONDS = team.LOOK_SECONDS = in_flight.LOOK_SECONDS = 60.0  # type: ignore[misc]
     if options.bell == "pipe":
-        shm_member.FUTEX = 0
+        worker_handle.FUTEX = 0
     if options.fences == "arm":
         handshake.KEEPS_ORDER = False
     each = options.handshakes // (2 * len(options.workers))
     for workers in options.workers:
         for single in (False, True):
             rng = np.random.default_rng(options.seed)
-            team = make_team(workers, single, options.spin)
-            pids = [member.process.pid for member in team.members]
+            crew = make_team(workers, single, options.spin)
+            pids = [member.process.pid for member in crew.members]
             context = multiprocessing.get_context("fork")
             other = context.Process(target=disturb, args=(pids, options.seed), daemon=True)
             other.start()
             if each < SHORT:  # a wake-up that is lost then shows as a hang
                 faulthandler.dump_traceback_later(50, exit=True)
             start = time.monotonic()
-            done = stress_single(team, each, rng) if single else stress_all(team, -(-each // workers), rng)
+            done = stress_single(crew, each, rng) if single else stress_all(crew, -(-each // workers), rng)
             faulthandler.cancel_dump_traceback_later()
             other.kill()
             other.join()
@@ -164,9 +164,9 @@ def stress(options: argparse.Namespace) -> None:
             mode = "one by one" if single else "all"
             seconds = time.monotonic() - start
             print(
-                f"{workers} workers, {mode}: {done} handshakes in {seconds:.1f} s, the caller slept {team.sleeps} times"
+                f"{workers} workers, {mode}: {done} handshakes in {seconds:.1f} s, the caller slept {crew.sleeps} times"
             )
-            team.close()
+            crew.close()
 
 
 def cost(options: argparse.Namespace) -> None:
@@ -176,7 +176,7 @@ def cost(options: argparse.Namespace) -> None:
     print(f"round trip, three rows of {WIDTH} numbers on each side: {best:.0f} ns")
     team.close()
     from vebench.backends.interface import Setup, Task
-    from vebench.backends.shm import ShmSync
+    from vebench.backends.shared_memory.backend import ShmSync
 
     tasks = (Task("CartPole-v1", "classic", 1), Task("HalfCheetah-v5", "mujoco", 5), Task("ALE/Pong-v5", "atari", 4))
     for task in tasks:

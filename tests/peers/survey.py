@@ -17,8 +17,8 @@ from typing import Any
 
 from vebench.backends.registry import ENTRIES
 from vebench.machine.packages import installed
+from vebench.plan.known_work import REFERENCE, SAME
 from vebench.plan.tasks import KNOWN, short_name
-from vebench.plan.verdicts import REFERENCE, SAME
 
 HERE = Path(__file__).resolve().parents[2]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.analysis.contrasts import contrast, measurable, rejected
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, FEWEST_PAIRS, Sample, paired
-from vebench.plan.verdicts import REFERENCE
+from vebench.plan.known_work import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.contrasts import Contrast
-    from vebench.analysis.scaling import CellSummary
     from vebench.analysis.statistics import Estimate
+    from vebench.analysis.summary import CellSummary
 
 Verdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
 Metric = Literal["fps", "speedup"]

@@ -8,8 +8,8 @@ from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING
 
-from vebench.analysis.scaling import frame_rates
 from vebench.analysis.statistics import estimate
+from vebench.analysis.summary import frame_rates
 from vebench.plan.spec import MAX_REPEATS
 
 if TYPE_CHECKING:

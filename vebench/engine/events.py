@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
-from vebench.backends.engines import Engine  # noqa: TC001 - msgspec reads the annotations
-from vebench.plan.verdicts import Verdict  # noqa: TC001 - msgspec reads the annotations
+from vebench.backends.environments.engines import Engine  # noqa: TC001 - msgspec reads the annotations
+from vebench.plan.known_work import Verdict  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan

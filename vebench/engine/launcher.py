@@ -26,8 +26,8 @@ import vebench
 import vebench.backends
 from vebench.engine import guardian
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.ensemble import Ensemble
 from vebench.engine.messages import Done, decode
+from vebench.engine.replicas import Ensemble
 from vebench.errors import StorageError
 from vebench.machine import pinning
 from vebench.machine.host import MEBIBYTE, memory_available
@@ -50,7 +50,7 @@ LEAST_MEMORY = 256 * MEBIBYTE
 CLOSE_S = 10.0
 CLOSE_LOOK_S = 0.01
 PARTING_S = 1.0  # between the end of a cell's answers and that of its process
-CHILD = "vebench.engine.child"
+CHILD = "vebench.child.main"
 # A library that prints without end must not fill the disk; what it printed last is what is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
@@ -144,7 +144,7 @@ class Launcher:
         package.mkdir(parents=True)
         ours = Path(vebench.__path__[0])
         backends = Path(vebench.backends.__path__[0])
-        for source in (ours / "__init__.py", ours / "engine", ours / "machine", backends):
+        for source in (ours / "__init__.py", ours / "child", ours / "machine", backends):
             (package / source.name).symlink_to(source.absolute())
 
     @property

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vebench.backends.registry import Entry
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
+    from vebench.plan.known_work import Knowledge, Known
     from vebench.plan.spec import RunSpec
-    from vebench.plan.verdicts import Knowledge, Known
 
 MAX_CELLS = 100_000  # a day at one cell a second: a typing error
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends.interface import Task
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.lookup import ask
+from vebench.interpreters.lookup import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.machine.topology import Topology
     from vebench.plan.cells import Plan
-    from vebench.plan.interpreter import Interpreter
 
 # Facts that, where they differ, make two runs incomparable; a kernel update or another amount of memory need not.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vebench.backends.engines import Engine
+from vebench.backends.environments.engines import Engine
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
+from vebench.plan.known_work import Verdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.plan.verdicts import Verdict  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from vebench.engine.events import Outcome

@@ -1,0 +1,212 @@
+"""EnvPool, through its documented ``send`` and ``recv``, of which its ``step`` is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.engines import inside_envpool
+from vebench.backends.environments.parity import (
+    ALWAYS_DRAWN,
+    ATARI_FRAME_LIMIT,
+    ATARI_FRAME_SKIP,
+    ATARI_NOOP_MAX,
+    ATARI_SCREEN_ROWS,
+    ATARI_SCREEN_SIZE,
+    ATARI_STACK,
+    ATARI_TALL_SCREENS,
+    action_space,
+    upper_rows_shown,
+)
+from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.environments.engines import Engine
+    from vebench.backends.interface import Setup, Task
+
+
+def _settings(task: Task) -> dict[str, Any]:
+    if task.suite == "mujoco" and task.exact:
+        return dict.fromkeys(_noise(task), 0.0)
+    if task.suite != "atari":
+        return {}
+    return {
+        "frame_skip": ATARI_FRAME_SKIP,
+        "stack_num": ATARI_STACK,
+        "img_height": ATARI_SCREEN_SIZE,
+        "img_width": ATARI_SCREEN_SIZE,
+        "gray_scale": True,
+        "use_inter_area_resize": True,
+        "noop_max": 1 if task.exact else ATARI_NOOP_MAX,
+        "use_fire_reset": False,
+        "repeat_action_probability": 0.0,
+        "full_action_space": False,
+        "episodic_life": False,
+        "reward_clip": False,
+        "max_episode_steps": ATARI_FRAME_LIMIT // ATARI_FRAME_SKIP,
+    }
+
+
+def _noise(task: Task) -> list[str]:
+    """Return the names of EnvPool's settings that scatter the start of a MuJoCo task."""
+    import envpool  # noqa: PLC0415 - imported on use
+
+    settings = envpool.make_spec(str(task.pool_id)).config._fields
+    return [name for name in settings if name.startswith("reset_") and name.endswith("_scale")]
+
+
+def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, ...]:
+    found = [Difference("rewards are float32")]
+    if rows := ATARI_TALL_SCREENS.get(task.id):
+        # Its source has the size of the raw screen as a constant; no setting changes that.
+        found.append(Difference(f"EnvPool {upper_rows_shown(ATARI_SCREEN_ROWS, rows)}", "observations"))
+    found += [Difference(engine.words) for engine in engines if engine.unlike]
+    return tuple(found)
+
+
+def _chance(task: Task) -> str | None:
+    if task.suite == "classic" or task.id in ALWAYS_DRAWN:
+        return "EnvPool draws the start with a generator of its own, and has no setting for it"
+    return None
+
+
+def _own_threads() -> set[int]:
+    tasks = Path("/proc/self/task")
+    return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
+
+
+def _pin(threads: Sequence[int], cpus: Sequence[int]) -> None:
+    """Keep each thread on a CPU of its own: left alone, the kernel at times puts two of them on one."""
+    for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
+        os.sched_setaffinity(thread, {cpu})
+
+
+class _Pool:
+    """What both ways of use share: the pool, how it is seeded and reset, how it ends. Rewards are float32."""
+
+    frames_from = "EnvPool's count of steps"
+
+    def __init__(self, setup: Setup, num_envs: int) -> None:
+        self._setup = setup
+        self._num_envs = num_envs
+        self._pool = self._make(setup.seed)
+        self._seed = setup.seed
+        self._fresh = True
+        self._waiting = False
+        self._facts: dict[str, Any] = {}
+        self._frames = np.zeros(num_envs, np.int64)
+        engines = inside_envpool(setup.task.suite)
+        self.info = BackendInfo(
+            num_envs=num_envs,
+            batch_size=setup.batch_size,
+            action_space=action_space(setup.task, self._pool.action_space),
+            frame_skip=setup.task.frame_skip,
+            threads=self._threads,
+            differences=_differences(setup.task, engines),
+            engines=engines,
+            chance=_chance(setup.task),
+        )
+
+    @property
+    def _threads(self) -> int:
+        return min(self._setup.workers, len(self._setup.cpus))
+
+    def _make(self, seed: int) -> Any:  # noqa: ANN401 - EnvPool's classes are made at run time
+        import envpool  # noqa: PLC0415 - imported on use
+
+        before = _own_threads()
+        pool = envpool.make(
+            str(self._setup.task.pool_id),
+            env_type="gymnasium",
+            num_envs=self._num_envs,
+            batch_size=self._setup.batch_size,
+            num_threads=self._threads,
+            thread_affinity_offset=-1,  # it would count CPUs from 0 on, whichever the cell owns
+            seed=seed,
+            **_settings(self._setup.task),
+        )
+        if self._setup.pinned:
+            # The pool's last threads are those that step environments.
+            _pin(sorted(_own_threads() - before)[-self._threads :], self._setup.cpus)
+        return pool
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
+
+        EnvPool takes seeds at construction only, so every call builds the pool anew, but for the first one if its seed
+        is that of the setup.
+        """
+        if not (self._fresh and seed == self._seed):
+            self._pool = None  # the old pool's threads end before the new one's start
+            self._pool = self._make(seed)
+        self._seed, self._fresh = seed, False
+        self._pool.async_reset()
+        self._waiting = True
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the steps that each environment has made in its episode, times the frame skip that it was built with.
+
+        EnvPool tells no more: it has neither ALE's frame number nor MuJoCo's time. None for tasks without frame skip.
+        """
+        frame_skip = self._pool.config.get("frame_skip")
+        if frame_skip is None:
+            return None
+        self._frames[self._facts["env_id"]] = self._facts["elapsed_step"] * frame_skip
+        return self._frames
+
+    def close(self) -> None:
+        """End the pool's threads. EnvPool's own ``close`` leaves them to its destructor."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        self._waiting = False
+
+
+class EnvPoolSync(_Pool):
+    """A pool in which every environment is in each batch, in the order of ids."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, setup.batch_size)
+        self._env_ids = np.arange(setup.batch_size)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Queue an action for every environment. EnvPool converts them to the type that it wants."""
+        self._pool.send(actions)
+        self._waiting = True
+
+    def recv(self) -> Batch:
+        """Wait for every environment and return all rows."""
+        if not self._waiting:
+            raise NothingToReceiveError
+        self._waiting = False
+        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+        return Batch(observations, rewards, terminated, truncated, self._env_ids)
+
+
+class EnvPoolAsync(_Pool):
+    """A pool with ``ratio`` environments for each row of a batch: a batch holds those that finished first."""
+
+    def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        super().__init__(setup, ratio * setup.batch_size)
+        self._env_ids: NDArray[np.int32] = np.empty(0, np.int32)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Queue an action for each environment of the last batch. EnvPool converts them to the type that it wants."""
+        self._pool.send(actions, self._env_ids)
+        self._waiting = True
+
+    def recv(self) -> Batch:
+        """Wait until a batch of environments has finished and return their rows."""
+        if not self._waiting:
+            raise NothingToReceiveError
+        self._waiting = False
+        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+        self._env_ids = self._facts["env_id"]
+        return Batch(observations, rewards, terminated, truncated, self._env_ids)

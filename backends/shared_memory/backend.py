@@ -1,0 +1,237 @@
+"""Our own processes, as backends: ``shm-sync`` and ``shm-async``.
+
+Each process steps its share with the reference's own loop, which writes straight into the shared batch.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.parity import THE_SIMULATOR, as_counts, frames_of, make, read_spaces
+from vebench.backends.for_loop import Loop
+from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.shared_memory.division import plan
+from vebench.backends.shared_memory.in_flight import Flow
+from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.team import Team
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    import gymnasium
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Setup, Task
+    from vebench.backends.shared_memory.layout import Arrays
+
+GRACE_SECONDS = 1.0
+
+
+class LoopShare:
+    """The environments of one process, stepped by loops of the reference: one for all, or one for each (``single``)."""
+
+    at: int | None = None
+
+    def __init__(self, task: Task, single: bool, arrays: Arrays, start: int, stop: int) -> None:
+        self._task = task
+        (observations,), rewards, terminated, truncated, (actions,) = arrays
+        rows = Batch(observations, rewards, terminated, truncated, np.arange(start, stop))
+        bounds = [(index, index + 1) for index in range(stop - start)] if single else [(0, stop - start)]
+        self._rows = [Batch._make(array[first:last] for array in rows) for first, last in bounds]
+        # An environment may keep its action, and numbers out of an array are copies already.
+        self._copies = actions.ndim > 1
+        self._actions = [actions[first:last] for first, last in bounds]
+        self._environments: list[gymnasium.Env[Any, Any]] = []
+        self.loops: list[Loop] = []
+
+    def open(self) -> None:
+        """Build every environment."""
+        for rows in self._rows:
+            environments = [make(self._task) for _ in rows.env_ids]
+            self._environments.extend(environments)
+            self.loops.append(Loop(environments, rows))
+        if self.loops and not self._copies:
+            # What is called again and again, without a detour.
+            self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
+
+    def step(self) -> None:
+        """Step every environment, of one loop."""
+        self.step_one(0)
+
+    def step_one(self, index: int) -> None:
+        """Step the environments of one loop."""
+        actions = self._actions[index]
+        self.loops[index].step(actions.copy() if self._copies else actions)
+
+    def answer(self, name: str, argument: Any) -> list[int | None] | None:  # noqa: ANN401 - each request has its own
+        """Reset every environment from the seed given, or tell how many frames each has simulated."""
+        if name == "frames":
+            return [frames_of(environment) for environment in self._environments]
+        for loop in self.loops:
+            loop.reset(argument)
+        return None
+
+    def close(self) -> None:
+        """Close every environment."""
+        while self._environments:
+            self._environments.pop().close()
+
+
+class _Shm:
+    """What both backends are built from: the spaces of an environment, and a team that steps as many as planned."""
+
+    def __init__(  # noqa: PLR0913 - the options of both
+        self, setup: Setup, num_envs: int, spin: int | None, context: str, *, caller_steps: bool, single: bool
+    ) -> None:
+        example = make(setup.task)
+        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
+        example.close()
+        self._before = os.sched_getaffinity(0) if setup.pinned else None
+        how = plan(
+            num_envs,
+            min(setup.workers, len(setup.cpus)),
+            caller_steps=caller_steps,
+            cpus=setup.cpus if setup.pinned else None,
+            spin=spin,
+            single=single,
+            available=len(setup.cpus),
+        )
+        layout = how.layout(
+            (Leaf(spaces.shape, spaces.dtype),), (Leaf(spaces.actions.low.shape, spaces.actions.low.dtype),)
+        )
+        self._team = Team(how, layout, partial(LoopShare, setup.task, single), context=context)
+        if self._before is not None and how.own:
+            pinning.restrict(setup.cpus[:1])
+        arrays = self._team.arrays
+        (observations,), (self._actions,) = arrays.observations, arrays.actions
+        self._batch = Batch(observations, arrays.rewards, arrays.terminated, arrays.truncated, np.arange(num_envs))
+        self.info = BackendInfo(
+            num_envs=num_envs,
+            batch_size=setup.batch_size,
+            action_space=spaces.actions,
+            frame_skip=setup.task.frame_skip,
+            processes=how.processes,
+            reuses_buffers=True,
+        )
+
+    def close(self) -> None:
+        """End every worker: of itself within a second, or else by force."""
+        self._team.close(GRACE_SECONDS)
+        if self._before is not None:
+            pinning.restrict(sorted(self._before))
+            self._before = None
+
+
+class ShmSync(_Shm):
+    """``min(workers, CPUs owned)`` processes that step all environments between them. Rewards are float64.
+
+    The caller is one of them unless ``caller_steps`` is False. ``spin`` is for how many microseconds at most a process
+    that waits polls before it sleeps. ``context`` is the start method: ``fork``, ``forkserver`` or ``spawn``.
+    """
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(
+        self, setup: Setup, *, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
+    ) -> None:
+        super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, single=False)
+        self._asked = self._stepping = False
+        self._given: NDArray[Any] = self._actions
+        # Alone, the caller need not show its actions to anyone.
+        own = self._team.own
+        self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.members else None
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        if self._stepping or self._asked:
+            self.recv()
+        self._team.ask("reset", [seed] * self._team.shares)
+        self._asked = True
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Write the actions into shared memory and let the workers step."""
+        if self._loop is None:
+            self._actions[:] = actions
+            self._team.send()
+        else:
+            self._given = actions
+        self._stepping = True
+
+    def recv(self) -> Batch:
+        """Step the caller's own environments, wait for every worker and return all rows, in the order of ids.
+
+        Raises RuntimeError with the traceback if an environment raised, and if a worker died.
+        """
+        if self._stepping:
+            self._stepping = False
+            if self._loop is None:
+                self._team.receive()
+            else:
+                self._loop.step(self._given)
+        elif self._asked:
+            self._asked = False
+            self._team.answers()
+        else:
+            raise NothingToReceiveError
+        return self._batch
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
+        self._team.ask("frames", [None] * self._team.shares)
+        return as_counts([count for share in self._team.answers() for count in share])
+
+
+class ShmAsync(_Shm):
+    """The same processes with more environments than a batch takes: ``ratio`` for each of its rows.
+
+    A batch is of the first that are ready, so that nobody waits for the slowest. Two for each row keep every process
+    busy with one half while the other half is out for new actions; more would only cost memory and caches. The other
+    options are those of ``ShmSync``.
+    """
+
+    def __init__(
+        self, setup: Setup, *, ratio: int = 2, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
+    ) -> None:
+        count = ratio * setup.batch_size
+        super().__init__(setup, count, spin, context, caller_steps=caller_steps, single=True)
+        self._flow = Flow(self._team)
+        self._size = setup.batch_size
+        self._out = Batch._make(array[: self._size].copy() for array in self._batch)
+        self._asked = self._stepping = False
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        if self._asked:
+            self._team.answers()
+        self._flow.settle()
+        self._stepping = False
+        self._team.ask("reset", [seed] * self._team.shares)
+        self._asked = True
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Write the actions into shared memory and let the workers step the environments of the last batch."""
+        ids = self._out.env_ids
+        self._actions[ids] = actions
+        self._flow.send(ids.tolist())
+        self._stepping = True
+
+    def recv(self) -> Batch:
+        """Return the rows of those environments that were ready first, copied out of shared memory.
+
+        Raises RuntimeError with the traceback if an environment raised, and if a worker died.
+        """
+        if self._asked:
+            self._asked = False
+            self._team.answers()
+            self._flow.put_back(range(self.info.num_envs))
+        elif not self._stepping:
+            raise NothingToReceiveError
+        self._stepping = False
+        out, ids = self._out, self._flow.recv(self._size, self._size)
+        out.env_ids[:] = ids
+        for rows, picked in zip(self._batch[:4], out[:4], strict=True):
+            rows.take(out.env_ids, 0, picked, "clip")  # "raise" would copy twice: it fills a buffer of its own first
+        return out

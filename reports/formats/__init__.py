@@ -1,0 +1,1 @@
+"""How it is written: one small file of syntax for each format."""

@@ -1,0 +1,1 @@
+"""What is shown: one neutral document for each kind of result."""

@@ -1,0 +1,1 @@
+"""Whether a backend does the same work as the reference, row by row."""

@@ -1,0 +1,279 @@
+"""Names the fault of a backend whose rows are not the reference's: each known fault is a hypothesis that is tried.
+
+Loaded by the proving child: numpy and Python 3.10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vebench.backends.environments.parity import ATARI_SCREEN_ROWS, upper_rows_shown
+from vebench.child.proof.pictures import picture as as_picture
+from vebench.child.proof.reference import Reference, Row, collect, digested, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Task, VectorBackend
+    from vebench.child.proof.reference import Parting
+
+# Rows looked at on either side of the first that differs.
+BEFORE, AFTER = 2, 24
+# For so long a backend that only shows another picture has to agree in everything else.
+PICTURE_STEPS = 200
+FRAME_SKIPS = range(1, 9)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A backend that has parted from the reference, and the means to try it again."""
+
+    task: Task
+    parting: Parting
+    build: Callable[[], VectorBackend]
+    tape: NDArray[np.generic]
+    num_envs: int
+    seed: int
+    same_step: bool = False
+
+    @property
+    def last(self) -> int:
+        """The last step looked at."""
+        return self.parting.step + AFTER
+
+    def found(
+        self, tape: NDArray[np.generic] | None = None, seed: int | None = None, steps: int | None = None
+    ) -> dict[int, list[Row]]:
+        """Return what the backend answers, by environment and step, built anew."""
+        backend = self.build()
+        try:
+            return collect(
+                backend, self.tape if tape is None else tape, steps or self.last, self.seed if seed is None else seed
+            )
+        finally:
+            backend.close()
+
+    def expected(
+        self,
+        task: Task | None = None,
+        envs: int | None = None,
+        seed: int | None = None,
+        steps: int | None = None,
+        upper_rows: int | None = None,
+    ) -> dict[int, list[Row]]:
+        """Return what the reference answers, by environment and step; ``envs`` limits how many are asked."""
+        rows: dict[int, list[Row]] = {}
+        for env_id in range(envs or self.num_envs):
+            reference = Reference(
+                task or self.task, env_id, self.seed if seed is None else seed, upper_rows, same_step=self.same_step
+            )
+            rows[env_id] = self._stepped(reference, env_id, steps or self.last)
+        return rows
+
+    def repeatable(self) -> bool:
+        """Return whether the reference, asked twice, gives the same rows. Tasks that vebench knows do."""
+        if self.task.suite != "gymnasium":
+            return True
+        env_id = self.parting.env_id
+        first, second = (
+            {env_id: self._stepped(Reference(self.task, env_id, self.seed), env_id, self.last)} for _ in range(2)
+        )
+        return _all_alike(first, second)
+
+    def _stepped(self, reference: Reference, env_id: int, steps: int) -> list[Row]:
+        rows = [digested(reference.rows[0])]
+        rows += [digested(reference.step(self.tape[step % len(self.tape), env_id])) for step in range(steps)]
+        reference.close()
+        return rows
+
+
+def name_fault(case: Case) -> str:
+    """Return the first known fault that explains what the backend answered, or that none does."""
+    found, expected = case.found(), case.expected()
+    for hypothesis in HYPOTHESES:
+        fault = hypothesis(case, found, expected)
+        if fault is not None:
+            return fault
+    return "no fault known by name explains it"
+
+
+def miscounted_frames(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if rows are right and frames are not."""
+    parting = case.parting
+    if not _all_alike(expected, found):
+        return None
+    if parting.field == "frames":
+        return f"simulates {parting.found} frames of {parting.expected} claimed"
+    if parting.field == "claimed frames":
+        return f"claims {parting.found} frames in a step where the reference simulates {parting.expected}"
+    return None
+
+
+def end_not_reported(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Say so if an episode ends and the backend does not tell."""
+    parting = case.parting
+    missed = parting.field in ("terminated", "truncated") and parting.expected == "True"
+    return "an end is not reported" if missed else None
+
+
+def no_reset(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if the row after an end goes on with the episode that is over."""
+    env_id, step = case.parting.env_id, case.parting.step
+    if step == 0 or not expected[env_id][step - 1].ended:
+        return None
+    reference = Reference(case.task, env_id, case.seed)
+    for at in range(step):
+        going_on = digested(reference.step_on(case.tape[at % len(case.tape), env_id]))
+    reference.close()
+    first_end = not any(row.ended for row in expected[env_id][: step - 1])
+    if first_end and _alike(found[env_id][step], going_on):
+        return "no reset after the end"
+    return None
+
+
+def other_autoreset(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Say so if resets have rows of their own though the backend says that they have none, or the other way round."""
+    if not _all_alike(replace(case, same_step=not case.same_step).expected(), found):
+        return None
+    real, said = ("next_step", "same_step") if case.same_step else ("same_step", "next_step")
+    return f"resets as {real}, and says {said}"
+
+
+def clipped_rewards(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if rewards are only their signs."""
+    if case.parting.field != "rewards":
+        return None
+    pairs = [(f.reward, e.reward) for env_id in found for f, e in zip(found[env_id], expected[env_id])]  # noqa: B905
+    clipped = all(one == np.sign(other) for one, other in pairs)
+    return "rewards are clipped to their signs" if clipped else None
+
+
+def one_row_for_all(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if every environment shows the rows of environment 0."""
+    step = case.parting.step
+    shown_alike = all(_alike(found[0][step], found[env_id][step]) for env_id in found)
+    are_alike = all(_alike(expected[0][step], expected[env_id][step]) for env_id in expected)
+    return "row 0 stands for every environment" if shown_alike and not are_alike else None
+
+
+def ids_swapped(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if rows are right but bear each other's ids."""
+    env_id = case.parting.env_id
+    steps = range(max(0, case.parting.step - BEFORE), case.parting.step + 1)
+    for other in expected:
+        if other != env_id and all(_alike(found[env_id][step], expected[other][step]) for step in steps):
+            return f"env ids are swapped: environment {env_id} shows the rows of environment {other}"
+    return None
+
+
+def stale(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if observations come one step late."""
+    env_id, step = case.parting.env_id, case.parting.step
+    steps = [at for at in range(max(1, step - BEFORE), step + AFTER) if not _ends_near(expected[env_id], at)]
+    late = all(_sees(found[env_id][at], expected[env_id][at - 1]) for at in steps)
+    moved = any(not _sees(expected[env_id][at], expected[env_id][at - 1]) for at in steps)
+    return "observations are one step stale" if late and moved else None
+
+
+def actions_ignored(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if other actions make no difference, though they do to the reference: some games begin by themselves."""
+    others = np.roll(case.tape, 1, axis=0)[::-1].copy()
+    if np.array_equal(others[: case.last], case.tape[: case.last]):
+        return None
+    if _all_alike(replace(case, tape=others).expected(envs=1), expected):
+        return None
+    return "actions are ignored" if _all_alike(found, case.found(tape=others)) else None
+
+
+def chance(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
+    """Say so if another seed makes a difference where nothing is left to chance."""
+    another = case.seed + 1000
+    if not _all_alike(case.expected(seed=another, envs=1), expected):
+        return None
+    again = case.found(seed=another)
+    return None if _all_alike(found, again) else "something is random that must not be, such as sticky actions"
+
+
+def frame_skip(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Say so if each step takes another number of frames."""
+    if case.task.suite not in ("atari", "mujoco"):
+        return None
+    for frames in FRAME_SKIPS:
+        if frames == case.task.frame_skip:
+            continue
+        other = case.expected(replace(case.task, frame_skip=frames), envs=1)
+        if _all_alike({0: found[0]}, other):
+            return f"frame skip {frames} instead of {case.task.frame_skip}"
+    return None
+
+
+def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Say so if the picture lacks the rows by which the game's screen is taller than most."""
+    if case.parting.field != "observations":
+        return None
+    reference = Reference(case.task, 0, case.seed)
+    rows = reference.raw_screen_rows
+    reference.close()
+    if rows is None or rows <= ATARI_SCREEN_ROWS:
+        return None
+    alike = _all_alike(case.expected(upper_rows=ATARI_SCREEN_ROWS, envs=1), found)
+    return upper_rows_shown(ATARI_SCREEN_ROWS, rows) if alike else None
+
+
+def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Say so if observations differ while rewards and ends agree."""
+    if case.parting.field != "observations":
+        return None
+    reference = Reference(case.task, 0, case.seed)
+    shown = as_picture(reference.rows[0].observation)
+    reference.close()
+    found, expected = case.found(steps=PICTURE_STEPS), case.expected(steps=PICTURE_STEPS, envs=1)
+    for env_id, rows in expected.items():
+        for one, other in zip(found[env_id], rows):  # noqa: B905 - Python 3.10, and of one length
+            if any(same(field, other, one) == "different" for field in ("rewards", "terminated", "truncated")):
+                return None
+    if shown is None:
+        return "other observations: rewards and ends agree"
+    return "another picture: rewards and ends agree, so it is resized, cropped or coloured in another way"
+
+
+def _sees(one: Row, other: Row) -> bool:
+    return bool(np.array_equal(one.observation, other.observation))
+
+
+def _alike(one: Row, other: Row) -> bool:
+    return _sees(one, other) and one[1:] == other[1:]
+
+
+def _all_alike(one: dict[int, list[Row]], other: dict[int, list[Row]]) -> bool:
+    return all(
+        _alike(first, second)
+        for env_id in one
+        for first, second in zip(one[env_id], other[env_id])  # noqa: B905 - Python 3.10, and of one length
+    )
+
+
+def _ends_near(rows: list[Row], at: int) -> bool:
+    return rows[at].ended or rows[at - 1].ended
+
+
+HYPOTHESES = (
+    miscounted_frames,
+    end_not_reported,
+    no_reset,
+    other_autoreset,
+    clipped_rewards,
+    one_row_for_all,
+    ids_swapped,
+    stale,
+    cropped,
+    actions_ignored,
+    chance,
+    frame_skip,
+    picture,
+)

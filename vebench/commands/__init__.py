@@ -1,0 +1,1 @@
+"""The commands, each a short composition of what the other folders do."""

@@ -1,0 +1,193 @@
+"""A check from beginning to end: a baseline, a candidate or a run of the same plan here, the verdicts, who is told."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vebench.analysis.comparison import Metric, compare
+from vebench.analysis.findings.rules import incomplete
+from vebench.commands import gate, measuring
+from vebench.errors import NotComparableError, RunFileError, UsageError, did_you_mean, one_line, shown
+from vebench.plan.grammar import check_choices
+from vebench.plan.known_work import REFERENCE
+from vebench.plan.spec import BackendChoice, check
+from vebench.plan.tasks import short_name
+from vebench.reports.pages.check import Check
+from vebench.results import header, paths, store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from vebench.analysis.summary import CellSummary
+    from vebench.plan.spec import RunSpec
+    from vebench.results.records import Run, RunRecord
+
+# What the measured work is made of; vebench's own version is told, not refused.
+OUR_PACKAGES = frozenset({"vebench", "torch"})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be checked, and how strictly. No ``envs`` and no ``backends`` mean all of the baseline's."""
+
+    baseline: Path
+    candidate: Path | None
+    output: Path | None = None
+    tolerance: float = 0.05
+    metric: Metric = "fps"
+    envs: tuple[str, ...] = ()
+    backends: tuple[BackendChoice, ...] = ()
+    allow_different_host: bool = False
+    inconclusive: gate.Inconclusive = "default"
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether runs of different machines may be compared."""
+        return self.allow_different_host or self.metric == "speedup"
+
+
+def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
+    """Compare, print the verdicts as ``form`` says and to where a CI service looks. Returns the exit status.
+
+    Raises NotComparableError if the runs cannot be put beside each other, RunFileError and UsageError for bad input.
+    """
+    gate.check_tolerance(request.tolerance)
+    if junit is not None:
+        gate.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
+    before = _read(request.baseline)
+    candidate = request.candidate
+    if candidate is None:
+        candidate = _measure(request, before, quiet=quiet)
+    elif _same_file(request.baseline, candidate):
+        raise UsageError(f"{candidate} is the baseline itself: name another run")
+    after = _read(candidate)
+    differences = _admit(request, before.header, after.header, str(candidate))
+    chosen = _chosen(request, gate.cells_of(before, request.baseline))
+    found = compare(chosen, gate.cells_of(after, candidate), metric=request.metric, tolerance=request.tolerance)
+    found = replace(found, new=() if request.envs or request.backends else found.new)
+    if not found.cells:
+        raise NotComparableError(f"{request.baseline}: nothing to compare: its cells are skipped, or reference rows")
+    status = gate.exit_status(found, request.inconclusive)
+    gate.tell(Check(str(request.baseline), str(candidate), found, differences, status), form, junit)
+    return status
+
+
+def _read(path: Path) -> Run:
+    """Return a whole run. Raises NotComparableError if it is not whole: what is not in it would never be gated."""
+    run = store.read(path)
+    again = f"vebench run --resume {shlex.quote(str(path))} finishes it"
+    if run.header.interpreter is not None:
+        again = "vebench compare measures both sides anew"
+    if run.notes:
+        raise NotComparableError(f"{run.notes[0]}: the run is not whole; {again}")
+    lacking = incomplete(run, str(path))
+    if lacking is not None:
+        raise NotComparableError(f"{path}: {lacking.message}: the run is not whole; {again}")
+    if not any(cell.status == "ok" for cell in run.cells):
+        raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
+    return run
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
+    """Return what differs between the runs, told with the verdicts. Raises NotComparableError if that matters."""
+    pinning = [(run.spec.pin == "none" or not run.host.pinning) for run in (before, after)]
+    if pinning[0] != pinning[1]:
+        raise NotComparableError(
+            f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
+            "measure both with the same --pin"
+        )
+    differences = [*_placed_unlike(before, after), *header.what_differs(_simulators(before), _simulators(after))]
+    if differences and not request.anywhere:
+        raise NotComparableError(
+            f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
+            "measure a baseline here, or compare with --metric speedup or --allow-different-host"
+        )
+    if before.spec.interleave != after.spec.interleave:
+        differences.append("cells in turn (--interleave) in one of them only")
+    ours = [
+        f"{name} {before.packages[name]} against {after.packages[name]}"
+        for name in sorted(OUR_PACKAGES & before.packages.keys() & after.packages.keys())
+        if before.packages[name] != after.packages[name]
+    ]
+    return tuple(map(one_line, (*differences, *ours)))
+
+
+def _placed_unlike(before: RunRecord, after: RunRecord) -> list[str]:
+    """Return the options by which cells got other CPUs or other memory, in words."""
+    values = [(name, getattr(before.spec, name), getattr(after.spec, name)) for name in ("pin", "smt", "membind")]
+    return [f"--{name} {one} against {other}" for name, one, other in values if one != other]
+
+
+def _simulators(head: RunRecord) -> RunRecord:
+    packages = {name: version for name, version in head.packages.items() if name not in OUR_PACKAGES}
+    return msgspec.structs.replace(head, packages=packages)
+
+
+def _chosen(request: Request, cells: Sequence[CellSummary]) -> list[CellSummary]:
+    """Return the cells that the request is about, and the reference. Raises UsageError for names that no cell has."""
+    envs = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
+    for name in request.envs:
+        if not any(name.casefold() in names for names in envs.values()):
+            known = [short_name(env) for env in envs]
+            raise UsageError(f"--env {shown(name)}: not in {request.baseline}{did_you_mean(name, known)}")
+    for choice in request.backends:
+        if not any(_is(cell, choice) for cell in cells):
+            known = list(dict.fromkeys(cell.label for cell in cells))
+            near = did_you_mean(choice.label, known)
+            raise UsageError(f"--backend {shown(choice.label)}: not in {request.baseline}{near}")
+    wanted = {name.casefold() for name in request.envs}
+    here = [cell for cell in cells if not wanted or envs[cell.env] & wanted]
+    asked = [cell for cell in here if not request.backends or any(_is(cell, choice) for choice in request.backends)]
+    base = [cell for cell in here if cell not in asked and request.metric == "speedup" and _is_base(cell)]
+    return [*asked, *base]
+
+
+def _is(cell: CellSummary, choice: BackendChoice) -> bool:
+    return cell.label == choice.label or (not choice.options and cell.backend == choice.name)
+
+
+def _is_base(cell: CellSummary) -> bool:
+    return cell.label == REFERENCE and cell.workers == 1
+
+
+def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
+    """Measure the baseline's plan here, without reference rows and what is not asked for. Returns the run file."""
+    header.refuse_foreign(before.header, request.baseline)
+    cells = _chosen(request, gate.cells_of(before, request.baseline))
+    if request.metric == "speedup" and not any(map(_is_base, cells)):
+        raise NotComparableError(
+            f"{request.baseline}: {REFERENCE} with one worker, to which speedups are relative, is not in it: "
+            f"measure a baseline with -b {REFERENCE} and 1 among the --workers, too"
+        )
+    spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference])
+    try:
+        check(spec)
+        check_choices(spec.backends)
+        plan, head = measuring.prepare(spec)
+    except UsageError as error:
+        raise RunFileError(f"{request.baseline}, line 1: {error}") from None
+    _admit(request, before.header, head, "this machine")
+    path = request.output or paths.default_path(datetime.now(UTC), spec.envs)
+    measuring.into(path, plan, head, quiet=quiet)
+    return path
+
+
+def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
+    """Return the part of ``spec`` that measures ``cells``."""
+    names = {short_name(cell.env) for cell in cells}
+    envs = tuple(env for env in spec.envs if short_name(env) in names)
+    backends = {cell.label: BackendChoice(cell.backend, dict(cell.options)) for cell in cells}
+    return replace(spec, envs=envs, backends=tuple(backends.values()))

@@ -1,0 +1,79 @@
+"""An examination of the machine: read, judged, shown. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from vebench.analysis.findings import machine
+from vebench.analysis.findings.machine import Surroundings
+from vebench.backends.registry import missing_packages
+from vebench.machine import counters, packages
+from vebench.machine.host import memory_available, read_host
+from vebench.machine.limits import LIVE
+from vebench.machine.placement import order_of, place
+from vebench.plan.spec import MAX_WORKERS, check_count, check_smt
+from vebench.reports import console
+from vebench.reports.pages.machine import Examination, as_json_text, write
+from vebench.results import header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vebench.machine.host import Host
+
+# How long the CPUs are watched for others' work: some twenty ticks of the kernel's clock.
+WATCH_S = 0.2
+
+
+def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as_json: bool) -> None:
+    """Print what vebench sees of this machine, or of that whose tree lies in ``sysroot``.
+
+    Raises UsageError if there is no such tree.
+    """
+    if workers is not None:
+        check_count("--workers", workers, 1, MAX_WORKERS)
+    check_smt(smt)
+    root = LIVE if sysroot is None else sysroot
+    host = read_host(root)
+    placement = place(pin, frozenset(host.cpus_allowed), host.quota_cpus, topology=host.topology, smt=smt)
+    facts = header.host_record(host, placement)
+    here = root == LIVE
+    found = Examination(
+        host=host,
+        placement=placement,
+        orders={policy: order_of(host.topology, host.cpus_allowed, policy) for policy in ("compact", "scatter")},
+        workers=workers,
+        versions=packages.installed() if here else {},
+        memory_available=memory_available(root),
+        findings=machine.of_host(facts, _surroundings(host) if here else Surroundings()),
+    )
+    if as_json:
+        sys.stdout.write(as_json_text(found))
+    else:
+        write(found, console.for_data())
+
+
+def _surroundings(host: Host) -> Surroundings:
+    return Surroundings(_others_share(host), _shared_memory(), missing_packages())
+
+
+def _others_share(host: Host) -> float | None:
+    """Return the share of the allowed CPUs' time that is used while this process sleeps, None where it is not told."""
+    cpus = list(host.cpus_allowed)
+    before, start = counters.busy_ns(cpus), time.monotonic_ns()
+    time.sleep(WATCH_S)
+    after, end = counters.busy_ns(cpus), time.monotonic_ns()
+    if before is None or after is None:
+        return None
+    return max(0.0, min(1.0, (after - before) / (len(cpus) * (end - start))))
+
+
+def _shared_memory() -> int | None:
+    try:
+        system = os.statvfs("/dev/shm")  # noqa: S108 - looked at, not written
+    except (AttributeError, OSError):
+        return None
+    return system.f_bavail * system.f_frsize

@@ -1,0 +1,95 @@
+"""What the commands that judge have in common: bounds on what is asked, the exit status, who is given the verdicts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from vebench.errors import UsageError
+from vebench.reports import console
+from vebench.reports.formats import github, markdown, terminal
+from vebench.reports.formats import junit as junit_xml
+from vebench.reports.pages.check import comparison_document, comparison_json
+from vebench.reports.pages.run import Report
+from vebench.results import paths, store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from vebench.analysis.comparison import Comparison, Verdict
+    from vebench.analysis.summary import CellSummary
+    from vebench.reports.pages.check import Check
+    from vebench.results.records import Run
+
+DONE, SLOWER, UNDECIDED = 0, 1, 3
+MOST_TOLERANCE = 0.9
+NO_ANSWER: tuple[Verdict, ...] = ("missing", "not comparable")
+
+Inconclusive = Literal["default", "pass", "fail"]
+
+
+def check_tolerance(share: float) -> None:
+    """Raise UsageError for a tolerance that lets nothing pass, or everything."""
+    if not 0 < share <= MOST_TOLERANCE:
+        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
+
+
+def check_target(junit: Path, files: Sequence[Path]) -> None:
+    """Raise UsageError if ``junit`` cannot be written, or holds or will hold a run, before minutes of measuring.
+
+    ``files`` are the run files, those that are still to be written among them.
+    """
+    store.refuse_to_overwrite(junit, files)
+    if junit in files:
+        raise UsageError(f"--junit {junit}: is the run file, too: name another file")
+    if junit.is_dir() or not junit.parent.is_dir():
+        raise UsageError(f"--junit {junit}: name a file in a folder that exists")
+
+
+def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
+    """Return 1 for a regression, 3 where somebody ought to know and nobody does, 0 if no cell is slower."""
+    verdicts = {cell.verdict for cell in found.cells}
+    if "slower" in verdicts:
+        return SLOWER
+    if verdicts & set(NO_ANSWER):
+        return UNDECIDED
+    if "inconclusive" in verdicts:
+        return {"pass": DONE, "fail": SLOWER, "default": UNDECIDED}[inconclusive]
+    return DONE
+
+
+def tell(check: Check, form: str, junit: Path | None) -> None:
+    """Leave the verdicts where a CI service looks for them, and print them."""
+    document = comparison_document(check)
+    if junit is not None:
+        _write(junit, junit_xml.render(check), "w", "--junit")
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        _write(paths.output(summary), markdown.render_document(document) + "\n", "a", "$GITHUB_STEP_SUMMARY")
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        sys.stderr.write(github.workflow_commands(check))
+    try:
+        if form == "json":
+            sys.stdout.write(comparison_json(check))
+        elif form == "markdown":
+            sys.stdout.write(markdown.render_document(document))
+        else:
+            terminal.write_document(document, console.for_data())
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it: the answer is the same
+        console.forsake(sys.stdout)
+
+
+def _write(path: Path, text: str, mode: str, option: str) -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}") from None
+
+
+def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
+    """Return a run's cells in the order of reports."""
+    return Report.of([(str(path), run)]).sections[0].cells

@@ -1,0 +1,101 @@
+"""What the commands that compare work have in common: backends beside the reference, and what is learned kept."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vebench.backends import registry
+from vebench.engine.interrupts import Interrupts
+from vebench.engine.launcher import Launcher
+from vebench.engine.verifier import verify as compare
+from vebench.errors import one_line
+from vebench.machine.host import memory_available, read_host
+from vebench.plan import known_work
+from vebench.plan.cells import Comparison, expand, placement_of
+from vebench.plan.known_work import SAME, Knowledge, Known
+from vebench.plan.tasks import resolve
+from vebench.reports import console
+from vebench.reports.figures import counted
+from vebench.reports.pages.verify import reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vebench.engine.events import Proof
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
+
+# A check before a run takes a backend seconds. On most tasks an episode ends within it, MuJoCo's after 1,000 steps, and
+# the row of the reset is to be seen, too.
+SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 1100, 2, 4
+# So long a comparison is believed even if no episode ends in it.
+ENOUGH_STEPS = 5000
+
+
+def learn(spec: RunSpec, knowledge: Knowledge) -> None:
+    """Compare briefly whatever ``spec`` will measure, and add to ``knowledge`` what is found."""
+    envs_per_worker = min(spec.envs_per_worker, MOST_ENVS_PER_WORKER)
+    short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=envs_per_worker, repeats=1, replicas="1")
+    prove(short, SHORT_STEPS, knowledge, None)
+
+
+def prove(spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None) -> list[tuple[Cell, Proof]]:
+    """Compare every backend on every task; tell of each on standard error, and keep what is learned."""
+    cells = _cells(spec, steps, frames)
+    progress = console.for_progress()
+    proofs = []
+    envs = cells[0].workers if cells else 0
+    progress.print(f"comparing {steps:,} steps of {counted(envs, 'environment')} for each backend", soft_wrap=True)
+    for cell in cells:
+        known = knowledge.of(cell.task, cell.backend)
+        if known.verdict in ("unverified", "different") and known.reason:
+            progress.print(one_line(f"known: {_words(cell, known)}"), markup=False, soft_wrap=True)
+    with Interrupts() as interrupts, Launcher(spec, interrupts) as launch, closing(compare(cells, launch)) as answers:
+        for count, (cell, proof) in enumerate(answers, start=1):
+            proofs.append((cell, proof))
+            found = concluded(proof, steps, cell.workers)
+            progress.print(one_line(f"[{count}/{len(cells)}] {_words(cell, found)}"), markup=False, soft_wrap=True)
+            if not proof.failed and knowledge.add(cell.task, cell.backend, found):
+                _keep(cell, found)
+    return proofs
+
+
+def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
+    """Return what is known from now on.
+
+    That rows agreed for a while proves little as long as no episode has ended: resets are where backends differ.
+    """
+    if proof.verdict in SAME and not proof.ends and steps < ENOUGH_STEPS:
+        return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
+    return Known(proof.verdict, reason(proof), steps, num_envs)
+
+
+def _words(cell: Cell, known: Known) -> str:
+    why = f" ({known.reason})" if known.reason else ""
+    return f"{cell.task.id}  {cell.backend.label}  {known.verdict}{why}"
+
+
+def _keep(cell: Cell, found: Known) -> None:
+    try:
+        known_work.keep(cell.task, cell.backend, found)
+    except OSError as error:
+        text = f"not kept for later: {known_work.kept_file()}: {error.strerror}"
+        console.for_progress().print(one_line(text), markup=False, soft_wrap=True)
+
+
+def _cells(spec: RunSpec, steps: int, frames: Path | None) -> tuple[Cell, ...]:
+    """Return a cell for each task and backend, in the order of tasks asked for and of the registry."""
+    host = read_host()
+    tasks = [replace(task, exact=True) for task in resolve(spec.envs, spec.backends)]
+    plan = expand(spec, tasks, placement_of(spec, host), memory_available())
+    contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference]
+    names = [entry.name for entry in registry.ENTRIES]
+
+    def place_of(cell: Cell) -> tuple[int, int]:
+        rank = names.index(cell.backend.name) if cell.backend.name in names else len(names)
+        return tasks.index(cell.task), rank
+
+    folder = None if frames is None else str(frames.absolute())
+    return tuple(replace(cell, comparison=Comparison(steps, folder)) for cell in sorted(contestants, key=place_of))

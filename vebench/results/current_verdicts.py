@@ -1,0 +1,36 @@
+"""What has become known of a run's backends since it was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vebench.backends.registry import find
+from vebench.plan.known_work import UNKNOWN, Known
+from vebench.plan.spec import BackendChoice
+from vebench.plan.tasks import BY_NAME
+
+if TYPE_CHECKING:
+    from vebench.plan.known_work import Knowledge
+    from vebench.results.records import CellRecord, Run
+
+
+def informed(run: Run, knowledge: Knowledge) -> Run:
+    """Return ``run`` with the verdicts that are known by now for its tasks, backends and packages."""
+    return msgspec.structs.replace(run, cells=tuple(_informed(cell, run, knowledge) for cell in run.cells))
+
+
+def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
+    try:
+        reference = find(cell.backend).reference
+    except KeyError:  # of a version that had other backends
+        return cell
+    if reference:
+        return cell
+    settled = Known(cell.verdict or "unverified", cell.verdict_reason)
+    if cell.env in BY_NAME:
+        now = knowledge.of(BY_NAME[cell.env], BackendChoice(cell.backend, cell.options), run.header.packages)
+        if now != UNKNOWN and now.outweighs(settled) and settled.verdict != "different":
+            settled = now
+    return msgspec.structs.replace(cell, verdict=settled.verdict, verdict_reason=settled.reason)

@@ -1,67 +1,17 @@
-"""Runs to analyse and render, built from records as a run file would hold them."""
+"""What every test gets: a cache folder of its own, and small things that most of them need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
-
-from vebench.plan.spec import RunSpec
-from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, WindowRecord
+from support.records import make_sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-SECOND = 1_000_000_000
-
-Header = Callable[..., RunRecord]
-CellOf = Callable[..., CellRecord]
-
-
-def make_header(usable_cpus: int = 2, *, pinning: bool = True, **spec: object) -> RunRecord:
-    """Return the first line of a run on a machine with this many usable CPUs; other keywords go to its spec."""
-    asked = msgspec.convert({"envs": ["Pong"], "workers": [1, 2, 4], **spec}, RunSpec)
-    host = HostRecord(
-        system="Linux",
-        kernel="6.1.0",
-        machine="x86_64",
-        cpu_model="Test CPU",
-        cpus_online=usable_cpus,
-        cpus_allowed=tuple(range(usable_cpus)),
-        usable_cpus=usable_cpus,
-        memory_bytes=24 * 2**30,
-        python="3.11.9",
-        pinning=pinning,
-    )
-    packages = {"gymnasium": "1.4.0"}
-    return RunRecord(SCHEMA, asked, host, packages, "vebench run --env Pong", "2026-11-21T08:15:00+00:00")
-
-
-def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...] = (), **fields: object) -> CellRecord:
-    """Return a cell of Pong on two CPUs, with a one-second window for each of ``steps``, the steps made in it."""
-    windows = tuple(WindowRecord(ns=SECOND, rows=rows, resets=0, cpu_ns=SECOND) for rows in steps)
-    known = CellRecord(
-        env="ALE/Pong-v5",
-        backend=backend,
-        options={},
-        workers=workers,
-        envs_per_worker=1,
-        num_envs=workers,
-        batch_size=workers,
-        processes=1,
-        threads=1,
-        cpus=tuple(range(min(workers, 2))),
-        frame_skip=4,
-        repeat=0,
-        status="ok",
-        startup_ns=SECOND // 2,
-        peak_rss_bytes=100 * 2**20,
-        windows=windows,
-        verdict=None if backend in ("ceiling", "null") else "identical",
-    )
-    return msgspec.structs.replace(known, **fields)
+    from vebench.results.records import Run
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -80,33 +30,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return folder
 
 
-@pytest.fixture(scope="session")
-def header() -> Header:
-    return make_header
-
-
-@pytest.fixture(scope="session")
-def cell() -> CellOf:
-    return make_cell
-
-
 @pytest.fixture
 def sweep() -> Run:
     """Return a run of Pong on two CPUs with every outcome that a cell can have."""
-    cells = [
-        make_cell("null", 1, (2_500_000, 2_510_000, 2_490_000, 2_505_000)),
-        make_cell("for-loop", 1, (2300, 2310, 2305, 2290, 2308, 2301)),
-        make_cell("for-loop", 2, (2320, 2310, 2335, 2290, 2308, 2301)),
-        make_cell("for-loop", 4, (2320, 2310, 2335, 2290, 2308, 2301)),
-        make_cell("gym-async", 1, (1800, 1810, 1795, 1790, 1808, 1801)),
-        make_cell("gym-async", 2, (2400, 2500, 2450, 2380, 2420, 2600)),
-        make_cell("gym-async", 4, (), status="failed", reason="timed out after 300 s in recv | see log"),
-        make_cell("envpool-sync", 1, (2500, 2510, 2495, 2490, 2508, 2501), differences=("rewards are float32",)),
-        make_cell("envpool-sync", 2, (3600, 3610, 3595, 3590, 3608, 3601), differences=("rewards are float32",)),
-        make_cell("envpool-sync", 4, (), status="skipped", reason="EnvPool has no ALE/Pong-v5"),
-        make_cell("mine.adapters:Fast", 2, (3700,), options={"mode": "a|b"}),
-        make_cell("ceiling", 1, (4700, 4710, 4690, 4700, 4705, 4712)),
-        make_cell("ceiling", 2, (9400, 9410, 9390, 9400, 9405, 9412)),
-        make_cell("ceiling", 4, (9400, 9410, 9390, 9400, 9405, 9412)),
-    ]
-    return Run(make_header(), tuple(cells))
+    return make_sweep()

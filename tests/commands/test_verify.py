@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import pytest
+from support.places import ADAPTERS, ENVIRONMENTS
 
 from vebench.backends.env_pool import EnvPoolSync
 from vebench.backends.environments.parity import ATARI_SCREEN_ROWS, ATARI_TALL_SCREENS
@@ -20,9 +20,7 @@ from vebench.plan.tasks import BY_NAME, KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-ADAPTERS = Path(__file__).parent / "adapters"
-ENVIRONMENTS = Path(__file__).parent / "environments"
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 import pytest
+from support.places import ENVIRONMENTS
 
 from vebench.backends.environments.parity import Spaces, make, read_spaces
 from vebench.backends.for_loop import ForLoop
@@ -27,7 +27,7 @@ CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the folder with the odd environments where a user's own would be."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "environments"))
+    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
 
 
 def spaces_of(environment: gymnasium.Env[Any, Any]) -> Spaces:

@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from rich.console import Console
+from support.records import make_cell, make_header
 
 from vebench.analysis.statistics import Estimate
 from vebench.backends.interface import Task
@@ -23,13 +23,7 @@ from vebench.reports.formats import json as as_json
 from vebench.reports.formats import markdown, terminal
 from vebench.reports.pages.plan import plan_document
 from vebench.reports.pages.run import Report, document
-from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
+from vebench.results.records import Run, WindowRecord
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -40,10 +34,10 @@ def report(sweep: Run) -> Report:
 
 
 @pytest.fixture
-def wide(header: Header, cell: CellOf) -> Report:
+def wide() -> Report:
     """Return a report on nine worker counts."""
-    cells = [cell(backend, size, (2300, 2310) * 3) for size in SIZES for backend in ("for-loop", "envpool-sync")]
-    return Report.of([("wide.jsonl", Run(header(), tuple(cells)))])
+    cells = [make_cell(backend, size, (2300, 2310) * 3) for size in SIZES for backend in ("for-loop", "envpool-sync")]
+    return Report.of([("wide.jsonl", Run(make_header(), tuple(cells)))])
 
 
 def on_terminal(report: Report, width: int) -> str:
@@ -89,9 +83,9 @@ def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_las
     assert [row.reference for row in table.rows] == [False, False, False, False, True, True]
 
 
-def test_tasks_stand_in_the_order_in_which_they_were_asked_for(header: Header, cell: CellOf) -> None:
+def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
     envs = ("CartPole-v1", "ALE/Pong-v5", "Ant-v5")  # as a shuffled run measures them
-    run = Run(header(envs=("Pong", "Ant", "CartPole")), tuple(cell(env=env) for env in envs))
+    run = Run(make_header(envs=("Pong", "Ant", "CartPole")), tuple(make_cell(env=env) for env in envs))
     titles = [table.title.partition(":")[0] for table in document(Report.of([("a", run)]).sections[0]).tables]
     assert titles == ["ALE/Pong-v5", "Ant-v5", "CartPole-v1"]
 
@@ -124,12 +118,10 @@ def test_a_reference_row_shows_no_speedup(report: Report) -> None:
         ((1, "failed"), "has no rate"),
     ],
 )
-def test_without_the_reference_one_note_says_why_there_are_no_speedups(
-    header: Header, cell: CellOf, loop: tuple[int, str], note: str
-) -> None:
+def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tuple[int, str], note: str) -> None:
     workers, status = loop
-    cells = (cell("for-loop", workers, (900,) * 4, status=status), cell("gym-sync", 1, (900,) * 4))
-    (table,) = document(Report.of([("a", Run(header(), cells))]).sections[0]).tables
+    cells = (make_cell("for-loop", workers, (900,) * 4, status=status), make_cell("gym-sync", 1, (900,) * 4))
+    (table,) = document(Report.of([("a", Run(make_header(), cells))]).sections[0]).tables
     assert table.notes == (f"no speedups: for-loop with one worker {note}",)
     assert [text.lines[1:] for text in table.rows[1].texts[:-1] if text.tone != "missing"] == [("900 steps/s",)]
 
@@ -151,29 +143,33 @@ def test_the_best_is_the_fastest_with_an_interval_that_is_no_reference(report: R
     assert best == [("envpool-sync", 1)]
 
 
-def test_a_rate_that_cannot_be_is_not_called_the_best(header: Header, cell: CellOf) -> None:
-    cells = (cell("for-loop", 1, (100,) * 4), cell("shm-sync", 1, (900,) * 4), cell("ceiling", 1, (500,) * 4))
-    (table,) = document(Report.of([("a", Run(header(), cells))]).sections[0]).tables
+def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
+    cells = (
+        make_cell("for-loop", 1, (100,) * 4),
+        make_cell("shm-sync", 1, (900,) * 4),
+        make_cell("ceiling", 1, (500,) * 4),
+    )
+    (table,) = document(Report.of([("a", Run(make_header(), cells))]).sections[0]).tables
     assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "reference"]
 
 
-def test_the_last_column_says_whether_the_work_is_the_same(header: Header, cell: CellOf) -> None:
+def test_the_last_column_says_whether_the_work_is_the_same() -> None:
     cells = (
-        cell("for-loop", 1, (100,) * 4),
-        cell("envpool-sync", 1, (900,) * 4, verdict="equal"),
-        cell("gym-sync", 1, (100,) * 4, verdict=None),
-        cell("null", 1, (10_000,) * 4),
+        make_cell("for-loop", 1, (100,) * 4),
+        make_cell("envpool-sync", 1, (900,) * 4, verdict="equal"),
+        make_cell("gym-sync", 1, (100,) * 4, verdict=None),
+        make_cell("null", 1, (10_000,) * 4),
     )
-    (table,) = document(Report.of([("a", Run(header(), cells))]).sections[0]).tables
+    (table,) = document(Report.of([("a", Run(make_header(), cells))]).sections[0]).tables
     told = {row.label: row.texts[-1].lines for row in table.rows}
     assert told == {
         "for-loop": ("identical",), "envpool-sync": ("equal",), "gym-sync": ("unverified",), "null": ("-",),
     }  # fmt: skip
 
 
-def test_a_rate_of_other_work_is_struck_and_not_the_best(header: Header, cell: CellOf) -> None:
-    cells = (cell("for-loop", 1, (100,) * 4), cell("gym-sync", 1, (900,) * 4, verdict="different"))
-    report = Report.of([("a", Run(header(), cells))])
+def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
+    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("gym-sync", 1, (900,) * 4, verdict="different"))
+    report = Report.of([("a", Run(make_header(), cells))])
     (table,) = document(report.sections[0]).tables
     assert [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table.rows] == [
         ("best", "1.00x"),
@@ -210,10 +206,12 @@ def test_a_table_too_wide_is_split_and_loses_no_column(wide: Report, width: int)
     assert len(re.findall(r"1\.00x ±5\.\d%", text)) == 2 * len(SIZES) - 1  # one is the loop over itself
 
 
-def test_three_worker_counts_fit_beside_each_other_in_80_columns(header: Header, cell: CellOf) -> None:
+def test_three_worker_counts_fit_beside_each_other_in_80_columns() -> None:
     fast = (1_111_111, 1_222_222, 1_111_111, 1_222_222)
-    cells = [cell(backend, size, fast) for size in (1, 2, 4) for backend in ("for-loop", "envpool-async", "ceiling")]
-    text = on_terminal(Report.of([("a.jsonl", Run(header(), tuple(cells)))]), 80)
+    cells = [
+        make_cell(backend, size, fast) for size in (1, 2, 4) for backend in ("for-loop", "envpool-async", "ceiling")
+    ]
+    text = on_terminal(Report.of([("a.jsonl", Run(make_header(), tuple(cells)))]), 80)
     assert re.search(r"backend +1 worker +2 workers +4 workers !", text)
 
 
@@ -248,9 +246,9 @@ def test_a_run_that_was_not_finished_says_so(sweep: Run) -> None:
     assert "- **incomplete**: 14 of 30 cells\n  - → vebench run --resume r.jsonl" in text
 
 
-def test_what_a_file_says_cannot_steer_the_terminal(header: Header, cell: CellOf) -> None:
-    cells = (cell("\x1b[2Jevil:\nClass", 1, (100,) * 4, env="a\x1b]0;b\x07", differences=("[red]\x1b[31m",)),)
-    text = on_terminal(Report.of([("x\x1b.jsonl", Run(header(), cells))]), 100)
+def test_what_a_file_says_cannot_steer_the_terminal() -> None:
+    cells = (make_cell("\x1b[2Jevil:\nClass", 1, (100,) * 4, env="a\x1b]0;b\x07", differences=("[red]\x1b[31m",)),)
+    text = on_terminal(Report.of([("x\x1b.jsonl", Run(make_header(), cells))]), 100)
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[red]" in text
@@ -277,9 +275,9 @@ def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(report
     assert text.index("### Findings") > text.index("### ALE/Pong-v5")
 
 
-def test_markdown_has_one_table_for_each_task(header: Header, cell: CellOf) -> None:
-    cells = [cell(backend, env=env) for env in ("Ant-v5", "CartPole-v1") for backend in ("for-loop", "gym-sync")]
-    text = markdown.render(Report.of([("a.jsonl", Run(header(), tuple(cells)))]))
+def test_markdown_has_one_table_for_each_task() -> None:
+    cells = [make_cell(backend, env=env) for env in ("Ant-v5", "CartPole-v1") for backend in ("for-loop", "gym-sync")]
+    text = markdown.render(Report.of([("a.jsonl", Run(make_header(), tuple(cells)))]))
     assert [line for line in text.splitlines() if line.startswith("| backend")] == [
         "| backend  |  1 worker | same work |"
     ] * 2
@@ -295,8 +293,8 @@ def test_markdown_has_one_table_for_each_task(header: Header, cell: CellOf) -> N
         ("±>100%", "±>100%"),
     ],
 )
-def test_what_would_be_markup_is_escaped(header: Header, text: str, shown: str) -> None:
-    assert f"## {shown}\n" in markdown.render(Report.of([(text, Run(header(), ()))]))
+def test_what_would_be_markup_is_escaped(text: str, shown: str) -> None:
+    assert f"## {shown}\n" in markdown.render(Report.of([(text, Run(make_header(), ()))]))
 
 
 def test_csv_has_a_line_for_each_cell_and_every_derived_number(report: Report) -> None:
@@ -347,8 +345,8 @@ def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: Report)
     assert len(as_csv.render(both).splitlines()) == 1 + 14 + 18
 
 
-def test_a_run_without_a_cell_is_rendered(header: Header) -> None:
-    empty = Report.of([("a.jsonl", Run(header(), ()))])
+def test_a_run_without_a_cell_is_rendered() -> None:
+    empty = Report.of([("a.jsonl", Run(make_header(), ()))])
     assert "No cell has been measured yet." in on_terminal(empty, 80)
     assert "No cell has been measured yet." in markdown.render(empty)
     assert as_json.render(empty) == "[]\n"
@@ -356,9 +354,12 @@ def test_a_run_without_a_cell_is_rendered(header: Header) -> None:
     assert as_csv.render(empty).startswith("file,env,backend,workers,")
 
 
-def test_a_window_without_transitions_is_rendered(header: Header, cell: CellOf) -> None:
+def test_a_window_without_transitions_is_rendered() -> None:
     windows = (WindowRecord(ns=10**9, rows=0, resets=0, cpu_ns=10**9), WindowRecord(ns=10**9, rows=5, resets=0))
-    run = Run(header(), (cell(windows=windows), cell("null", windows=windows[:1]), cell("gym-sync", windows=())))
+    run = Run(
+        make_header(),
+        (make_cell(windows=windows), make_cell("null", windows=windows[:1]), make_cell("gym-sync", windows=())),
+    )
     report = Report.of([("a.jsonl", run)])
     assert "no window" in on_terminal(report, 80)
     assert json.loads(as_json.render(report))[0]["frames_per_second"]["low"] == 0.0
@@ -415,9 +416,9 @@ def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -
     assert told == "not comparable with a.jsonl: cpu_model Test CPU against Another 9000"
 
 
-def test_a_run_under_a_quota_says_so(header: Header, cell: CellOf) -> None:
-    half = msgspec.structs.replace(header().host, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max")
-    run = Run(msgspec.structs.replace(header(), host=half), (cell("for-loop", 1, (2300, 2310, 2305, 2290)),))
+def test_a_run_under_a_quota_says_so() -> None:
+    half = msgspec.structs.replace(make_header().host, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max")
+    run = Run(msgspec.structs.replace(make_header(), host=half), (make_cell("for-loop", 1, (2300, 2310, 2305, 2290)),))
     (remark,) = document(Report.of([("pong.jsonl", run)]).sections[0]).remarks
     assert remark.code == "quota"
     assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in remark.text

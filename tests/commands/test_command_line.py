@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from support.places import ADAPTERS
+from support.records import make_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.results.records import RunRecord
 
-ADAPTERS = Path(__file__).parent / "adapters"
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
 
 
@@ -266,10 +266,10 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Calla
     ],
 )
 def test_a_run_that_nobody_can_have_asked_for_is_not_resumed(
-    vebench: Callable[..., Result], tmp_path: Path, header: Callable[..., RunRecord], key: str, value: object
+    vebench: Callable[..., Result], tmp_path: Path, key: str, value: object
 ) -> None:
     path = tmp_path / "odd.jsonl"
-    first = json.loads(msgspec.json.encode(header()))
+    first = json.loads(msgspec.json.encode(make_header()))
     first["spec"][key] = value
     path.write_text(json.dumps(first) + "\n")
     result = vebench("run", "--resume", path)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
+from support.records import make_cell, make_header
 
 from vebench.reports.formats import bmf, github
 from vebench.reports.pages.run import Report
-from vebench.results.records import CellRecord, Run, RunRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
+from vebench.results.records import Run
 
 
 @pytest.fixture
@@ -61,12 +55,12 @@ def test_of_several_runs_names_begin_with_the_files(sweep: Run) -> None:
     assert {name.partition(": ")[0] for name in names} == {"a.jsonl", "b.jsonl"}
 
 
-def test_environments_for_each_worker_are_part_of_the_name(header: Header, cell: CellOf) -> None:
-    cells = (cell(steps=(5, 5)), cell(steps=(5, 5), envs_per_worker=4))
-    names = list(json.loads(bmf.render(Report.of([("a.jsonl", Run(header(), cells))]))))
+def test_environments_for_each_worker_are_part_of_the_name() -> None:
+    cells = (make_cell(steps=(5, 5)), make_cell(steps=(5, 5), envs_per_worker=4))
+    names = list(json.loads(bmf.render(Report.of([("a.jsonl", Run(make_header(), cells))]))))
     assert names == ["ALE/Pong-v5 / for-loop / 1 worker", "ALE/Pong-v5 / for-loop / 1 worker x 4 envs"]
 
 
-def test_a_run_without_a_rate_is_an_empty_list(header: Header) -> None:
-    empty = Report.of([("a.jsonl", Run(header(), ()))])
+def test_a_run_without_a_rate_is_an_empty_list() -> None:
+    empty = Report.of([("a.jsonl", Run(make_header(), ()))])
     assert (github.render(empty), bmf.render(empty)) == ("[]\n", "{}\n")

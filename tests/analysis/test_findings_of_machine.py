@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
+from support.records import make_header
 
 from vebench.analysis.findings.machine import MEBIBYTE, Surroundings, of_host, of_run
-from vebench.results.records import HostRecord, RunRecord, TopologyRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from vebench.results.records import HostRecord, TopologyRecord
 
 CORES = TopologyRecord(
     cores=2, threads_per_core=1, packages={"0": "0-1"}, nodes={"0": "0", "1": "1"}, caches=(), last_level=(), kinds=()
@@ -19,8 +15,8 @@ CORES = TopologyRecord(
 
 
 @pytest.fixture
-def host(header: Callable[..., RunRecord]) -> HostRecord:
-    return header().host
+def host() -> HostRecord:
+    return make_header().host
 
 
 def codes(host: HostRecord, now: Surroundings | None = None, **facts: object) -> list[str]:

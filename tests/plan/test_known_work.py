@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from support.records import make_cell, make_header
 
 from vebench.backends.interface import Task
 from vebench.commands.proving import concluded
@@ -16,13 +16,7 @@ from vebench.plan import known_work
 from vebench.plan.known_work import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts
 from vebench.plan.spec import BackendChoice
 from vebench.results.current_verdicts import informed
-from vebench.results.records import CellRecord, Run, RunRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
+from vebench.results.records import Run, RunRecord
 
 PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
 POOL, OURS = BackendChoice("envpool-sync"), BackendChoice("shm-sync")
@@ -129,33 +123,33 @@ def test_a_verdict_that_is_known_already_is_not_kept_twice() -> None:
     assert not knowledge.add(PONG, POOL, SAME)
 
 
-def test_a_run_learns_what_was_found_since(header: Header, cell: CellOf) -> None:
+def test_a_run_learns_what_was_found_since() -> None:
     packages = dict(VERSIONS)
     knowledge = Knowledge([(key(PONG, POOL, packages), OTHER), (key(PONG, OURS, packages), SAME)])
     cells = (
-        cell("envpool-sync", verdict="unverified"),
-        cell("shm-sync", verdict=None),
-        cell("gym-sync", verdict="equal"),
-        cell("shm-sync", verdict="different", verdict_reason="stale"),
-        cell("ceiling"),
-        cell("a-backend-of-long-ago", verdict=None),
+        make_cell("envpool-sync", verdict="unverified"),
+        make_cell("shm-sync", verdict=None),
+        make_cell("gym-sync", verdict="equal"),
+        make_cell("shm-sync", verdict="different", verdict_reason="stale"),
+        make_cell("ceiling"),
+        make_cell("a-backend-of-long-ago", verdict=None),
     )
-    run = informed(Run(header_with(header, packages), cells), knowledge)
+    run = informed(Run(header_with(packages), cells), knowledge)
     assert [(each.verdict, each.verdict_reason) for each in run.cells] == [
         ("different", "frame skip 5 instead of 4"), ("identical", ""), ("equal", ""), ("different", "stale"),
         (None, ""), (None, ""),
     ]  # fmt: skip
 
 
-def header_with(header: Header, packages: dict[str, str]) -> RunRecord:
-    known = header()
+def header_with(packages: dict[str, str]) -> RunRecord:
+    known = make_header()
     return RunRecord(known.schema, known.spec, known.host, packages, known.command, known.started)
 
 
-def test_a_run_of_other_packages_learns_nothing(header: Header, cell: CellOf) -> None:
+def test_a_run_of_other_packages_learns_nothing() -> None:
     knowledge = Knowledge([(key(PONG, POOL, VERSIONS), OTHER)])
-    older = header_with(header, {**VERSIONS, "envpool": "0.8.4"})
-    run = informed(Run(older, (cell("envpool-sync", verdict="unverified"),)), knowledge)
+    older = header_with({**VERSIONS, "envpool": "0.8.4"})
+    run = informed(Run(older, (make_cell("envpool-sync", verdict="unverified"),)), knowledge)
     assert run.cells[0].verdict == "unverified"
 
 

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import Comparison, Metric, compare
 from vebench.analysis.summary import CellSummary, summarise
-from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
+from vebench.results.records import CellRecord, Run, WindowRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
     Compared = Callable[..., Comparison]
     Repeated = Callable[..., tuple[CellRecord, ...]]
     Drawn = tuple[str, int, str, list[WindowRecord]]
@@ -27,21 +26,21 @@ NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)
 
 
 @pytest.fixture
-def compared(header: Header) -> Compared:
+def compared() -> Compared:
     def found(
         before: tuple[CellRecord, ...], after: tuple[CellRecord, ...], metric: Metric = "fps", tolerance: float = 0.05
     ) -> Comparison:
-        cells = (summarise(Run(header(), records)) for records in (before, after))
+        cells = (summarise(Run(make_header(), records)) for records in (before, after))
         return compare(*cells, metric=metric, tolerance=tolerance)
 
     return found
 
 
 @pytest.fixture
-def repeated(cell: CellOf) -> Repeated:
+def repeated() -> Repeated:
     def found(backend: str, workers: int, steps: float, **fields: object) -> tuple[CellRecord, ...]:
         return tuple(
-            cell(backend, workers, (round(steps * noise * 1000),) * 3, repeat=repeat, **fields)
+            make_cell(backend, workers, (round(steps * noise * 1000),) * 3, repeat=repeat, **fields)
             for repeat, noise in enumerate(NOISE)
         )
 
@@ -81,9 +80,11 @@ def test_one_cell_among_many_must_be_further_beyond_chance(compared: Compared, r
     assert (found.verdict, "by chance" in str(found.why)) == ("inconclusive", True)
 
 
-def test_one_process_each_cannot_tell_small_changes_and_says_what_would(compared: Compared, cell: CellOf) -> None:
+def test_one_process_each_cannot_tell_small_changes_and_says_what_would(compared: Compared) -> None:
     steady, slower, halved = ((steps,) * 6 for steps in (1000, 940, 500))
-    found = [compared((cell(steps=steady),), (cell(steps=steps),)).cells[0] for steps in (steady, slower, halved)]
+    found = [
+        compared((make_cell(steps=steady),), (make_cell(steps=steps),)).cells[0] for steps in (steady, slower, halved)
+    ]
     assert [one.verdict for one in found] == ["inconclusive", "inconclusive", "slower"]
     assert found[0].why == "one process tells too little; measure both with --repeats 5"
 
@@ -143,14 +144,14 @@ def test_a_cell_of_another_size_is_not_comparable(
     assert found.verdict == "not comparable"
 
 
-def test_what_slows_both_in_a_pass_cancels_where_passes_are_paired(header: Header, cell: CellOf) -> None:
+def test_what_slows_both_in_a_pass_cancels_where_passes_are_paired() -> None:
     moods = (1.0, 0.7, 1.2, 0.9, 1.1)
     before, after = (
         summarise(
             Run(
-                header(),
+                make_header(),
                 tuple(
-                    cell("shm-sync", 2, (round(100_000 * level * mood * noise),) * 3, repeat=repeat)
+                    make_cell("shm-sync", 2, (round(100_000 * level * mood * noise),) * 3, repeat=repeat)
                     for repeat, (mood, noise) in enumerate(zip(moods, noises, strict=True))
                 ),
             )
@@ -165,10 +166,10 @@ def test_what_slows_both_in_a_pass_cancels_where_passes_are_paired(header: Heade
     assert paired.ratio.median == pytest.approx(0.9, rel=0.01)
 
 
-def test_what_slows_a_whole_pass_cancels_from_its_speedups(compared: Compared, cell: CellOf) -> None:
+def test_what_slows_a_whole_pass_cancels_from_its_speedups(compared: Compared) -> None:
     def run(speedup: float, moods: tuple[float, ...], noises: tuple[float, ...]) -> tuple[CellRecord, ...]:
         return tuple(
-            cell(backend, workers, (round(100_000 * level * mood * noise),) * 3, repeat=repeat)
+            make_cell(backend, workers, (round(100_000 * level * mood * noise),) * 3, repeat=repeat)
             for repeat, (mood, noise) in enumerate(zip(moods, noises, strict=True))
             for backend, workers, level in (("for-loop", 1, 1 / noise), ("shm-sync", 2, speedup))
         )
@@ -192,8 +193,8 @@ def test_a_cell_that_does_other_work_in_one_run_only_is_not_comparable(compared:
     assert compared(liar, liar).cells[0].verdict == "same"
 
 
-def test_a_single_window_is_inconclusive(compared: Compared, cell: CellOf) -> None:
-    (found,) = compared((cell(steps=(5,)),), (cell(steps=(5, 5, 5)),)).cells
+def test_a_single_window_is_inconclusive(compared: Compared) -> None:
+    (found,) = compared((make_cell(steps=(5,)),), (make_cell(steps=(5, 5, 5)),)).cells
     assert (found.verdict, found.why) == ("inconclusive", "baseline: one window, no interval; measure with --repeats 5")
 
 
@@ -217,13 +218,13 @@ def test_all_cells_together_are_their_geometric_mean(compared: Compared, repeate
     assert compared(before, ()).overall is None
 
 
-def test_the_mean_of_all_cells_knows_that_a_pass_may_have_slowed_them_all(compared: Compared, cell: CellOf) -> None:
+def test_the_mean_of_all_cells_knows_that_a_pass_may_have_slowed_them_all(compared: Compared) -> None:
     """Nine cells that share the mood of a pass tell no more of it than one; of speedups it cancels."""
 
     def run(random: Random, number: int) -> tuple[CellRecord, ...]:
         moods = [random.gauss(0, 0.05) for _ in range(5)]
         return tuple(
-            cell(backend, workers, (round(1e6 * exp(mood + random.gauss(0, 0.001))),) * 3, repeat=repeat)
+            make_cell(backend, workers, (round(1e6 * exp(mood + random.gauss(0, 0.001))),) * 3, repeat=repeat)
             for repeat, mood in enumerate(moods)
             for backend, workers in (("for-loop", 1), *(("shm-sync", workers) for workers in range(1, number)))
         )
@@ -239,38 +240,38 @@ def test_the_mean_of_all_cells_knows_that_a_pass_may_have_slowed_them_all(compar
         assert (half < 0.005) == (metric == "speedup")
 
 
-def simulated(random: Random, cell: CellOf, cells: int, factor: float) -> tuple[CellRecord, ...]:
+def simulated(random: Random, cells: int, factor: float) -> tuple[CellRecord, ...]:
     """Return cells of 5 processes and 4 windows, with 3 % noise: 1.5 % of processes, the rest of windows."""
     records = []
     for workers in range(1, cells + 1):
         for repeat in range(5):
             luck = random.gauss(0, 0.015)
             steps = tuple(round(1e6 * factor * exp(luck + random.gauss(0, 0.026))) for _ in range(4))
-            records.append(cell("shm-sync", workers, steps, repeat=repeat))
+            records.append(make_cell("shm-sync", workers, steps, repeat=repeat))
     return tuple(records)
 
 
-def test_the_same_work_is_hardly_ever_called_slower(compared: Compared, cell: CellOf) -> None:
+def test_the_same_work_is_hardly_ever_called_slower(compared: Compared) -> None:
     random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
-    runs = [compared(*(simulated(random, cell, 4, 1.0) for _ in range(2))) for _ in range(50)]
+    runs = [compared(*(simulated(random, 4, 1.0) for _ in range(2))) for _ in range(50)]
     verdicts = [one.verdict for run in runs for one in run.cells]
     assert verdicts.count("slower") <= 2
     assert verdicts.count("same") >= 150
 
 
-def test_a_tenth_slower_is_found(compared: Compared, cell: CellOf) -> None:
+def test_a_tenth_slower_is_found(compared: Compared) -> None:
     random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
-    runs = [compared(*(simulated(random, cell, 1, factor) for factor in (1.0, 0.9))) for _ in range(100)]
+    runs = [compared(*(simulated(random, 1, factor) for factor in (1.0, 0.9))) for _ in range(100)]
     verdicts = [run.cells[0].verdict for run in runs]
     assert verdicts.count("slower") >= 75
     assert "same" not in verdicts
 
 
 @pytest.mark.parametrize("metric", ["fps", "speedup"])
-def test_the_ratio_is_that_of_the_levels_that_are_shown(compared: Compared, cell: CellOf, metric: Metric) -> None:
+def test_the_ratio_is_that_of_the_levels_that_are_shown(compared: Compared, metric: Metric) -> None:
     skewed = {"before": (100, 100, 100, 300, 300), "after": (90, 200, 200, 200, 210), "loop": (50, 60, 70, 50, 90)}
     before, after, loop = (
-        tuple(cell(backend, workers, (steps,) * 3, repeat=repeat) for repeat, steps in enumerate(skewed[name]))
+        tuple(make_cell(backend, workers, (steps,) * 3, repeat=repeat) for repeat, steps in enumerate(skewed[name]))
         for name, backend, workers in (("before", "shm-sync", 2), ("after", "shm-sync", 2), ("loop", "for-loop", 1))
     )
     found = compared(before + loop, after + loop[::-1], metric).cells[0]
@@ -296,14 +297,14 @@ CELLS = st.lists(
 
 @given(before=CELLS, after=CELLS, metric=st.sampled_from(["fps", "speedup"]))
 def test_whatever_two_runs_hold_each_cell_gets_a_verdict_and_a_reason_where_it_needs_one(
-    header: Header, cell: CellOf, before: list[Drawn], after: list[Drawn], metric: Metric
+    before: list[Drawn], after: list[Drawn], metric: Metric
 ) -> None:
     def summarised(drawn: list[Drawn]) -> tuple[CellSummary, ...]:
         records = [
-            cell(backend, workers, repeat=repeat, status=status, windows=tuple(windows))
+            make_cell(backend, workers, repeat=repeat, status=status, windows=tuple(windows))
             for repeat, (backend, workers, status, windows) in enumerate(drawn)
         ]
-        return summarise(Run(header(), tuple(records)))
+        return summarise(Run(make_header(), tuple(records)))
 
     found = compare(summarised(before), summarised(after), metric=metric, tolerance=0.05)
     for one in found.cells:

@@ -7,19 +7,19 @@ import subprocess
 import sys
 import threading
 from multiprocessing import Pipe
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.places import PEERS
 
 from vebench.backends.shared_memory import handshake
 from vebench.backends.shared_memory.division import plan
 from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence
 from vebench.backends.shared_memory.layout import LINE, Layout, Leaf, share_out
 
-SCRIPT = Path(__file__).parent / "peers" / "handshake.py"
+SCRIPT = PEERS / "handshake.py"
 LEAVES = st.lists(
     st.builds(
         Leaf,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.places import ENVIRONMENTS
 
 from vebench.backends import ceiling
 from vebench.backends.ceiling import BURST, Ceiling, Emulator, Physics
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
-ENVIRONMENTS = Path(__file__).parent / "environments"
 PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
 CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
 HOPPER = Task("Hopper-v5", "mujoco", 4, "Hopper-v5")

@@ -8,28 +8,25 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from math import exp
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from support.places import ADAPTERS
+from support.records import make_cell, make_header
 
 from vebench import cli
 from vebench.results.records import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from vebench.results.records import CellRecord, RunRecord
-
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
     Check = Callable[..., "Result"]
     Runs = Callable[..., Path]
 
-ADAPTERS = Path(__file__).parent / "adapters"
 BACKENDS = [{"name": "for-loop"}, {"name": "shm-sync"}]
 CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "COLUMNS")
 
@@ -61,12 +58,12 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.fixture
-def runs(tmp_path: Path, header: Header, cell: CellOf) -> Runs:
+def runs(tmp_path: Path) -> Runs:
     """Return what writes a run of 5 repeats, in which shm-sync with 2 workers is ``factor`` times as fast."""
 
     def write(name: str, factor: float = 1.0, *, repeats: int = 5, **fields: object) -> Path:
         random = Random(name)  # noqa: S311 - noise to repeat, no secret
-        head = header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, repeats=repeats)
+        head = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, repeats=repeats)
         lines = [encode(msgspec.structs.replace(head, cells=8 * repeats, **fields))]
         for repeat in range(repeats):
             for env in ("ALE/Pong-v5", "Ant-v5"):
@@ -74,7 +71,7 @@ def runs(tmp_path: Path, header: Header, cell: CellOf) -> Runs:
                     speed = 1e6 * exp(random.gauss(0, 0.01))
                     speed *= factor if (backend, workers) == ("shm-sync", 2) else 1
                     steps = (round(speed), round(1.01 * speed), round(0.99 * speed))
-                    lines.append(encode(cell(backend, workers, steps, env=env, repeat=repeat)))
+                    lines.append(encode(make_cell(backend, workers, steps, env=env, repeat=repeat)))
         path = tmp_path / name
         path.write_bytes(b"".join(line + b"\n" for line in lines))
         return path
@@ -229,11 +226,9 @@ def test_the_baseline_is_no_candidate(check: Check, runs: Runs) -> None:
     assert "is the baseline itself" in found.err
 
 
-def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(
-    check: Check, runs: Runs, header: Header
-) -> None:
+def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(check: Check, runs: Runs) -> None:
     a = runs("a.jsonl")
-    b = runs("b.jsonl", host=msgspec.structs.replace(header().host, cpu_model="Another 9000"))
+    b = runs("b.jsonl", host=msgspec.structs.replace(make_header().host, cpu_model="Another 9000"))
     c = runs("c.jsonl", packages={"gymnasium": "1.3.0"})
     for other, words in ((b, "cpu_model Test CPU against Another 9000"), (c, "gymnasium 1.4.0 against 1.3.0")):
         refused = check(a, other)
@@ -252,8 +247,8 @@ def test_another_version_of_vebench_is_told_and_not_refused(check: Check, runs: 
     assert "vebench 1 against 2" in found.out
 
 
-def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs: Runs, header: Header) -> None:
-    b = runs("b.jsonl", host=msgspec.structs.replace(header().host, pinning=False))
+def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs: Runs) -> None:
+    b = runs("b.jsonl", host=msgspec.structs.replace(make_header().host, pinning=False))
     found = check(runs("a.jsonl"), b, "--allow-different-host")
     assert (found.status, found.err.count("\n")) == (3, 1)
     assert "pinned" in found.err
@@ -261,12 +256,12 @@ def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs:
 
 @pytest.mark.parametrize(("option", "value"), [("pin", "scatter"), ("smt", "off"), ("membind", "bind")])
 def test_runs_that_were_placed_unlike_are_refused_unless_asked_for(
-    check: Check, runs: Runs, header: Header, option: str, value: str
+    check: Check, runs: Runs, option: str, value: str
 ) -> None:
-    a, b = runs("a.jsonl"), runs("b.jsonl", spec=replace(header().spec, **{option: value}))
+    a, b = runs("a.jsonl"), runs("b.jsonl", spec=replace(make_header().spec, **{option: value}))
     refused = check(a, b)
     assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
-    words = f"--{option} {getattr(header().spec, option)} against {value}"
+    words = f"--{option} {getattr(make_header().spec, option)} against {value}"
     assert words in refused.err
     allowed = check(a, b, "--allow-different-host")
     assert allowed.status == 0

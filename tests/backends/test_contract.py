@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.places import ENVIRONMENTS
 
 from vebench.backends.interface import BackendInfo, Batch, Setup, Task
 from vebench.backends.registry import BY_NAME
@@ -46,7 +47,6 @@ SHAPES: dict[Task, tuple[tuple[int, ...], str]] = {
     CHEETAH: ((17,), "float64"),
 }
 
-ENVIRONMENTS = Path(__file__).parent / "environments"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
 
 PYTHON = ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async")

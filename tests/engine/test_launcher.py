@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.places import ADAPTERS
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
@@ -35,7 +36,7 @@ linux = pytest.mark.skipif(not pinning.SUPPORTED, reason="pinning and /proc are 
 @pytest.fixture(autouse=True)
 def in_the_adapters_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Run as a user whose own adapters lie in the current folder, and see that nothing is left afterwards."""
-    monkeypatch.chdir(Path(__file__).parent / "adapters")
+    monkeypatch.chdir(ADAPTERS)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = set(SEGMENTS.glob("*"))
     yield
@@ -235,7 +236,7 @@ def test_a_killed_backends_shared_memory_is_freed() -> None:
 def test_files_that_a_simulator_writes_go_with_the_cell() -> None:
     (outcome,) = outcomes(cell("LeavesFiles"))
     assert outcome.status == "ok"
-    assert not (Path(__file__).parent / "adapters" / "MUJOCO_LOG.TXT").exists()
+    assert not (ADAPTERS / "MUJOCO_LOG.TXT").exists()
 
 
 @linux

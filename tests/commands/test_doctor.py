@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.places import TESTS
 
-DUMPS = Path(os.environ.get("VEBENCH_TOPOLOGIES", Path(__file__).parents[2] / "shared" / "topologies"))
+DUMPS = Path(os.environ.get("VEBENCH_TOPOLOGIES", TESTS.parents[1] / "shared" / "topologies"))
 EXPECTED = sorted(DUMPS.glob("*.expected.json"))
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]

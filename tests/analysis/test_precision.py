@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from support.records import make_cell, make_header
 
 from vebench.analysis.precision import FEWEST_PROCESSES, another_pass
 from vebench.analysis.summary import summarise
@@ -17,14 +18,11 @@ from vebench.backends.interface import Task
 from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.results.records import CellRecord, Run, RunRecord
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
 
 NARROW = (1000, 1001, 999, 1000, 1002)
 WIDE = (1000, 1500, 700, 1200, 900)
@@ -38,16 +36,16 @@ def plan() -> Plan:
 
 
 @pytest.fixture
-def measured(header: Header, cell: CellOf, plan: Plan) -> Callable[..., Run]:
+def measured(plan: Plan) -> Callable[..., Run]:
     """Return a run of the plan's cells, each as steady as its entry in ``rates`` says, by backend and workers."""
 
     def found(rates: dict[tuple[str, int], tuple[int, ...]], **fields: object) -> Run:
         records = [
-            cell(backend, workers, (steps,) * 3, repeat=repeat, **fields)
+            make_cell(backend, workers, (steps,) * 3, repeat=repeat, **fields)
             for backend, workers in dict.fromkeys((one.backend.name, one.workers) for one in plan.cells)
             for repeat, steps in enumerate(rates.get((backend, workers), NARROW))
         ]
-        return Run(header(until=0.02), tuple(records))
+        return Run(make_header(until=0.02), tuple(records))
 
     return found
 
@@ -72,12 +70,10 @@ def test_an_interval_that_is_narrow_by_chance_after_few_processes_does_not_count
     assert [(cell.backend.name, cell.repeat) for cell in more.cells] == [("gym-sync", FEWEST_PROCESSES - 1)]
 
 
-def test_a_cell_that_failed_last_is_not_tried_again(
-    plan: Plan, measured: Callable[..., Run], header: Header, cell: CellOf
-) -> None:
+def test_a_cell_that_failed_last_is_not_tried_again(plan: Plan, measured: Callable[..., Run]) -> None:
     wide = {(one.backend.name, one.workers): WIDE for one in plan.cells}
-    failed = [cell(backend, workers, status="failed", reason="boom", repeat=5) for backend, workers in wide]
-    assert another_pass(plan, Run(header(), (*measured(wide).cells, *failed))).cells == ()
+    failed = [make_cell(backend, workers, status="failed", reason="boom", repeat=5) for backend, workers in wide]
+    assert another_pass(plan, Run(make_header(), (*measured(wide).cells, *failed))).cells == ()
 
 
 def test_each_pass_has_an_order_of_its_own_that_follows_from_the_seed(plan: Plan, measured: Callable[..., Run]) -> None:

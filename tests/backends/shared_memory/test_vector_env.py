@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
     Build = Callable[..., SharedMemoryVectorEnv]
     Value = Any  # whatever the constructor is given
-
-sys.path.append(str(Path(__file__).parent / "environments"))
 
 from various import Sampler, Troubled
 

@@ -7,16 +7,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from support.records import make_cell, make_header
 
 from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around, estimate, ratio
 from vebench.analysis.summary import CellSummary, frame_rates, summarise
-from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
+from vebench.results.records import CellRecord, Run, WindowRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
     Summaries = Callable[..., list[CellSummary]]
 
 STEADY = (1000, 1000, 1000, 1000)
@@ -43,100 +42,102 @@ def of_two_processes(ratio: float) -> Estimate:
 
 
 @pytest.fixture
-def summaries(header: Header) -> Summaries:
+def summaries() -> Summaries:
     def summarised(*cells: CellRecord, **host: int) -> list[CellSummary]:
-        return list(summarise(Run(header(**host), cells)))
+        return list(summarise(Run(make_header(**host), cells)))
 
     return summarised
 
 
-def test_frames_are_transitions_times_the_frame_skip_and_resets_are_none(summaries: Summaries, cell: CellOf) -> None:
+def test_frames_are_transitions_times_the_frame_skip_and_resets_are_none(summaries: Summaries) -> None:
     window = WindowRecord(ns=2 * 10**9, rows=1100, resets=100)
-    (found,) = summaries(cell(windows=(window, window), frame_skip=4))
+    (found,) = summaries(make_cell(windows=(window, window), frame_skip=4))
     assert found.steps_per_second == of_one_process(500.0)
     assert found.frames_per_second == of_one_process(2000.0)
     assert (found.rows, found.resets, found.windows) == (2200, 200, 2)
 
 
-def test_speedup_is_over_the_for_loop_with_one_worker(summaries: Summaries, cell: CellOf) -> None:
+def test_speedup_is_over_the_for_loop_with_one_worker(summaries: Summaries) -> None:
     one, two, pool = summaries(
-        cell("for-loop", 1, STEADY), cell("for-loop", 2, STEADY), cell("envpool-sync", 2, double(STEADY))
+        make_cell("for-loop", 1, STEADY), make_cell("for-loop", 2, STEADY), make_cell("envpool-sync", 2, double(STEADY))
     )
     assert one.speedup == Estimate(1.0, 1.0, 1.0)
     assert two.speedup == of_two_processes(1.0)
     assert pool.speedup == of_two_processes(2.0)
 
 
-def test_other_work_has_a_rate_but_is_compared_with_nothing(summaries: Summaries, cell: CellOf) -> None:
+def test_other_work_has_a_rate_but_is_compared_with_nothing(summaries: Summaries) -> None:
     _, liar, _ = summaries(
-        cell("for-loop", 1, STEADY),
-        cell("gym-sync", 1, double(STEADY), verdict="different"),
-        cell("ceiling", 1, double(STEADY)),
+        make_cell("for-loop", 1, STEADY),
+        make_cell("gym-sync", 1, double(STEADY), verdict="different"),
+        make_cell("ceiling", 1, double(STEADY)),
     )
     assert liar.frames_per_second
     assert liar.frames_per_second.median == pytest.approx(8000.0)
     assert (liar.speedup, liar.efficiency, liar.of_ceiling) == (None, None, None)
 
 
-def test_the_worst_verdict_of_all_repeats_counts(summaries: Summaries, cell: CellOf) -> None:
+def test_the_worst_verdict_of_all_repeats_counts(summaries: Summaries) -> None:
     (found,) = summaries(
-        cell("gym-sync", 1, STEADY, verdict="identical"),
-        cell("gym-sync", 1, STEADY, verdict="different", verdict_reason="stale", repeat=1),
+        make_cell("gym-sync", 1, STEADY, verdict="identical"),
+        make_cell("gym-sync", 1, STEADY, verdict="different", verdict_reason="stale", repeat=1),
     )
     assert (found.verdict, found.verdict_reason) == ("different", "stale")
 
 
-def test_efficiency_is_speedup_for_each_cpu_owned(summaries: Summaries, cell: CellOf) -> None:
+def test_efficiency_is_speedup_for_each_cpu_owned(summaries: Summaries) -> None:
     found = summaries(
-        cell("for-loop", 1, STEADY), cell("envpool-sync", 2, double(STEADY)), cell("envpool-sync", 8, double(STEADY))
+        make_cell("for-loop", 1, STEADY),
+        make_cell("envpool-sync", 2, double(STEADY)),
+        make_cell("envpool-sync", 8, double(STEADY)),
     )
     assert [one.efficiency and one.efficiency.median for one in found] == [1.0, 1.0, 1.0]
     assert [one.cpus_owned for one in found] == [1, 2, 2]
 
 
-def test_without_pinning_a_cell_owns_no_more_cpus_than_workers(summaries: Summaries, cell: CellOf) -> None:
-    (found,) = summaries(cell("envpool-sync", 2, STEADY, cpus=tuple(range(8))), usable_cpus=8)
+def test_without_pinning_a_cell_owns_no_more_cpus_than_workers(summaries: Summaries) -> None:
+    (found,) = summaries(make_cell("envpool-sync", 2, STEADY, cpus=tuple(range(8))), usable_cpus=8)
     assert found.cpus_owned == 2
 
 
-def test_without_a_for_loop_there_is_no_speedup(summaries: Summaries, cell: CellOf) -> None:
+def test_without_a_for_loop_there_is_no_speedup(summaries: Summaries) -> None:
     for others in (
         (),
-        (cell("for-loop", 2, STEADY),),
-        (cell("for-loop", 1, STEADY, env="Ant-v5"),),
-        (cell("for-loop", 1, STEADY, envs_per_worker=2),),
-        (cell("for-loop", 1, STEADY, status="failed", reason="boom"),),
+        (make_cell("for-loop", 2, STEADY),),
+        (make_cell("for-loop", 1, STEADY, env="Ant-v5"),),
+        (make_cell("for-loop", 1, STEADY, envs_per_worker=2),),
+        (make_cell("for-loop", 1, STEADY, status="failed", reason="boom"),),
     ):
-        found = summaries(cell("envpool-sync", 2, STEADY), *others)[0]
+        found = summaries(make_cell("envpool-sync", 2, STEADY), *others)[0]
         assert (found.speedup, found.efficiency) == (None, None)
 
 
-def test_the_share_of_the_ceiling_is_that_of_the_same_workers(summaries: Summaries, cell: CellOf) -> None:
+def test_the_share_of_the_ceiling_is_that_of_the_same_workers(summaries: Summaries) -> None:
     pool, two, one = summaries(
-        cell("envpool-sync", 2, STEADY), cell("ceiling", 2, double(STEADY)), cell("ceiling", 1, STEADY)
+        make_cell("envpool-sync", 2, STEADY), make_cell("ceiling", 2, double(STEADY)), make_cell("ceiling", 1, STEADY)
     )
     assert pool.of_ceiling == of_two_processes(0.5)
     assert (two.of_ceiling, one.of_ceiling) == (None, None)
 
 
-def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree(summaries: Summaries, cell: CellOf) -> None:
+def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree(summaries: Summaries) -> None:
     windows = tuple(WindowRecord(ns=10**9, rows=1000, resets=0, cpu_ns=time) for time in (2 * 10**9, None, 0))
-    (found,) = summaries(cell(windows=windows, frame_skip=4))
+    (found,) = summaries(make_cell(windows=windows, frame_skip=4))
     assert found.frames_per_cpu_second == Estimate(2000.0)
 
 
-def test_the_null_backend_shows_what_the_loop_costs_and_no_speedup(summaries: Summaries, cell: CellOf) -> None:
-    null, loop = summaries(cell("null", 2, (4_000_000, 4_000_000), batch_size=2), cell("for-loop", 1, STEADY))
+def test_the_null_backend_shows_what_the_loop_costs_and_no_speedup(summaries: Summaries) -> None:
+    null, loop = summaries(make_cell("null", 2, (4_000_000, 4_000_000), batch_size=2), make_cell("for-loop", 1, STEADY))
     assert null.loop_ns_per_batch == of_one_process(500.0)
     assert (null.speedup, null.efficiency, null.of_ceiling) == (None, None, None)
     assert loop.loop_ns_per_batch is None
 
 
-def test_of_several_repeats_each_is_one_observation(summaries: Summaries, cell: CellOf) -> None:
+def test_of_several_repeats_each_is_one_observation(summaries: Summaries) -> None:
     (found,) = summaries(
-        cell("for-loop", 1, (1000, 1000, 1), startup_ns=10**9, peak_rss_bytes=5, frame_skip=1),
-        cell("for-loop", 1, (1200, 9000, 1200), startup_ns=3 * 10**9, peak_rss_bytes=9, repeat=1, frame_skip=1),
-        cell("for-loop", 1, (1,), status="failed", startup_ns=None, peak_rss_bytes=None, repeat=2, frame_skip=1),
+        make_cell("for-loop", 1, (1000, 1000, 1), startup_ns=10**9, peak_rss_bytes=5, frame_skip=1),
+        make_cell("for-loop", 1, (1200, 9000, 1200), startup_ns=3 * 10**9, peak_rss_bytes=9, repeat=1, frame_skip=1),
+        make_cell("for-loop", 1, (1,), status="failed", startup_ns=None, peak_rss_bytes=None, repeat=2, frame_skip=1),
     )
     assert (found.repeats, found.windows, found.startup_seconds, found.peak_rss_bytes) == (3, 6, 2.0, 9)
     assert found.observations == 2
@@ -144,21 +145,24 @@ def test_of_several_repeats_each_is_one_observation(summaries: Summaries, cell: 
     assert found.ns_per_batch == estimate(several(1e9 / 1000, 1e9 / 1200))
 
 
-def test_a_speedup_of_repeats_is_that_of_their_medians(summaries: Summaries, cell: CellOf) -> None:
+def test_a_speedup_of_repeats_is_that_of_their_medians(summaries: Summaries) -> None:
     _, found = summaries(
-        *(cell("for-loop", 1, (steps, steps), repeat=repeat) for repeat, steps in enumerate((990, 1000, 1010))),
-        *(cell("envpool-sync", 2, (steps, steps), repeat=repeat) for repeat, steps in enumerate((1900, 2000, 2100))),
+        *(make_cell("for-loop", 1, (steps, steps), repeat=repeat) for repeat, steps in enumerate((990, 1000, 1010))),
+        *(
+            make_cell("envpool-sync", 2, (steps, steps), repeat=repeat)
+            for repeat, steps in enumerate((1900, 2000, 2100))
+        ),
     )
     assert found.speedup == ratio(several(7600.0, 8000.0, 8400.0), several(3960.0, 4000.0, 4040.0))
 
 
-def test_the_interval_of_repeats_holds_the_true_median_as_often_as_it_says(cell: CellOf) -> None:
+def test_the_interval_of_repeats_holds_the_true_median_as_often_as_it_says() -> None:
     random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
     held = 0
     for _ in range(400):
         processes = [random.gauss(0, 0.05) for _ in range(4)]
         cells = [
-            cell(steps=tuple(round(1e6 * exp(luck + random.gauss(0, 0.01))) for _ in range(6)), repeat=repeat)
+            make_cell(steps=tuple(round(1e6 * exp(luck + random.gauss(0, 0.01))) for _ in range(6)), repeat=repeat)
             for repeat, luck in enumerate(processes)
         ]
         found = estimate(frame_rates(cells))
@@ -169,14 +173,14 @@ def test_the_interval_of_repeats_holds_the_true_median_as_often_as_it_says(cell:
     assert 365 <= held <= 398
 
 
-def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summaries: Summaries, cell: CellOf) -> None:
+def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summaries: Summaries) -> None:
     slow = WindowRecord(ns=10**9, rows=10, resets=0, cpu_ns=10**9, throttled_ns=5 * 10**8)
     free = WindowRecord(ns=10**9, rows=1000, resets=0, cpu_ns=10**9, throttled_ns=0)
     found = summaries(
-        cell("for-loop", 1, windows=(slow, free, free)),
-        cell("gym-sync", 1, windows=(slow, slow)),
-        cell("shm-sync", 1, windows=(slow,)),
-        cell("shm-sync", 1, windows=(free,), repeat=1),
+        make_cell("for-loop", 1, windows=(slow, free, free)),
+        make_cell("gym-sync", 1, windows=(slow, slow)),
+        make_cell("shm-sync", 1, windows=(slow,)),
+        make_cell("shm-sync", 1, windows=(free,), repeat=1),
     )
     assert [one.steps_per_second and one.steps_per_second.median for one in found] == [1000.0, 10.0, 1000.0]
     assert [(one.observations, one.throttled_windows, one.windows) for one in found] == [
@@ -197,48 +201,52 @@ def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summ
     ],
 )
 def test_more_processes_or_threads_than_cpus_owned_are_crowded(
-    summaries: Summaries, cell: CellOf, fields: dict[str, object], crowded: bool
+    summaries: Summaries, fields: dict[str, object], crowded: bool
 ) -> None:
-    (found,) = summaries(cell(**{"backend": "gym-async", "workers": 2, "steps": STEADY, **fields}))
+    (found,) = summaries(make_cell(**{"backend": "gym-async", "workers": 2, "steps": STEADY, **fields}))
     assert found.crowded is crowded
 
 
-def test_a_failed_repeat_does_not_hide_those_that_went_well(summaries: Summaries, cell: CellOf) -> None:
+def test_a_failed_repeat_does_not_hide_those_that_went_well(summaries: Summaries) -> None:
     (found,) = summaries(
-        cell("for-loop", 1, (9,), status="failed", reason="boom"), cell("for-loop", 1, STEADY, repeat=1)
+        make_cell("for-loop", 1, (9,), status="failed", reason="boom"), make_cell("for-loop", 1, STEADY, repeat=1)
     )
     assert (found.status, found.reason, found.repeats, found.failed_repeats) == ("ok", "boom", 2, 1)
     assert found.steps_per_second == of_one_process(1000.0)
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])
-def test_a_cell_that_was_not_measured_has_no_rates(summaries: Summaries, cell: CellOf, status: str) -> None:
-    (found,) = summaries(cell("gym-async", 2, (5, 5), status=status, reason="boom", startup_ns=None))
+def test_a_cell_that_was_not_measured_has_no_rates(summaries: Summaries, status: str) -> None:
+    (found,) = summaries(make_cell("gym-async", 2, (5, 5), status=status, reason="boom", startup_ns=None))
     assert (found.status, found.reason) == (status, "boom")
     assert (found.steps_per_second, found.frames_per_second, found.speedup) == (None, None, None)
     assert found.startup_seconds is None
 
 
-def test_a_window_without_transitions_does_not_crash(summaries: Summaries, cell: CellOf) -> None:
+def test_a_window_without_transitions_does_not_crash(summaries: Summaries) -> None:
     idle = WindowRecord(ns=10**9, rows=10, resets=10, cpu_ns=10**9)
     empty = WindowRecord(ns=10**9, rows=0, resets=0, cpu_ns=10**9)
-    found = summaries(cell("for-loop", 1, windows=(idle, empty)), cell("gym-sync", 1, windows=(empty, idle)))
+    found = summaries(make_cell("for-loop", 1, windows=(idle, empty)), make_cell("gym-sync", 1, windows=(empty, idle)))
     assert [one.frames_per_second for one in found] == [Estimate(0.0, 0.0, 0.0)] * 2
     assert [one.speedup for one in found] == [None, None]
 
 
-def test_more_workers_than_usable_cpus_are_oversubscribed(summaries: Summaries, cell: CellOf) -> None:
-    found = summaries(*(cell("for-loop", workers, STEADY) for workers in (1, 2, 4)))
+def test_more_workers_than_usable_cpus_are_oversubscribed(summaries: Summaries) -> None:
+    found = summaries(*(make_cell("for-loop", workers, STEADY) for workers in (1, 2, 4)))
     assert [one.oversubscribed for one in found] == [False, False, True]
 
 
-def test_options_make_a_backend_another(summaries: Summaries, cell: CellOf) -> None:
-    found = summaries(cell("envpool-async", 2, STEADY), cell("envpool-async", 2, double(STEADY), options={"ratio": 2}))
+def test_options_make_a_backend_another(summaries: Summaries) -> None:
+    found = summaries(
+        make_cell("envpool-async", 2, STEADY), make_cell("envpool-async", 2, double(STEADY), options={"ratio": 2})
+    )
     assert [one.label for one in found] == ["envpool-async", "envpool-async[ratio=2]"]
 
 
-def test_the_largest_counts_that_a_file_may_hold_do_not_crash(summaries: Summaries, cell: CellOf) -> None:
+def test_the_largest_counts_that_a_file_may_hold_do_not_crash(summaries: Summaries) -> None:
     most = 2**63 - 1
     windows = (WindowRecord(ns=1, rows=most, resets=0, cpu_ns=1), WindowRecord(ns=most, rows=1, resets=0, cpu_ns=most))
-    found = summaries(cell(windows=windows, frame_skip=most), cell("ceiling", windows=windows, cpus=(), num_envs=0))
+    found = summaries(
+        make_cell(windows=windows, frame_skip=most), make_cell("ceiling", windows=windows, cpus=(), num_envs=0)
+    )
     assert all(one.frames_per_second is not None for one in found)

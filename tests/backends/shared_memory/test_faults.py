@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.places import ENVIRONMENTS
 
 from vebench.backends.shared_memory.team import WorkerError
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
     Build = Callable[..., SharedMemoryVectorEnv]
 
-ENVIRONMENTS = Path(__file__).parent / "environments"
-sys.path.append(str(ENVIRONMENTS))
-
-from various import Troubled, UnpicklableError  # noqa: E402 - found only now
+from various import Troubled, UnpicklableError
 
 # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")

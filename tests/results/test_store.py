@@ -8,12 +8,12 @@ import os
 import string
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.records import make_cell, make_header
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
@@ -27,12 +27,6 @@ from vebench.results.paths import default_path, named, newest, run_output
 from vebench.results.records import CellRecord, HostRecord, RunRecord, WindowRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Header = Callable[..., RunRecord]
-    CellOf = Callable[..., CellRecord]
-
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
 
 
@@ -42,11 +36,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def written(path: Path, header: Header, cell: CellOf) -> Path:
+def written(path: Path) -> Path:
     """Return a run file with two cells."""
-    with RunWriter.create(path, header()) as writer:
-        writer.append(cell("for-loop", 1, (2300, 2310)))
-        writer.append(cell("gym-async", 2, (2400,)))
+    with RunWriter.create(path, make_header()) as writer:
+        writer.append(make_cell("for-loop", 1, (2300, 2310)))
+        writer.append(make_cell("gym-async", 2, (2400,)))
     return path
 
 
@@ -56,18 +50,18 @@ def replace_line(path: Path, number: int, line: str) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_what_is_appended_is_read_again(written: Path, header: Header, cell: CellOf) -> None:
+def test_what_is_appended_is_read_again(written: Path) -> None:
     run = read(written)
-    assert run.header == header()
-    assert run.cells == (cell("for-loop", 1, (2300, 2310)), cell("gym-async", 2, (2400,)))
+    assert run.header == make_header()
+    assert run.cells == (make_cell("for-loop", 1, (2300, 2310)), make_cell("gym-async", 2, (2400,)))
     assert run.notes == ()
 
 
-def test_a_cell_is_on_the_disk_as_soon_as_it_is_appended(path: Path, header: Header, cell: CellOf) -> None:
-    with RunWriter.create(path, header()) as writer:
+def test_a_cell_is_on_the_disk_as_soon_as_it_is_appended(path: Path) -> None:
+    with RunWriter.create(path, make_header()) as writer:
         writer.reserve(4096)
-        writer.append(cell())
-        assert read(path).cells == (cell(),)
+        writer.append(make_cell())
+        assert read(path).cells == (make_cell(),)
 
 
 def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
@@ -91,29 +85,29 @@ def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
     ],
 )
 def test_a_cell_that_could_not_be_read_again_is_written_as_failed(
-    path: Path, header: Header, cell: CellOf, fields: dict[str, object], said: str
+    path: Path, fields: dict[str, object], said: str
 ) -> None:
-    odd = cell("shm-sync", 2, **fields)
-    with RunWriter.create(path, header()) as writer:
+    odd = make_cell("shm-sync", 2, **fields)
+    with RunWriter.create(path, make_header()) as writer:
         kept = writer.append(odd)
-        writer.append(cell("for-loop", 1, (2300,)))
-    assert read(path).cells == (kept, cell("for-loop", 1, (2300,)))
+        writer.append(make_cell("for-loop", 1, (2300,)))
+    assert read(path).cells == (kept, make_cell("for-loop", 1, (2300,)))
     assert (kept.key, kept.status, kept.windows) == (odd.key, "failed", ())
     assert kept.reason is not None
     assert kept.reason.startswith(f"the adapter said {said}")
 
 
-def test_a_run_that_could_not_be_read_again_leaves_no_file(path: Path, header: Header) -> None:
+def test_a_run_that_could_not_be_read_again_leaves_no_file(path: Path) -> None:
     choice = BackendChoice("mine:Adapter", {"a": "\udcff"})
     with pytest.raises(UsageError, match="a run file cannot hold what was asked for"):
-        RunWriter.create(path, header(backends=[{"name": choice.name, "options": choice.options}]))
+        RunWriter.create(path, make_header(backends=[{"name": choice.name, "options": choice.options}]))
     assert not path.exists()
 
 
-def test_the_number_of_planned_cells_is_kept_and_need_not_be_there(written: Path, header: Header, path: Path) -> None:
+def test_the_number_of_planned_cells_is_kept_and_need_not_be_there(written: Path, path: Path) -> None:
     assert read(written).header.cells is None
     written.unlink()
-    with RunWriter.create(path, msgspec.structs.replace(header(), cells=30)):
+    with RunWriter.create(path, msgspec.structs.replace(make_header(), cells=30)):
         assert read(path).header.cells == 30
 
 
@@ -138,8 +132,8 @@ def test_a_report_may_overwrite_what_is_no_run(written: Path, tmp_path: Path, co
     refuse_to_overwrite(target, [written, tmp_path / "gone.jsonl"])
 
 
-def test_runs_with_another_python_or_another_vebench_differ(header: Header) -> None:
-    one = msgspec.structs.replace(header(), packages={"vebench": "1.0"})
+def test_runs_with_another_python_or_another_vebench_differ() -> None:
+    one = msgspec.structs.replace(make_header(), packages={"vebench": "1.0"})
     python = msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, python="3.12.1"))
     patch = msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, python="3.11.0"))
     assert what_differs(one, python) == ["Python 3.11 against 3.12"]
@@ -148,41 +142,41 @@ def test_runs_with_another_python_or_another_vebench_differ(header: Header) -> N
     assert what_differs(one, later) == ["vebench 1.0 against 1.1"]
 
 
-def test_a_run_is_not_overwritten(written: Path, header: Header) -> None:
+def test_a_run_is_not_overwritten(written: Path) -> None:
     before = written.read_bytes()
     with pytest.raises(UsageError, match=r"would be overwritten.*--resume"):
-        RunWriter.create(written, header())
+        RunWriter.create(written, make_header())
     assert written.read_bytes() == before
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path, header: Header) -> None:
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot write .*runs/pong.jsonl: No such file or directory"):
-        RunWriter.create(tmp_path / "runs" / "pong.jsonl", header())
+        RunWriter.create(tmp_path / "runs" / "pong.jsonl", make_header())
 
 
-def test_the_default_folder_is_made(tmp_path: Path, header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with RunWriter.create(default_path(NOW, ["Pong"]), header()):
+    with RunWriter.create(default_path(NOW, ["Pong"]), make_header()):
         assert newest() == Path(".vebench/20261121T081500Z-pong.jsonl")
 
 
-def test_two_runs_do_not_write_one_file(path: Path, header: Header) -> None:
-    with RunWriter.create(path, header()), pytest.raises(UsageError, match="being written by another run"):
+def test_two_runs_do_not_write_one_file(path: Path) -> None:
+    with RunWriter.create(path, make_header()), pytest.raises(UsageError, match="being written by another run"):
         RunWriter.resume(path)
 
 
-def test_a_resumed_run_goes_on_where_it_ended(written: Path, cell: CellOf) -> None:
+def test_a_resumed_run_goes_on_where_it_ended(written: Path) -> None:
     with RunWriter.resume(written) as writer:
         assert len(writer.run.cells) == 2
-        writer.append(cell("shm-sync", 2, (3000,)))
+        writer.append(make_cell("shm-sync", 2, (3000,)))
     assert [found.backend for found in read(written).cells] == ["for-loop", "gym-async", "shm-sync"]
 
 
-def test_a_resumed_run_first_cuts_off_a_damaged_last_line(written: Path, cell: CellOf) -> None:
+def test_a_resumed_run_first_cuts_off_a_damaged_last_line(written: Path) -> None:
     written.write_bytes(written.read_bytes()[:-20])
     with RunWriter.resume(written) as writer:
         assert "cut off" in writer.run.notes[0]
-        writer.append(cell("shm-sync", 2, (3000,)))
+        writer.append(make_cell("shm-sync", 2, (3000,)))
     run = read(written)
     assert [found.backend for found in run.cells] == ["for-loop", "shm-sync"]
     assert run.notes == ()
@@ -195,11 +189,11 @@ def test_resuming_a_foreign_file_leaves_it_as_it_is(path: Path) -> None:
     assert path.read_text() == '{"a": 1}\nsome notes'
 
 
-def test_a_cell_measured_again_supersedes_what_was_measured_before(written: Path, cell: CellOf) -> None:
+def test_a_cell_measured_again_supersedes_what_was_measured_before(written: Path) -> None:
     with RunWriter.resume(written) as writer:
-        writer.append(cell("for-loop", 1, (2500,)))
-        writer.append(cell("for-loop", 1, (2600,), repeat=1))
-        writer.append(cell("for-loop", 1, (2700,), options={"a": 1}))
+        writer.append(make_cell("for-loop", 1, (2500,)))
+        writer.append(make_cell("for-loop", 1, (2600,), repeat=1))
+        writer.append(make_cell("for-loop", 1, (2700,), options={"a": 1}))
     rows = [(found.backend, found.windows[0].rows) for found in read(written).cells]
     assert rows == [("for-loop", 2500), ("gym-async", 2400), ("for-loop", 2600), ("for-loop", 2700)]
 
@@ -332,9 +326,7 @@ def test_a_file_that_may_not_be_read_is_an_error(written: Path, monkeypatch: pyt
         read(written)
 
 
-def test_a_full_disk_costs_no_cell_that_was_measured(
-    written: Path, cell: CellOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_costs_no_cell_that_was_measured(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = written.read_bytes()
     write = os.write
     room = [100]
@@ -347,7 +339,7 @@ def test_a_full_disk_costs_no_cell_that_was_measured(
     with RunWriter.resume(written) as writer:
         monkeypatch.setattr(os, "write", fill)
         with pytest.raises(StorageError) as error:
-            writer.append(cell("shm-sync", 2, (3000,)))
+            writer.append(make_cell("shm-sync", 2, (3000,)))
         monkeypatch.undo()
     assert str(error.value) == (
         f"cannot write {written}: No space left on device; its 2 cells are whole: "
@@ -356,15 +348,13 @@ def test_a_full_disk_costs_no_cell_that_was_measured(
     assert written.read_bytes() == whole
 
 
-def test_a_disk_too_full_for_the_header_leaves_no_file(
-    path: Path, header: Header, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_too_full_for_the_header_leaves_no_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="No space left on device"):
-        RunWriter.create(path, header())
+        RunWriter.create(path, make_header())
     assert not path.exists()
 
 
@@ -378,7 +368,7 @@ def test_space_that_cannot_be_reserved_is_said_before_measuring(written: Path, m
 
 
 def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
-    written: Path, cell: CellOf, monkeypatch: pytest.MonkeyPatch
+    written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_fd: int, _start: int, _size: int) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
@@ -386,16 +376,16 @@ def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
     monkeypatch.setattr(store, "_allocate", refuse)
     with RunWriter.resume(written) as writer:
         writer.reserve(4096)
-        writer.append(cell("shm-sync", 2, (3000,)))
+        writer.append(make_cell("shm-sync", 2, (3000,)))
     assert len(read(written).cells) == 3
 
 
-def test_what_was_reserved_is_no_part_of_the_file_and_is_given_back(written: Path, cell: CellOf) -> None:
+def test_what_was_reserved_is_no_part_of_the_file_and_is_given_back(written: Path) -> None:
     size, blocks = written.stat().st_size, written.stat().st_blocks
     with RunWriter.resume(written) as writer:
         writer.reserve(1 << 20)
         assert written.stat().st_size == size
-        writer.append(cell("shm-sync", 2, (3000,)))
+        writer.append(make_cell("shm-sync", 2, (3000,)))
     assert written.stat().st_blocks <= blocks + 16
     assert len(read(written).cells) == 3
 
@@ -555,10 +545,10 @@ hosts = st.builds(
     found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), host=hosts, command=st.text(string.printable)
 )
 def test_any_run_is_read_as_it_was_written(
-    tmp_path_factory: pytest.TempPathFactory, header: Header, found: list[CellRecord], host: HostRecord, command: str
+    tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], host: HostRecord, command: str
 ) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    first = header()
+    first = make_header()
     first = RunRecord(first.schema, first.spec, host, {"a": command}, " ".join(command.split()))
     with RunWriter.create(path, first) as writer:
         for cell in found:
@@ -581,12 +571,12 @@ def test_any_bytes_are_a_run_file_or_an_error_of_one_line(
 
 @given(cut=st.integers(0, 2000))
 def test_a_file_cut_off_anywhere_is_read_up_to_there_or_an_error(
-    tmp_path_factory: pytest.TempPathFactory, header: Header, cell: CellOf, cut: int
+    tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    with RunWriter.create(path, header()) as writer:
-        writer.append(cell("for-loop", 1, (2300,)))
-        writer.append(cell("for-loop", 2, (2300,)))
+    with RunWriter.create(path, make_header()) as writer:
+        writer.append(make_cell("for-loop", 1, (2300,)))
+        writer.append(make_cell("for-loop", 2, (2300,)))
     data = path.read_bytes()[:cut]
     path.write_bytes(data)
     whole = data.count(b"\n")
@@ -615,9 +605,11 @@ def test_a_run_of_the_first_version_is_read_without_what_came_later(written: Pat
     assert not run.cells[0].windows[0].held_back
 
 
-def test_runs_under_another_governor_differ_unless_one_does_not_tell(header: Header) -> None:
+def test_runs_under_another_governor_differ_unless_one_does_not_tell() -> None:
     def under(governor: str | None) -> RunRecord:
-        return msgspec.structs.replace(header(), host=msgspec.structs.replace(header().host, governor=governor))
+        return msgspec.structs.replace(
+            make_header(), host=msgspec.structs.replace(make_header().host, governor=governor)
+        )
 
     assert what_differs(under("performance"), under("powersave")) == ["governor performance against powersave"]
     assert what_differs(under("performance"), under(None)) == []
@@ -625,11 +617,11 @@ def test_runs_under_another_governor_differ_unless_one_does_not_tell(header: Hea
     assert fingerprint(under("performance")) == fingerprint(under("performance"))
 
 
-def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path, header: Header) -> None:
+def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path) -> None:
     task = Task("ALE/Pong-v5", "atari", 4)
     planned = Cell(task, BackendChoice("shm-sync"), "m:C", 2, 1, Shape(2, 2, 2, 1), (4, 0))
     window = Window(10, 5, 0, throttles=1, others_ns=2, switches=3, migrations=4)
-    with RunWriter.create(path, header()) as writer:
+    with RunWriter.create(path, make_header()) as writer:
         writer.append(record(planned, Outcome("ok", windows=(window,), seats=(("0,4",), ("4",), ("0",)))))
     (kept,) = read(path).cells
     assert (kept.cpus, kept.seats) == ((4, 0), (("0,4",), ("4",), ("0",)))

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from vebench.engine.events import Event, Window
+    from vebench.child.window import Window
+    from vebench.engine.events import Event
     from vebench.plan.cells import Cell, CellKey, Plan
 
 LAST_SHOWN = 6
@@ -240,7 +241,7 @@ def _current(current: _Current, rounds: int) -> Text:
     if current.startup_ns is None:
         text.append("  starting")
     elif not current.windows:
-        text.append("  warming up" if current.cell.circle is None else "  warming up, then taking turns")
+        text.append("  warming up" if current.cell.group is None else "  warming up, then taking turns")
     else:
         skip = current.cell.task.frame_skip
         rates = [skip * (window.rows - window.resets) / (window.ns / 1e9) for window in current.windows]

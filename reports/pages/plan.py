@@ -89,7 +89,7 @@ def _row(cell: Cell) -> Row:
         str(cell.workers),
         f"{shape.num_envs}{ahead}",
         f"{shape.processes} x {shape.threads}",
-        " | ".join(format_cpu_list(pool.cpus) for pool in cell.pools),
+        " | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),
         cell.known.verdict if cell.known else NO_VERDICT,
     )
     return Row(one_line(cell.backend.label), tuple(Text((text,)) for text in texts))

@@ -15,7 +15,7 @@ from vebench.reports.pages.run import Document, Row, Table, Text, Tone
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.engine.events import Proof
+    from vebench.child.answers import Proof
     from vebench.plan.cells import Cell
 
 MEANINGS = (
@@ -84,11 +84,11 @@ def _notes(proof: Proof) -> list[str]:
 def _why(proof: Proof) -> list[str]:
     """Return what a reader needs to know beyond the verdict, in lines."""
     lines = [text for text in (proof.fault, proof.reason) if text]
-    if proof.parting is not None:
-        part = proof.parting
-        size = "" if part.size is None else f" (off by {part.size:.3g})"
-        place = f"environment {part.env_id}, step {part.step}"
-        lines.append(f"first at {place}: {part.field} {part.found} instead of {part.expected}{size}")
+    if proof.mismatch is not None:
+        first = proof.mismatch
+        size = "" if first.size is None else f" (off by {first.size:.3g})"
+        place = f"environment {first.env_id}, step {first.step}"
+        lines.append(f"first at {place}: {first.field} {first.found} instead of {first.expected}{size}")
     lines += [f"declared: {text}" for text in proof.allowed]
     if proof.verdict in SAME and not proof.ends:
         lines.append("no episode ended: --steps would have to be larger")
@@ -99,8 +99,14 @@ def verdict_json(proofs: Sequence[tuple[Cell, Proof]]) -> str:
     """Return the proofs as a JSON list, one object for each task and backend."""
     return json.dumps(
         [
-            {"env": cell.task.id, "backend": cell.backend.label, **asdict(proof), "summary": reason(proof)}
+            {"env": cell.task.id, "backend": cell.backend.label, **_facts(proof), "summary": reason(proof)}
             for cell, proof in proofs
         ],
         indent=2,
     )
+
+
+def _facts(proof: Proof) -> dict[str, object]:
+    """Return the proof's fields; ``parting`` is the name by which other programs know the mismatch."""
+    facts = asdict(proof)
+    return {"parting" if name == "mismatch" else name: value for name, value in facts.items()}

@@ -13,14 +13,15 @@ from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import Comparison, Metric, compare
 from vebench.analysis.summary import CellSummary, summarise
-from vebench.results.records import CellRecord, Run, WindowRecord
+from vebench.child.window import Window
+from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Compared = Callable[..., Comparison]
     Repeated = Callable[..., tuple[CellRecord, ...]]
-    Drawn = tuple[str, int, str, list[WindowRecord]]
+    Drawn = tuple[str, int, str, list[Window]]
 
 NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)
 
@@ -111,7 +112,7 @@ def test_a_cell_that_the_candidate_lacks_or_failed_is_missing(compared: Compared
     before = repeated("shm-sync", 2, 100)
     failed = repeated("shm-sync", 2, 100, status="failed", reason="boom")
     empty = repeated("shm-sync", 2, 100, windows=())
-    still = repeated("shm-sync", 2, 100, windows=(WindowRecord(ns=1, rows=0, resets=0),))
+    still = repeated("shm-sync", 2, 100, windows=(Window(ns=1, rows=0, resets=0),))
     for after, why in (
         (repeated("shm-sync", 4, 100), "not in the candidate"),
         (failed, "candidate: failed: boom"),
@@ -283,7 +284,7 @@ def test_the_ratio_is_that_of_the_levels_that_are_shown(compared: Compared, metr
 STATUSES = st.sampled_from(["ok", "ok", "ok", "failed", "skipped"])
 WINDOWS = st.lists(
     st.builds(
-        lambda ns, rows, resets: WindowRecord(ns=ns, rows=rows + resets, resets=resets),
+        lambda ns, rows, resets: Window(ns=ns, rows=rows + resets, resets=resets),
         st.sampled_from([1, 10**9, 2**63 - 1]),
         st.sampled_from([0, 1, 1000, 1001, 2**62]),
         st.sampled_from([0, 3]),

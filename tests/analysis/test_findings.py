@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +12,8 @@ from support.records import make_cell, make_header
 from vebench.analysis.findings.rules import Finding, grouped, of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.engines import Engine
-from vebench.results.records import CellRecord, Run, WindowRecord
+from vebench.child.window import Window
+from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,8 +97,8 @@ def test_more_workers_than_cpus_are_told_unless_skipped(codes: Codes) -> None:
 
 
 def test_a_throttled_window_is_told(codes: Codes) -> None:
-    windows = tuple(WindowRecord(ns=10**9, rows=900, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0, 0))
-    calm = tuple(msgspec.structs.replace(window, throttled_ns=0) for window in windows)
+    windows = tuple(Window(ns=10**9, rows=900, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0, 0))
+    calm = tuple(replace(window, throttled_ns=0) for window in windows)
     assert codes(make_cell(windows=windows), make_cell(workers=2, windows=calm)) == [{"throttled"}, set()]
 
 
@@ -272,12 +274,12 @@ def test_another_physics_engine_inside_a_backend_is_told_with_the_version_that_w
 
 @pytest.mark.parametrize(("others", "steal", "told"), [(10**8, 0, True), (0, 10**8, True), (4 * 10**7, 10**7, False)])
 def test_cpus_that_worked_for_others_are_told(codes: Codes, others: int, steal: int, told: bool) -> None:
-    window = WindowRecord(ns=10**9, rows=1000, resets=0, others_ns=others, steal_ns=steal)
+    window = Window(ns=10**9, rows=1000, resets=0, others_ns=others, steal_ns=steal)
     assert codes(make_cell(windows=(window,) * 4)) == [{"disturbed"} if told else set()]
 
 
 def test_others_work_of_a_tick_or_two_in_short_windows_is_nothing_to_tell(codes: Codes) -> None:
-    window = WindowRecord(ns=5 * 10**7, rows=1000, resets=0, others_ns=10**7)
+    window = Window(ns=5 * 10**7, rows=1000, resets=0, others_ns=10**7)
     assert codes(make_cell(windows=(window,) * 4)) == [set()]
 
 
@@ -331,7 +333,7 @@ def test_an_outlier_is_told_and_kept() -> None:
 
 
 def test_resets_in_bursts_are_told() -> None:
-    windows = tuple(WindowRecord(ns=10**9, rows=1000 + count, resets=count) for count in (0, 64, 0, 0))
+    windows = tuple(Window(ns=10**9, rows=1000 + count, resets=count) for count in (0, 64, 0, 0))
     assert codes_of((make_cell(windows=windows),)) == [["reset-bursts"]]
 
 

@@ -88,16 +88,16 @@ def test_each_pass_has_an_order_of_its_own_that_follows_from_the_seed(plan: Plan
 
 def test_cells_that_take_turns_stay_together_in_every_pass(plan: Plan, measured: Callable[..., Run]) -> None:
     wide = measured({(one.backend.name, one.workers): WIDE for one in plan.cells})
-    in_pairs = tuple(replace(one, circle=one.workers) for one in plan.cells)
+    in_pairs = tuple(replace(one, group=one.workers) for one in plan.cells)
     for seed in range(5):
         more = another_pass(replace(plan, spec=replace(plan.spec, seed=seed), cells=in_pairs), wide)
-        assert [one.circle for one in more.cells] in ([1, 1, 2, 2], [2, 2, 1, 1])
+        assert [one.group for one in more.cells] in ([1, 1, 2, 2], [2, 2, 1, 1])
 
 
 def test_cells_that_take_turns_go_on_together_until_all_are_narrow_enough(
     plan: Plan, measured: Callable[..., Run]
 ) -> None:
-    in_pairs = replace(plan, cells=tuple(replace(one, circle=one.workers) for one in plan.cells))
+    in_pairs = replace(plan, cells=tuple(replace(one, group=one.workers) for one in plan.cells))
     more = another_pass(in_pairs, measured({("gym-sync", 2): WIDE}))
     assert sorted((one.backend.name, one.workers, one.repeat) for one in more.cells) == [
         ("for-loop", 2, 5),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.analysis.stability import bursts, drift, outliers
-from vebench.results.records import WindowRecord
+from vebench.child.window import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
 
@@ -87,8 +87,8 @@ def test_no_window_no_drift() -> None:
     assert drift([]) == drift([[], [3.0]]) == 0.0
 
 
-def windows(*resets: int, rows: int = 1000) -> list[WindowRecord]:
-    return [WindowRecord(ns=10**9, rows=rows, resets=count) for count in resets]
+def windows(*resets: int, rows: int = 1000) -> list[Window]:
+    return [Window(ns=10**9, rows=rows, resets=count) for count in resets]
 
 
 def test_resets_that_come_at_the_same_time_are_bursts() -> None:
@@ -100,5 +100,5 @@ def test_resets_that_come_at_the_same_time_are_bursts() -> None:
 
 
 def test_longer_windows_may_hold_more_resets() -> None:
-    long = WindowRecord(ns=10**9, rows=9000, resets=900)
+    long = Window(ns=10**9, rows=9000, resets=900)
     assert not bursts([*windows(100, 95, 104), long])

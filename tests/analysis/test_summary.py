@@ -11,7 +11,8 @@ from support.records import make_cell, make_header
 
 from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around, estimate, ratio
 from vebench.analysis.summary import CellSummary, frame_rates, summarise
-from vebench.results.records import CellRecord, Run, WindowRecord
+from vebench.child.window import Window
+from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ def summaries() -> Summaries:
 
 
 def test_frames_are_transitions_times_the_frame_skip_and_resets_are_none(summaries: Summaries) -> None:
-    window = WindowRecord(ns=2 * 10**9, rows=1100, resets=100)
+    window = Window(ns=2 * 10**9, rows=1100, resets=100)
     (found,) = summaries(make_cell(windows=(window, window), frame_skip=4))
     assert found.steps_per_second == of_one_process(500.0)
     assert found.frames_per_second == of_one_process(2000.0)
@@ -121,7 +122,7 @@ def test_the_share_of_the_ceiling_is_that_of_the_same_workers(summaries: Summari
 
 
 def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree(summaries: Summaries) -> None:
-    windows = tuple(WindowRecord(ns=10**9, rows=1000, resets=0, cpu_ns=time) for time in (2 * 10**9, None, 0))
+    windows = tuple(Window(ns=10**9, rows=1000, resets=0, cpu_ns=time) for time in (2 * 10**9, None, 0))
     (found,) = summaries(make_cell(windows=windows, frame_skip=4))
     assert found.frames_per_cpu_second == Estimate(2000.0)
 
@@ -174,8 +175,8 @@ def test_the_interval_of_repeats_holds_the_true_median_as_often_as_it_says() -> 
 
 
 def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summaries: Summaries) -> None:
-    slow = WindowRecord(ns=10**9, rows=10, resets=0, cpu_ns=10**9, throttled_ns=5 * 10**8)
-    free = WindowRecord(ns=10**9, rows=1000, resets=0, cpu_ns=10**9, throttled_ns=0)
+    slow = Window(ns=10**9, rows=10, resets=0, cpu_ns=10**9, throttled_ns=5 * 10**8)
+    free = Window(ns=10**9, rows=1000, resets=0, cpu_ns=10**9, throttled_ns=0)
     found = summaries(
         make_cell("for-loop", 1, windows=(slow, free, free)),
         make_cell("gym-sync", 1, windows=(slow, slow)),
@@ -224,8 +225,8 @@ def test_a_cell_that_was_not_measured_has_no_rates(summaries: Summaries, status:
 
 
 def test_a_window_without_transitions_does_not_crash(summaries: Summaries) -> None:
-    idle = WindowRecord(ns=10**9, rows=10, resets=10, cpu_ns=10**9)
-    empty = WindowRecord(ns=10**9, rows=0, resets=0, cpu_ns=10**9)
+    idle = Window(ns=10**9, rows=10, resets=10, cpu_ns=10**9)
+    empty = Window(ns=10**9, rows=0, resets=0, cpu_ns=10**9)
     found = summaries(make_cell("for-loop", 1, windows=(idle, empty)), make_cell("gym-sync", 1, windows=(empty, idle)))
     assert [one.frames_per_second for one in found] == [Estimate(0.0, 0.0, 0.0)] * 2
     assert [one.speedup for one in found] == [None, None]
@@ -245,7 +246,7 @@ def test_options_make_a_backend_another(summaries: Summaries) -> None:
 
 def test_the_largest_counts_that_a_file_may_hold_do_not_crash(summaries: Summaries) -> None:
     most = 2**63 - 1
-    windows = (WindowRecord(ns=1, rows=most, resets=0, cpu_ns=1), WindowRecord(ns=most, rows=1, resets=0, cpu_ns=most))
+    windows = (Window(ns=1, rows=most, resets=0, cpu_ns=1), Window(ns=most, rows=1, resets=0, cpu_ns=most))
     found = summaries(
         make_cell(windows=windows, frame_skip=most), make_cell("ceiling", windows=windows, cpus=(), num_envs=0)
     )

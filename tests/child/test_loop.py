@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
-from vebench.child.loop import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Count, Loop, action_tape
+from vebench.child.loop import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Loop, Stretch, action_tape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class Scripted:
         return Batch(none, none, np.array(ended, np.bool_), none, np.array(ids))
 
 
-def drive(num_envs: int, script: Script, batches: int, autoreset: Autoreset = "next_step") -> Count:
+def drive(num_envs: int, script: Script, batches: int, autoreset: Autoreset = "next_step") -> Stretch:
     clock = Clock()
     loop = Loop(Scripted(num_envs, script, clock, autoreset=autoreset), [np.zeros(1)], clock)
     return loop.run_for(batches * 1000, 1)

@@ -53,8 +53,8 @@ def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
     cells = in_turn(*sides, None).cells
     assert len(cells) == 2 * len(one.cells)
     pairs = list(zip(cells[::2], cells[1::2], strict=True))
-    assert all((first.key, first.circle) == (second.key, second.circle) for first, second in pairs)
-    assert len({first.circle for first, _ in pairs}) == len(pairs)
+    assert all((first.key, first.group) == (second.key, second.group) for first, second in pairs)
+    assert len({first.group for first, _ in pairs}) == len(pairs)
     for repeat in range(4):
         order = {first.side + second.side for first, second in pairs if first.repeat == repeat}
         assert order == ({"AB"} if repeat % 2 == 0 else {"BA"})

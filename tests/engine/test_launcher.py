@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support.places import ADAPTERS
+from support.waiting import eventually
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
@@ -85,8 +85,8 @@ def test_a_sound_backend_is_measured() -> None:
 def test_a_window_knows_its_cpu_time_and_a_cell_its_memory() -> None:
     (outcome,) = outcomes(cell("Sound"))
     assert all(window.cpu_ns is not None and window.cpu_ns > 0 for window in outcome.windows)
-    assert outcome.peak_rss_bytes is not None
-    assert outcome.peak_rss_bytes > 1 << 20
+    assert outcome.done.peak_rss_bytes is not None
+    assert outcome.done.peak_rss_bytes > 1 << 20
 
 
 def test_a_backend_that_raises_gives_its_exception_in_one_line() -> None:
@@ -130,14 +130,14 @@ def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
     spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=2)
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     # The second has two processes in its group, and one that has left it.
-    cells = [replace(cell(name, cpus[:1]), circle=0) for name in ("Sound", "Bystander")]
+    cells = [replace(cell(name, cpus[:1]), group=0) for name in ("Sound", "Bystander")]
     ended = {}
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
         for event in run(Plan(spec, tuple(cells)), launch):
             if isinstance(event, WindowDone):
                 assert set(os.sched_getaffinity(0)) == set(cpus[1:] or cpus)
-                alive = states(launch._token)  # noqa: SLF001 - to find its bearers
-                assert (alive.count("T"), len(alive)) == (3, 4), alive
+                assert eventually(lambda: states(launch._token).count("T") == 3)  # noqa: SLF001 - to find its bearers
+                assert len(states(launch._token)) == 4  # noqa: SLF001 - likewise
             elif isinstance(event, CellFinished):
                 ended[event.cell.backend.name] = event.outcome
     assert set(os.sched_getaffinity(0)) == set(cpus)
@@ -147,9 +147,9 @@ def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
 
 
 @linux
-def test_what_hangs_dies_or_fails_in_a_circle_is_ended_alone() -> None:
+def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
     names = ("Sound", "HangsLater", "Killed", "RaisesOnBuild")
-    cells = [replace(cell(name), circle=0) for name in names]
+    cells = [replace(cell(name), group=0) for name in names]
     windows = {outcome.reason: len(outcome.windows) for outcome in outcomes(*cells, timeout=2.0, rounds=5)}
     assert windows.pop("OSError: no such game") == 0
     assert 0 < windows.pop("no end after 2 s (--timeout)") < 5
@@ -179,7 +179,7 @@ def test_a_killed_cell_keeps_the_windows_it_had() -> None:
 def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell() -> None:
     first, second = outcomes(cell("Forgetful"), cell("BecomesAnother"), timeout=2.0)
     assert first.status == "ok"
-    assert second.reason == "its process runs on, but can tell nothing any more"
+    assert second.reason == "its process runs on, but has closed the pipe for its answers"
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not [command for command in commands if b"123.456" in command]
 
@@ -192,8 +192,8 @@ def test_windows_that_follow_each_other_quickly_do_not_outrun_the_timeout() -> N
 
 def test_what_an_adapter_says_wrongly_of_itself_is_a_failure_of_its_cell() -> None:
     reasons = [outcome.reason for outcome in outcomes(cell("FramelessInfo"), cell("UnheardOfAutoreset"))]
-    assert all(str(reason).startswith("its answer cannot be read") for reason in reasons), reasons
-    assert "frame_skip" in str(reasons[0])
+    assert str(reasons[0]).startswith("ValueError: frame_skip must be a whole number from 1 to")
+    assert str(reasons[1]).startswith("its answer cannot be read: Invalid enum value 'sometimes'")
     assert "autoreset" in str(reasons[1])
 
 
@@ -274,9 +274,9 @@ def test_an_interrupt_ends_the_run_with_the_windows_that_it_has() -> None:
     assert len(last.outcome.windows) >= 1
 
 
-def test_an_interrupted_circle_leaves_nothing_of_those_that_waited() -> None:
+def test_an_interrupted_group_leaves_nothing_of_those_that_waited() -> None:
     spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)
-    cells = tuple(replace(cell(name), circle=0) for name in ("HoldsSharedMemory", "Sound"))
+    cells = tuple(replace(cell(name), group=0) for name in ("HoldsSharedMemory", "Sound"))
     told = []
 
     def interrupt_in_the_turn_of_the_second() -> None:
@@ -305,8 +305,8 @@ def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
 
 
 @linux
-@pytest.mark.parametrize("circle", [None, 0])
-def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, circle: int | None) -> None:
+@pytest.mark.parametrize("group", [None, 0])
+def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, group: int | None) -> None:
     script = (
         "import os, signal, tempfile\n"
         "from vebench.backends.interface import Task\n"
@@ -318,7 +318,7 @@ def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, circ
         "from vebench.plan.cells import Cell, Plan\n"
         "from vebench.plan.spec import BackendChoice, RunSpec\n"
         "cell = Cell(Task('CartPole-v1', 'classic', 1), BackendChoice('faulty:HangsOnClose'), 'faulty:HangsOnClose',"
-        f" 2, 1, Shape(2, 2, 1, 1), (), circle={circle})\n"
+        f" 2, 1, Shape(2, 2, 1, 1), (), group={group})\n"
         "spec = RunSpec(('CartPole',), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)\n"
         "with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:\n"
         "    for event in run(Plan(spec, (cell, cell)), launch):\n"
@@ -335,8 +335,4 @@ def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, circ
     )
     assert runner.returncode == -signal.SIGKILL
     token = runner.stdout.split()[0]
-    deadline = time.monotonic() + 20
-    while (guardian.members(token) or list(tmp_path.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert guardian.members(token) == []
-    assert list(tmp_path.iterdir()) == []
+    assert eventually(lambda: not guardian.members(token) and not list(tmp_path.iterdir()))

@@ -1,4 +1,4 @@
-"""Cells of several pools: who gets which CPUs, how they keep in step, and what they come to together."""
+"""Cells of several replicas: who gets which CPUs, and what they come to together."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.child.loop import Count
-from vebench.child.windows import PAUSE_NS, Stretches
+from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
+from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.events import Layout, Window
-from vebench.engine.messages import Done, Failure, Lap, Ready, Warm
-from vebench.engine.replicas import LEAD_NS, Ensemble, common
+from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import expand
-from vebench.plan.replicas import Slice, shared_out, slices
+from vebench.plan.replicas import Part, divided, shared_out
 from vebench.plan.spec import BackendChoice, RunSpec, check
 from vebench.plan.tasks import BY_NAME
 from vebench.results.records import INTERRUPTED
@@ -48,10 +45,10 @@ TWO_NODES = Topology(
 EIGHT = place("compact", frozenset(range(8)), topology=TWO_NODES)
 
 
-def test_a_pool_for_each_node_has_the_nodes_cpus() -> None:
-    assert slices("node", 8, EIGHT) == (Slice(4, (0, 1, 2, 3)), Slice(4, (4, 5, 6, 7)))
-    assert slices("node", 6, EIGHT) == (Slice(4, (0, 1, 2, 3)), Slice(2, (4, 5)))
-    assert slices("node", 3, EIGHT) == (Slice(3, (0, 1, 2)),)
+def test_a_replica_for_each_node_has_the_nodes_cpus() -> None:
+    assert divided("node", 8, EIGHT) == (Part(4, (0, 1, 2, 3)), Part(4, (4, 5, 6, 7)))
+    assert divided("node", 6, EIGHT) == (Part(4, (0, 1, 2, 3)), Part(2, (4, 5)))
+    assert divided("node", 3, EIGHT) == (Part(3, (0, 1, 2)),)
 
 
 def test_memory_comes_from_the_nearest_node_that_has_any() -> None:
@@ -67,12 +64,12 @@ def test_memory_comes_from_the_nearest_node_that_has_any() -> None:
     wanted=st.one_of(st.just("node"), st.integers(1, 40).map(str)),
     halves=st.integers(0, 64),
 )
-def test_pools_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
+def test_replicas_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
     workers: int, cpus: int, quota: float | None, wanted: str, halves: int
 ) -> None:
     homes = {cpu: (int(cpu >= halves),) for cpu in range(cpus)}
     placement = Placement(tuple(range(cpus)), max(1, min(cpus, int(quota or cpus))), homes=homes)
-    parts = slices(wanted, workers, placement)
+    parts = divided(wanted, workers, placement)
     assert [cpu for part in parts for cpu in part.cpus] == list(placement.owned(workers))
     assert sum(part.workers for part in parts) == workers
     assert all(part.workers >= 1 and part.cpus for part in parts)
@@ -90,10 +87,10 @@ def test_workers_are_shared_out_as_the_weights_to_within_one(weights: list[int],
     assert all(abs(share - exact) < 1 for share, exact in zip(shares, ideal, strict=True))
 
 
-def test_a_cell_of_several_pools_is_planned_as_their_sum() -> None:
+def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
     spec = RunSpec(("Pong",), (6,), (BackendChoice("envpool-async"),), replicas="node")
     (cell,) = expand(spec, (BY_NAME["Pong"],), EIGHT, None).cells
-    assert [(pool.workers, pool.cpus, pool.nodes, pool.first_env) for pool in cell.replicas] == [
+    assert [(replica.workers, replica.cpus, replica.nodes, replica.first_env) for replica in cell.replicas] == [
         (4, (0, 1, 2, 3), (0,), 0),
         (2, (4, 5), (2,), 12),
     ]
@@ -114,31 +111,47 @@ def test_replicas_and_bound_memory_need_cpus_of_their_own() -> None:
         check(RunSpec(("Pong",), (2,), membind="bind", pin="none"))
 
 
-def lap(start: int, rows: int, ns: int = SECOND, **fields: int) -> Lap:
-    return Lap(start, Window(ns=ns, rows=rows, resets=0, **fields))
+def window_at(start: int, rows: int, ns: int = SECOND, **fields: int) -> ReplicaWindow:
+    return ReplicaWindow(start, Window(ns=ns, rows=rows, resets=0, **fields))
 
 
-def test_only_the_time_in_which_all_pools_ran_is_counted() -> None:
-    window = common([lap(0, 1000, cpu_ns=SECOND), lap(SECOND // 10, 2000, cpu_ns=SECOND)])
+def test_only_the_time_in_which_all_replicas_ran_is_counted() -> None:
+    window = common_window([window_at(0, 1000, cpu_ns=SECOND), window_at(SECOND // 10, 2000, cpu_ns=SECOND)])
     assert (window.ns, window.rows, window.cpu_ns) == (9 * SECOND // 10, 900 + 1800, 9 * SECOND // 5)
 
 
-def test_what_each_pool_lost_is_added_up_but_a_quota_held_all_of_them_back_at_once() -> None:
+def test_what_each_replica_lost_is_added_up_but_a_quota_held_all_of_them_back_at_once() -> None:
     one, other = (
-        lap(0, 10, steal_ns=5, throttled_ns=7, throttles=1),
-        lap(0, 10, steal_ns=6, throttled_ns=8, throttles=1),
+        window_at(0, 10, steal_ns=5, throttled_ns=7, throttles=1),
+        window_at(0, 10, steal_ns=6, throttled_ns=8, throttles=1),
     )
-    window = common([one, other])
+    window = common_window([one, other])
     assert (window.steal_ns, window.throttled_ns, window.throttles, window.others_ns) == (11, 8, 1, None)
 
 
-def test_pools_that_hardly_ran_at_the_same_time_give_no_window() -> None:
+def test_what_was_lost_outside_the_common_time_does_not_count() -> None:
+    window = common_window(
+        [window_at(0, 10, steal_ns=100, others_ns=50), window_at(SECOND // 2, 10, steal_ns=20, others_ns=0)]
+    )
+    assert (window.ns, window.steal_ns, window.others_ns) == (SECOND // 2, 50 + 10, 25)
+
+
+@pytest.mark.parametrize(
+    ("of_each", "together"), [((True, True), True), ((True, False), False), ((True, None), None), ((None, None), None)]
+)
+def test_the_rate_of_replicas_has_settled_if_that_of_each_has(
+    of_each: tuple[bool | None, ...], together: bool | None
+) -> None:
+    assert joined_end([Done(settled=settled) for settled in of_each]).settled is together
+
+
+def test_replicas_that_hardly_ran_at_the_same_time_give_no_window() -> None:
     with pytest.raises(CellError, match="hardly ran at the same time: a longer --duration"):
-        common([lap(0, 1000), lap(6 * SECOND // 10, 1000)])
+        common_window([window_at(0, 1000), window_at(6 * SECOND // 10, 1000)])
 
 
-class FakePool:
-    """Tells what its script holds."""
+class FakeReplica:
+    """Answers what its script holds."""
 
     def __init__(self, *script: object) -> None:
         self._script = script
@@ -158,20 +171,26 @@ class FakePool:
 
 
 READY = Ready(5, Layout(num_envs=2, batch_size=2, processes=1, threads=1, frame_skip=4, affinity=(0,)))
-DONE = Done(100, (("0",),), {"0": 7})
+DONE = Done(100, (("0",),), {"0": 7}, 300, settled=True)
 
 
-def test_pools_are_started_together_and_heard_as_one() -> None:
+def test_replicas_are_started_together_and_followed_as_one() -> None:
     other = Ready(9, replace(READY.layout, affinity=(1,)))
-    pools = [
-        FakePool(READY, Warm(), lap(0, 10), lap(SECOND, 11), DONE),
-        FakePool(other, Warm(), lap(0, 20), lap(SECOND, 22), Done(50, (("1",),), {"0": 1, "1": 2})),
+    replicas = [
+        FakeReplica(READY, Warm(), window_at(0, 10), window_at(SECOND, 11), DONE),
+        FakeReplica(
+            other,
+            Warm(),
+            window_at(0, 20),
+            window_at(SECOND, 22),
+            Done(50, (("1",),), {"0": 1, "1": 2}, 500, settled=False),
+        ),
     ]
-    ready, *windows, done = Ensemble(pools, 2, clock=lambda: 40).messages()
-    assert [pool.started_at for pool in pools] == [40 + LEAD_NS] * 2
+    ready, *windows, done = Replicas(replicas, 2, clock=lambda: 40).messages()
+    assert [replica.started_at for replica in replicas] == [40 + LEAD_NS] * 2
     assert ready == Ready(9, replace(READY.layout, num_envs=4, batch_size=4, processes=2, affinity=(0, 1)))
     assert [window.rows for window in windows] == [30, 33]
-    assert done == Done(150, (("0",), ("1",)), {"0": 8, "1": 2})
+    assert done == Done(150, (("0",), ("1",)), {"0": 8, "1": 2}, 500, settled=False)
 
 
 @pytest.mark.parametrize(
@@ -181,55 +200,25 @@ def test_pools_are_started_together_and_heard_as_one() -> None:
         ((READY, Warm(), Failure("boom")), "replica 1: boom"),
     ],
 )
-def test_a_pool_that_fails_ends_the_cell_with_its_reason(script: tuple[object, ...], reason: str) -> None:
-    pools = [FakePool(READY, Warm(), lap(0, 10), DONE), FakePool(*script)]
-    assert list(Ensemble(pools, 1).messages())[-1] == Failure(reason)
+def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object, ...], reason: str) -> None:
+    replicas = [FakeReplica(READY, Warm(), window_at(0, 10), DONE), FakeReplica(*script)]
+    assert list(Replicas(replicas, 1).messages())[-1] == Failure(reason)
 
 
-def test_a_pool_that_dies_ends_the_cell_and_is_named() -> None:
-    pools = [FakePool(READY, Warm()), FakePool(READY, CellError("its process was ended by SIGKILL"))]
+def test_a_replica_that_dies_ends_the_cell_and_is_named() -> None:
+    replicas = [FakeReplica(READY, Warm()), FakeReplica(READY, CellError("its process was ended by SIGKILL"))]
     with pytest.raises(CellError, match="replica 1: its process was ended by SIGKILL"):
-        list(Ensemble(pools, 1).messages())
+        list(Replicas(replicas, 1).messages())
 
 
-def test_a_user_who_ends_a_cell_of_several_pools_is_told_of_no_replica() -> None:
-    pools = [FakePool(READY, Warm()), FakePool(READY, InterruptedCellError(INTERRUPTED))]
+def test_a_user_who_ends_a_cell_of_several_replicas_does_not_read_of_a_replica() -> None:
+    replicas = [FakeReplica(READY, Warm()), FakeReplica(READY, InterruptedCellError(INTERRUPTED))]
     with pytest.raises(InterruptedCellError) as ended:
-        list(Ensemble(pools, 1).messages())
+        list(Replicas(replicas, 1).messages())
     assert str(ended.value) == INTERRUPTED
 
 
-class FakeRun:
-    """A loop whose every batch takes 7 microseconds of a clock of its own."""
-
-    BATCH = 7_000
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def run(self, span: int) -> Count:
-        batches = max(0, -(-span // self.BATCH))
-        self.now += batches * self.BATCH
-        return Count(batches * self.BATCH, batches, 0)
-
-    def clock(self) -> int:
-        return self.now
-
-
-def test_a_pool_steps_on_until_it_is_told_when_to_begin_and_keeps_to_the_times() -> None:
-    loop, looks = FakeRun(), count()
-    told = lambda: 90_000_000 if next(looks) == 3 else None  # noqa: E731 - the shortest way to say it
-    stretches = Stretches(loop.run, dict, loop.clock)
-    laps = list(stretches.in_step(3, 10_000_000, told))
-    due = [90_000_000 + number * (10_000_000 + PAUSE_NS) for number in range(3)]
-    assert [0 <= lap["start_ns"] - begin < 2 * FakeRun.BATCH for lap, begin in zip(laps, due, strict=True)] == [
-        True
-    ] * 3
-    assert all(lap["window"]["ns"] >= 10_000_000 for lap in laps)
-    assert loop.now >= laps[-1]["start_ns"] + laps[-1]["window"]["ns"] + PAUSE_NS
-
-
-def test_each_pool_stays_on_its_own_cpus_with_memory_bound_to_their_node(tmp_path: Path) -> None:
+def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(tmp_path: Path) -> None:
     allowed = json.loads(subprocess.check_output([sys.executable, "-m", "vebench.cli", "doctor", "--json"]))
     if allowed["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")

@@ -10,18 +10,11 @@ import pytest
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
+from vebench.child.answers import Done, Failure, Layout, Ready, Warm
+from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.events import (
-    CellFinished,
-    CellReady,
-    CellStarted,
-    CellWarm,
-    Layout,
-    RunStarted,
-    Window,
-    WindowDone,
-)
-from vebench.engine.messages import Done, Failure, Ready, Warm, decode
+from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, RunStarted, WindowDone
+from vebench.engine.messages import decode
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -97,7 +90,7 @@ def test_a_cell_that_goes_well_is_told_step_by_step() -> None:
     assert kinds == [RunStarted, CellStarted, CellReady, WindowDone, WindowDone, CellFinished]
     outcome = finished(events)[0].outcome
     assert (outcome.status, outcome.reason, outcome.windows) == ("ok", None, (WINDOW, WINDOW))
-    assert (outcome.startup_ns, outcome.peak_rss_bytes, outcome.layout) == (5, 1 << 20, READY.layout)
+    assert (outcome.startup_ns, outcome.done.peak_rss_bytes, outcome.layout) == (5, 1 << 20, READY.layout)
 
 
 def test_a_cell_that_cannot_run_is_skipped_without_being_started() -> None:
@@ -191,7 +184,7 @@ IN_TURN = (READY, Warm(), WINDOW, WINDOW, Done(1 << 20))
 
 
 def seated(*workers: int) -> Plan:
-    return Plan(RunSpec(("CartPole",), (1,)), tuple(replace(cell(count), circle=0) for count in workers))
+    return Plan(RunSpec(("CartPole",), (1,)), tuple(replace(cell(count), group=0) for count in workers))
 
 
 def taken(table: Table, plan: Plan) -> list[object]:
@@ -204,7 +197,7 @@ def taken(table: Table, plan: Plan) -> list[object]:
     return events
 
 
-def test_cells_of_a_circle_are_started_first_and_then_go_on_in_turn_there_and_back() -> None:
+def test_cells_of_a_group_are_started_first_and_then_go_on_in_turn_there_and_back() -> None:
     table = Table(w1=IN_TURN, w2=IN_TURN, w3=IN_TURN)
     events = taken(table, seated(1, 2, 3))
     assert table.turns == [1, 2, 3, 3, 2, 1, 1, 2, 3]  # two windows each, and the turn in which each ends
@@ -215,7 +208,7 @@ def test_cells_of_a_circle_are_started_first_and_then_go_on_in_turn_there_and_ba
         assert (event.outcome.status, event.outcome.windows) == ("ok", (WINDOW, WINDOW))
 
 
-def test_a_cell_of_a_circle_that_fails_leaves_at_once_and_the_others_go_on() -> None:
+def test_a_cell_of_a_group_that_fails_leaves_at_once_and_the_others_go_on() -> None:
     fails = (READY, Warm(), WINDOW, CellError("no end after 5 s"))
     table = Table(w1=IN_TURN, w2=fails, w3=(Failure("no such game"),), w4=(OSError("too many processes"),))
     ended = {event.cell.workers: event.outcome for event in finished(taken(table, seated(1, 2, 3, 4)))}
@@ -228,7 +221,7 @@ def test_a_cell_of_a_circle_that_fails_leaves_at_once_and_the_others_go_on() -> 
     assert "too many processes" in str(ended[4].reason)
 
 
-def test_an_interrupted_circle_is_told_with_the_windows_that_it_has() -> None:
+def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:
     told: list[object] = []
     stops = (READY, Warm(), WINDOW, InterruptedCellError("interrupted"))
     table = Table(w1=(READY, Warm(), WINDOW, Done(None)), w2=stops, w3=(READY, Warm(), *[WINDOW] * 3))
@@ -243,11 +236,11 @@ def test_an_interrupted_circle_is_told_with_the_windows_that_it_has() -> None:
     assert [len(event.outcome.windows) for event in finished(told)] == [1, 1, 2]
 
 
-def test_circles_come_one_after_another_with_those_that_are_measured_alone() -> None:
+def test_groups_come_one_after_another_with_those_that_are_measured_alone() -> None:
     table = Table(w1=IN_TURN, w2=IN_TURN, w3=WHOLE)
     plan = seated(1, 2)
     one, other = plan.cells
-    order = (cell(9, skip="no"), one, replace(other, circle=1), cell(3))
+    order = (cell(9, skip="no"), one, replace(other, group=1), cell(3))
     events = taken(table, Plan(plan.spec, order))
     assert table.turns == [1, 1, 1, 2, 2, 2]
     assert [(event.cell.workers, event.outcome.status) for event in finished(events)] == [

@@ -16,8 +16,9 @@ from interval_coverage import World
 
 from vebench.analysis.comparison import compare
 from vebench.analysis.summary import CellSummary, summarise
+from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
-from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, WindowRecord
+from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
 
 WINDOWS, REPEATS, TOLERANCE = 6, 5, 0.05
 FEWEST = 200
@@ -27,7 +28,7 @@ HEAD = RunRecord(SCHEMA, RunSpec(("CartPole",), (1,)), HOST, {}, "vebench run")
 
 def cell(rates: list[float], workers: int, repeat: int) -> CellRecord:
     """Return one process of a cell with these rates, relative to a million steps a second."""
-    windows = tuple(WindowRecord(10**9, round(1e6 * rate), 0) for rate in rates)
+    windows = tuple(Window(10**9, round(1e6 * rate), 0) for rate in rates)
     counts = (workers, 1, workers, workers, 1, 1)
     return CellRecord("CartPole-v1", "shm-sync", {}, *counts, (0,), 1, repeat, "ok", windows=windows)
 

@@ -25,12 +25,12 @@ def cell(workers: int = 1, repeat: int = 0, task: Task = PONG, processes: int = 
 
 
 def seats(*cells: Cell, memory: int | None = None) -> list[tuple[int, int | None]]:
-    """Return each cell's number of workers and its circle."""
+    """Return each cell's number of workers and its group."""
     plan = interleaved(Plan(RunSpec(("Pong",), (1,)), cells), memory)
-    return [(cell.workers, cell.circle) for cell in plan.cells]
+    return [(cell.workers, cell.group) for cell in plan.cells]
 
 
-def test_the_cells_of_a_pass_on_one_task_sit_in_one_circle() -> None:
+def test_the_cells_of_a_pass_on_one_task_sit_in_one_group() -> None:
     assert seats(cell(1), cell(2, task=ANT), cell(3), cell(4, repeat=1), cell(5, repeat=1)) == [
         (1, 0),
         (3, 0),
@@ -40,7 +40,7 @@ def test_the_cells_of_a_pass_on_one_task_sit_in_one_circle() -> None:
     ]
 
 
-def test_a_circle_has_room_for_what_memory_and_processes_allow() -> None:
+def test_a_group_has_room_for_what_memory_and_processes_allow() -> None:
     assert seats(cell(1), cell(2), memory=GIB) == [(1, 0), (2, 0)]
     assert seats(cell(1), cell(2), memory=GIB // 8) == [(1, 0), (2, 1)]
     half = MOST_PROCESSES // 2
@@ -67,13 +67,13 @@ CELLS = st.lists(
 
 
 @given(CELLS, st.one_of(st.none(), st.integers(1, GIB)))
-def test_whatever_the_plan_every_cell_is_measured_once_and_circles_hang_together(
+def test_whatever_the_plan_every_cell_is_measured_once_and_groups_hang_together(
     cells: list[Cell], memory: int | None
 ) -> None:
     plan = interleaved(Plan(RunSpec(("Pong",), (1,)), tuple(cells)), memory)
-    assert Counter(repr(replace(cell, circle=None)) for cell in plan.cells) == Counter(map(repr, cells))
-    circles = [
-        list(members) for number, members in groupby(plan.cells, key=lambda cell: cell.circle) if number is not None
+    assert Counter(repr(replace(cell, group=None)) for cell in plan.cells) == Counter(map(repr, cells))
+    groups = [
+        list(members) for number, members in groupby(plan.cells, key=lambda cell: cell.group) if number is not None
     ]
-    assert len({circle[0].circle for circle in circles}) == len(circles)
-    assert all(len({(cell.repeat, cell.task) for cell in circle}) == 1 for circle in circles)
+    assert len({group[0].group for group in groups}) == len(groups)
+    assert all(len({(cell.repeat, cell.task) for cell in group}) == 1 for group in groups)

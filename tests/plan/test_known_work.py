@@ -9,8 +9,8 @@ import pytest
 from support.records import make_cell, make_header
 
 from vebench.backends.interface import Task
+from vebench.child.answers import Proof
 from vebench.commands.proving import concluded
-from vebench.engine.events import Proof
 from vebench.machine import packages
 from vebench.plan import known_work
 from vebench.plan.known_work import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts

@@ -16,16 +16,8 @@ from rich.live import Live
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
-from vebench.engine.events import (
-    CellFinished,
-    CellReady,
-    CellStarted,
-    CellWarm,
-    Outcome,
-    RunStarted,
-    Window,
-    WindowDone,
-)
+from vebench.child.window import Window
+from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, Outcome, RunStarted, WindowDone
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.console import OurConsole
@@ -70,10 +62,10 @@ def told(plan: Plan) -> Iterator[Event]:
     yield CellReady(first, SECOND)
     for window in WINDOWS:
         yield WindowDone(first, window)
-    yield CellFinished(first, Outcome("ok", None, None, 900_000_000, None, WINDOWS))
+    yield CellFinished(first, Outcome("ok", None, None, 900_000_000, WINDOWS))
     yield CellFinished(skipped, Outcome("skipped", skipped.skip))
     yield CellStarted(null)
-    yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, None, WINDOWS[:1]))
+    yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, WINDOWS[:1]))
 
 
 def shown(events: Iterable[Event], *, terminal: bool, width: int = 100, quiet: bool = False) -> str:
@@ -205,7 +197,7 @@ def test_windows_that_are_measured_again_do_not_count_beyond_the_last(plan: Plan
 
 
 def test_of_cells_that_take_turns_the_one_whose_turn_it_was_is_shown(plan: Plan) -> None:
-    first, _, other = (replace(cell, circle=0) for cell in plan.cells)
+    first, _, other = (replace(cell, group=0) for cell in plan.cells)
     events: list[Event] = [RunStarted(plan)]
     for cell in (first, other):
         events += [CellStarted(cell), CellReady(cell, SECOND), CellWarm(cell)]

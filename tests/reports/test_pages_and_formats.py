@@ -14,6 +14,7 @@ from support.records import make_cell, make_header
 
 from vebench.analysis.statistics import Estimate
 from vebench.backends.interface import Task
+from vebench.child.window import Window
 from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand, without
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -23,7 +24,7 @@ from vebench.reports.formats import json as as_json
 from vebench.reports.formats import markdown, terminal
 from vebench.reports.pages.plan import plan_document
 from vebench.reports.pages.run import Report, document
-from vebench.results.records import Run, WindowRecord
+from vebench.results.records import Run
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -355,7 +356,7 @@ def test_a_run_without_a_cell_is_rendered() -> None:
 
 
 def test_a_window_without_transitions_is_rendered() -> None:
-    windows = (WindowRecord(ns=10**9, rows=0, resets=0, cpu_ns=10**9), WindowRecord(ns=10**9, rows=5, resets=0))
+    windows = (Window(ns=10**9, rows=0, resets=0, cpu_ns=10**9), Window(ns=10**9, rows=5, resets=0))
     run = Run(
         make_header(),
         (make_cell(windows=windows), make_cell("null", windows=windows[:1]), make_cell("gym-sync", windows=())),

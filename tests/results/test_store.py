@@ -17,14 +17,16 @@ from support.records import make_cell, make_header
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import Shape
-from vebench.engine.events import Layout, Outcome, Window
+from vebench.child.answers import Done, Layout
+from vebench.child.window import Window
+from vebench.engine.events import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 from vebench.results import store
 from vebench.results.header import fingerprint, what_differs
 from vebench.results.paths import default_path, named, newest, run_output
-from vebench.results.records import CellRecord, HostRecord, RunRecord, WindowRecord, record
+from vebench.results.records import CellRecord, HostRecord, RunRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
@@ -75,13 +77,10 @@ def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"num_envs": -3}, "num_envs = -3: Expected int >= 0"),
-        ({"frame_skip": 0}, "frame_skip = 0: Expected int >= 1"),
-        ({"batch_size": 2**70}, "batch_size = 1180591620717411303424: "),
         ({"processes": "two"}, "processes = two: Expected int, got str"),
         ({"startup_ns": -1}, "startup_ns = -1: Expected int >= 0"),
-        ({"windows": (WindowRecord(10, 5, 0), WindowRecord(0, 5, 0))}, "windows[1].ns = 0: Expected int >= 1"),
-        ({"autoreset": "\udcff"}, "what cannot be written: "),
+        ({"autoreset": "never"}, "autoreset = never: Invalid enum value 'never'"),
+        ({"reason": "\udcff"}, "what cannot be written: "),
     ],
 )
 def test_a_cell_that_could_not_be_read_again_is_written_as_failed(
@@ -95,6 +94,20 @@ def test_a_cell_that_could_not_be_read_again_is_written_as_failed(
     assert (kept.key, kept.status, kept.windows) == (odd.key, "failed", ())
     assert kept.reason is not None
     assert kept.reason.startswith(f"the adapter said {said}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"num_envs": -3}, "num_envs must be a whole number from 0 to"),
+        ({"frame_skip": 0}, "frame_skip must be a whole number from 1 to"),
+        ({"batch_size": 2**70}, "batch_size must be a whole number from 0 to 9223372036854775807, not 11805916"),
+        ({"memory_by_node": {"0": -1}}, "memory_by_node must be a whole number from 0 to"),
+    ],
+)
+def test_counts_that_cannot_be_are_in_no_record(fields: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make_cell("shm-sync", 2, **fields)
 
 
 def test_a_run_that_could_not_be_read_again_leaves_no_file(path: Path) -> None:
@@ -227,7 +240,10 @@ def test_a_value_out_of_range_is_named_with_its_line_and_place(written: Path) ->
     replace_line(written, 3, line.replace('"rows":2400', '"rows":-1'))
     with pytest.raises(RunFileError) as error:
         read(written)
-    assert str(error.value) == f"{written}, line 3: Expected int >= 0 - at $.windows[0].rows"
+    assert (
+        str(error.value)
+        == f"{written}, line 3: rows must be a whole number from 0 to 9223372036854775807, not -1 - at $.windows[0]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -480,9 +496,9 @@ def planned() -> Cell:
 
 def test_a_measured_cell_is_recorded_as_its_adapter_built_it(planned: Cell) -> None:
     layout = Layout(6, 3, 1, 1, 5, "same_step", ("rewards are\nfloat32",), (0, 1))
-    found = record(planned, Outcome("ok", None, layout, 7, 8, (Window(9, 6, 1, 5, 4, 3),)))
+    found = record(planned, Outcome("ok", None, layout, 7, (Window(9, 6, 1, 5, 4, 3),), Done(8)))
     assert (found.num_envs, found.batch_size, found.processes, found.threads, found.frame_skip) == (6, 3, 1, 1, 5)
-    assert found.windows == (WindowRecord(9, 6, 1, 5, 4, 3),)
+    assert found.windows == (Window(9, 6, 1, 5, 4, 3),)
     assert (found.autoreset, found.differences, found.affinity) == ("same_step", ("rewards are float32",), (0, 1))
     assert (found.startup_ns, found.peak_rss_bytes, found.options) == (7, 8, {"ratio": 2})
     assert found.key == planned.key
@@ -497,7 +513,7 @@ def test_a_cell_that_never_got_ready_is_recorded_as_planned(planned: Cell) -> No
 counts = st.integers(0, 2**63 - 1)
 texts = st.text(st.characters(codec="utf-8"))
 windows = st.builds(
-    WindowRecord,
+    Window,
     ns=st.integers(1, 2**63 - 1),
     rows=st.integers(1000, 2**63 - 1),
     resets=st.integers(0, 1000),
@@ -524,7 +540,7 @@ cells = st.builds(
     startup_ns=st.none() | counts,
     peak_rss_bytes=st.none() | counts,
     windows=st.lists(windows, max_size=4).map(tuple),
-    autoreset=texts,
+    autoreset=st.sampled_from(["next_step", "same_step"]),
     differences=st.lists(texts, max_size=2).map(tuple),
     affinity=st.none() | st.tuples(counts),
 )
@@ -622,7 +638,7 @@ def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path) -> None:
     planned = Cell(task, BackendChoice("shm-sync"), "m:C", 2, 1, Shape(2, 2, 2, 1), (4, 0))
     window = Window(10, 5, 0, throttles=1, others_ns=2, switches=3, migrations=4)
     with RunWriter.create(path, make_header()) as writer:
-        writer.append(record(planned, Outcome("ok", windows=(window,), seats=(("0,4",), ("4",), ("0",)))))
+        writer.append(record(planned, Outcome("ok", windows=(window,), done=Done(seats=(("0,4",), ("4",), ("0",))))))
     (kept,) = read(path).cells
     assert (kept.cpus, kept.seats) == ((4, 0), (("0,4",), ("4",), ("0",)))
     (counted,) = kept.windows

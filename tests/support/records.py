@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
+from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
-from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, WindowRecord
+from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
 
 SECOND = 1_000_000_000
 
@@ -31,7 +34,7 @@ def make_header(usable_cpus: int = 2, *, pinning: bool = True, **spec: object) -
 
 def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...] = (), **fields: object) -> CellRecord:
     """Return a cell of Pong on two CPUs, with a one-second window for each of ``steps``, the steps made in it."""
-    windows = tuple(WindowRecord(ns=SECOND, rows=rows, resets=0, cpu_ns=SECOND) for rows in steps)
+    windows = tuple(Window(ns=SECOND, rows=rows, resets=0, cpu_ns=SECOND) for rows in steps)
     known = CellRecord(
         env="ALE/Pong-v5",
         backend=backend,
@@ -51,7 +54,7 @@ def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...
         windows=windows,
         verdict=None if backend in ("ceiling", "null") else "identical",
     )
-    return msgspec.structs.replace(known, **fields)
+    return replace(known, **fields)
 
 
 def make_sweep() -> Run:

@@ -33,14 +33,14 @@ def another_pass(plan: Plan, run: Run) -> Plan:
     for record in run.cells:
         records.setdefault(record.key[:-1], []).append(record)
     able = list(_following(plan, records))
-    wide = {cell.key: cell.circle for cell in able if not narrow(records[cell.key[:-1]], plan.spec.until)}
-    circles = set(wide.values()) - {None}
-    cells = [cell for cell in able if cell.key in wide or cell.circle in circles]
+    wide = {cell.key: cell.group for cell in able if not narrow(records[cell.key[:-1]], plan.spec.until)}
+    groups = set(wide.values()) - {None}
+    cells = [cell for cell in able if cell.key in wide or cell.group in groups]
     repeat = max((cell.repeat for cell in cells), default=0)
     Random(f"{plan.spec.seed} {repeat}").shuffle(cells)  # noqa: S311 - an order to repeat, no secret
     together: dict[object, list[Cell]] = {}
     for cell in cells:
-        together.setdefault(cell.key if cell.circle is None else cell.circle, []).append(cell)
+        together.setdefault(cell.key if cell.group is None else cell.group, []).append(cell)
     return replace(plan, cells=tuple(chain.from_iterable(together.values())))
 
 

@@ -14,7 +14,8 @@ from vebench.analysis.statistics import student_quantile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.results.records import CellRecord, WindowRecord
+    from vebench.child.window import Window
+    from vebench.results.records import CellRecord
 
 # How often a steady cell may be called unsteady, all its processes together.
 OUTLIER_LEVEL = 0.01
@@ -149,7 +150,7 @@ def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
     return sum(shares[: rises + 1])
 
 
-def bursts(windows: Sequence[WindowRecord]) -> bool:
+def bursts(windows: Sequence[Window]) -> bool:
     """Return whether resets fall into some windows rather than others, more than counts of random events do.
 
     It is the dispersion test: the sum of (count - mean)^2 / mean against the chi-square distribution (R. Fisher,

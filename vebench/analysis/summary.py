@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from vebench.backends.environments.engines import Engine
-    from vebench.plan.known_work import Verdict
-    from vebench.results.records import CellRecord, Run, WindowRecord
+    from vebench.child.answers import WorkVerdict
+    from vebench.child.window import Window
+    from vebench.results.records import CellRecord, Run
 
 CEILING = "ceiling"
 NULL = "null"
@@ -75,7 +76,7 @@ class CellSummary:
     oversubscribed: bool
     crowded: bool
     differences: tuple[str, ...]
-    verdict: Verdict | None
+    verdict: WorkVerdict | None
     verdict_reason: str
     engines: tuple[Engine, ...]
     unbound: str | None
@@ -186,7 +187,7 @@ def _rates_by_cpu_time(records: Sequence[CellRecord]) -> Sample:
     )
 
 
-def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, WindowRecord], float | None]) -> Sample:
+def _observed(records: Sequence[CellRecord], rate: Callable[[CellRecord, Window], float | None]) -> Sample:
     """Return the rates of every repeat that went well, each of which is a process.
 
     Windows that a CPU quota held back are left out where others remain.
@@ -258,11 +259,11 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
     )
 
 
-def _verdict(record: CellRecord) -> Verdict:
+def _verdict(record: CellRecord) -> WorkVerdict:
     return record.verdict or "unverified"
 
 
-def _share(records: Sequence[CellRecord], taken: Callable[[WindowRecord], int | None]) -> float:
+def _share(records: Sequence[CellRecord], taken: Callable[[Window], int | None]) -> float:
     """Return the share of the CPUs' time that was taken, over all windows; 0 where the kernel's ticks cannot tell."""
     spans = [(len(record.cpus) * window.ns, taken(window) or 0) for record in records for window in record.windows]
     total = sum(span for _, span in spans)

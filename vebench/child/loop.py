@@ -1,7 +1,4 @@
-"""The only timed loop. Nothing but ``send``, ``recv`` and the row accounting stands in it.
-
-Loaded by the measuring child, also in interpreters that do not have vebench: numpy and Python 3.10, nothing else.
-"""
+"""The only timed loop. Nothing but ``send``, ``recv`` and the row accounting stands in it."""
 
 from __future__ import annotations
 
@@ -31,15 +28,15 @@ READINGS_PER_WINDOW = 100
 def action_tape(space: ActionSpace, seed: int, batch_size: int) -> list[NDArray[np.generic]]:
     """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run is given.
 
-    They depend on nothing but the arguments, so that backends which take the same batch size get the same bytes.
+    They depend on nothing but the arguments, so that backends with the same batch size get the same bytes.
     """
     bytes_per_batch = 8 * batch_size * max(1, space.low.size)
     count = min(MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
     return list(space.sample(np.random.default_rng(seed), count, batch_size))
 
 
-class Count(NamedTuple):
-    """What one stretch of the loop took and brought: nanoseconds, rows, and those of them that only report a reset."""
+class Stretch(NamedTuple):
+    """What one stretch of the loop took and returned: nanoseconds, rows, and those of them that only report a reset."""
 
     ns: int
     rows: int
@@ -49,9 +46,9 @@ class Count(NamedTuple):
 class Loop:
     """Drives one backend over its tape, and counts.
 
-    A row after an end is an autoreset, no transition. To look each row up would cost as much again as the whole loop;
-    so it counts ends, and keeps for each environment whether its last row was one. Every end is followed by its reset
-    row: a stretch has brought as many resets as ends, plus the ends outstanding before it, less those after it.
+    A row after an end is an autoreset, no transition. To look up each row would cost as much again as the whole loop.
+    So the loop counts ends, and keeps for each environment whether its last row was one. Every end is followed by its
+    reset row: a stretch has as many resets as ends, plus the ends outstanding before it, less those after it.
     """
 
     def __init__(
@@ -63,7 +60,7 @@ class Loop:
         self._ended = np.zeros(backend.info.num_envs, np.bool_)
         self._resets_own_rows = backend.info.autoreset == "next_step"
 
-    def run_for(self, duration_ns: int, batches_per_reading: int) -> Count:
+    def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over; the clock is read only after each ``batches_per_reading``."""
         clock = self._clock
         outstanding = self._outstanding()
@@ -75,7 +72,7 @@ class Loop:
             rows += more_rows
             ends += more_ends
         resets = ends + outstanding - self._outstanding() if self._resets_own_rows else 0
-        return Count(now - start, rows, resets)
+        return Stretch(now - start, rows, resets)
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
         """Step batches for ``duration_ns``, at least one, and return how many fit between two readings of a window."""

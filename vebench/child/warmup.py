@@ -1,7 +1,4 @@
-"""When warm-up is over: not before the rate has settled, and not later than a bound.
-
-Loaded by the measuring child: numpy and Python 3.10.
-"""
+"""When warm-up is over: not before the rate has settled, and not later than a bound."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from vebench.child.loop import READINGS_PER_WINDOW
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.child.loop import Count, Loop
+    from vebench.child.loop import Loop, Stretch
 
 # The shortest warm-up is looked at in so many slices, half of which are compared with the other half.
 SLICES = 8
@@ -26,7 +23,7 @@ NOISE = 2.0  # standard errors of the difference between the medians of both hal
 
 
 class Warmup(NamedTuple):
-    """How long a warm-up took, whether the rate had settled when it ended (None if nobody looked), and the pace.
+    """How long a warm-up took, whether the rate had settled when it ended (None if not looked at), and the pace.
 
     ``pace`` is how many batches fit between two readings of the clock in a window.
     """
@@ -42,14 +39,14 @@ def warm_up(loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size:
     if not slice_ns:
         return Warmup(0, None, loop.warm_up(least_ns, window_ns))
     pace = loop.warm_up(slice_ns, window_ns)
-    counts: deque[Count] = deque(maxlen=SLICES)
+    stretches: deque[Stretch] = deque(maxlen=SLICES)
     spent = slice_ns
     while True:
-        counts.append(loop.run_for(slice_ns, max(1, pace * slice_ns // window_ns)))
-        spent += counts[-1].ns
-        batches = sum(count.rows for count in counts) // batch_size
-        pace = max(1, batches * window_ns // (READINGS_PER_WINDOW * max(1, sum(count.ns for count in counts))))
-        done = settled([count.rows / max(1, count.ns) for count in counts])
+        stretches.append(loop.run_for(slice_ns, max(1, pace * slice_ns // window_ns)))
+        spent += stretches[-1].ns
+        batches = sum(stretch.rows for stretch in stretches) // batch_size
+        pace = max(1, batches * window_ns // (READINGS_PER_WINDOW * max(1, sum(stretch.ns for stretch in stretches))))
+        done = settled([stretch.rows / max(1, stretch.ns) for stretch in stretches])
         if spent >= most_ns or (done and spent >= least_ns):
             return Warmup(spent, done, pace)
 

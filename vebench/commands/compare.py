@@ -17,7 +17,7 @@ from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.interpreter import examine
 from vebench.machine.host import memory_available, read_host
 from vebench.plan.cells import Plan, expand, informed, placement_of
-from vebench.plan.interleaving import in_circles
+from vebench.plan.interleaving import in_groups
 from vebench.plan.known_work import Knowledge
 from vebench.plan.tasks import resolve
 from vebench.reports.pages.check import Check
@@ -120,7 +120,7 @@ def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
     """
     pairs = zip(one.cells, other.cells, strict=True)
     ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in pairs]
-    return Plan(one.spec, in_circles(ordered, memory_available))
+    return Plan(one.spec, in_groups(ordered, memory_available))
 
 
 def _sides(request: Request) -> tuple[Side, Side]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vebench.analysis.precision import another_pass
-from vebench.child.windows import MOST_TRIES
+from vebench.child.schedule import MOST_TRIES
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
+from vebench.child.request import Proving
+from vebench.engine import verifier
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
-from vebench.engine.verifier import verify as compare
 from vebench.errors import one_line
 from vebench.machine.host import memory_available, read_host
 from vebench.plan import known_work
-from vebench.plan.cells import Comparison, expand, placement_of
+from vebench.plan.cells import expand, placement_of
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.tasks import resolve
 from vebench.reports import console
@@ -23,7 +24,7 @@ from vebench.reports.pages.verify import reason
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vebench.engine.events import Proof
+    from vebench.child.answers import Proof
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
@@ -52,7 +53,11 @@ def prove(spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None) 
         known = knowledge.of(cell.task, cell.backend)
         if known.verdict in ("unverified", "different") and known.reason:
             progress.print(one_line(f"known: {_words(cell, known)}"), markup=False, soft_wrap=True)
-    with Interrupts() as interrupts, Launcher(spec, interrupts) as launch, closing(compare(cells, launch)) as answers:
+    with (
+        Interrupts() as interrupts,
+        Launcher(spec, interrupts) as launch,
+        closing(verifier.prove(cells, launch)) as answers,
+    ):
         for count, (cell, proof) in enumerate(answers, start=1):
             proofs.append((cell, proof))
             found = concluded(proof, steps, cell.workers)
@@ -98,4 +103,4 @@ def _cells(spec: RunSpec, steps: int, frames: Path | None) -> tuple[Cell, ...]:
         return tasks.index(cell.task), rank
 
     folder = None if frames is None else str(frames.absolute())
-    return tuple(replace(cell, comparison=Comparison(steps, folder)) for cell in sorted(contestants, key=place_of))
+    return tuple(replace(cell, proving=Proving(steps, folder)) for cell in sorted(contestants, key=place_of))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from vebench.engine.events import Proof
+    from vebench.child.answers import Proof
     from vebench.plan.cells import Cell
     from vebench.plan.spec import BackendChoice
 

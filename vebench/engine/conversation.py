@@ -1,4 +1,4 @@
-"""What the runner knows of a running cell, wherever and however it runs."""
+"""What the runner knows of a running cell, wherever and however it runs: the seam between the runner and processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from vebench.engine.messages import Message
+    from vebench.child.answers import Answer
     from vebench.plan.cells import Cell
 
 
@@ -21,10 +21,10 @@ class InterruptedCellError(CellError):
 
 
 class Conversation(Protocol):
-    """What a running cell tells."""
+    """A running cell: its answers, and its turns if it takes turns with others."""
 
-    def messages(self) -> Iterator[Message]:
-        """Yield the cell's messages, to ``Done``, ``Proof`` or ``Failure``. Raises CellError if none will come."""
+    def messages(self) -> Iterator[Answer]:
+        """Yield the cell's answers, to ``Done``, ``Proof`` or ``Failure``. Raises CellError if it cannot go on."""
 
     def take_turn(self) -> None:
         """Let a cell that takes turns with others go on to the end of its next window."""

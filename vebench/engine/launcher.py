@@ -1,4 +1,4 @@
-"""Starts a cell in a fresh interpreter, listens to it, and ends it with everything that it started.
+"""Starts a cell in a fresh interpreter, reads its answers, and ends it with everything that it started.
 
 This is the seam to the operating system: the runner knows only ``conversation.Launch``, and its tests give it another.
 """
@@ -6,7 +6,6 @@ This is the seam to the operating system: the runner knows only ``conversation.L
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import select
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,10 +23,13 @@ from typing import IO, TYPE_CHECKING, Self
 
 import vebench
 import vebench.backends
+from vebench.backends.setup import Setup
+from vebench.child.answers import Done
+from vebench.child.request import Request, Settings
 from vebench.engine import guardian
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.messages import Done, decode
-from vebench.engine.replicas import Ensemble
+from vebench.engine.messages import decode
+from vebench.engine.replicas import Replicas
 from vebench.errors import StorageError
 from vebench.machine import pinning
 from vebench.machine.host import MEBIBYTE, memory_available
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from vebench.child.answers import Answer
     from vebench.engine.conversation import Conversation
     from vebench.engine.interrupts import Interrupts
-    from vebench.engine.messages import Message
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
@@ -49,8 +51,10 @@ LEAST_MEMORY = 256 * MEBIBYTE
 # After its last window a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
 CLOSE_LOOK_S = 0.01
-PARTING_S = 1.0  # between the end of a cell's answers and that of its process
+LEAVE_S = 1.0  # between the end of a cell's answers and that of its process
 CHILD = "vebench.child.main"
+# What the child may import, besides the adapters.
+CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
 # A library that prints without end must not fill the disk; what it printed last is what is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
@@ -95,14 +99,14 @@ class Launcher:
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
-        """Start ``cell``, be it several pools, and return its conversation."""
+        """Start ``cell``, all of its replicas, and return its conversation."""
         self._keep_off(cell.cpus)
         with contextlib.ExitStack() as stack:
-            running = [stack.enter_context(self._start(cell, pool)) for pool in cell.pools]
-            yield Ensemble(running, self._spec.rounds) if cell.replicas else running[0]
+            running = [stack.enter_context(self._start(cell, replica)) for replica in cell.all_replicas]
+            yield Replicas(running, self._spec.rounds) if cell.replicas else running[0]
 
     @contextlib.contextmanager
-    def _start(self, cell: Cell, pool: Replica) -> Iterator[RunningCell]:
+    def _start(self, cell: Cell, replica: Replica) -> Iterator[RunningCell]:
         with contextlib.ExitStack() as stack:
             folder = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True))
@@ -111,11 +115,11 @@ class Launcher:
             mark = f"{self._token}.{next(self._started)}"
             results, answers = os.pipe()
             stack.callback(os.close, results)
-            told, words = os.pipe()
+            heard, words = os.pipe()
             stack.callback(os.close, words)
             try:
                 request = folder / "request.json"
-                request.write_text(json.dumps({**self._request(cell, pool), "words": told}))
+                request.write_text(self._request(cell, replica, heard).written(), encoding="utf-8")
                 process = subprocess.Popen(
                     [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
                     stdin=subprocess.DEVNULL,
@@ -123,12 +127,12 @@ class Launcher:
                     stderr=log,
                     cwd=folder,
                     env=self._environment(folder, mark),
-                    pass_fds=[answers, told],
+                    pass_fds=[answers, heard],
                     start_new_session=True,
                 )
             finally:
                 os.close(answers)
-                os.close(told)
+                os.close(heard)
             stack.callback(self._end, process, mark)
             self._announce(process.pid)
             keep_off = partial(self._keep_off, cell.cpus)
@@ -144,7 +148,7 @@ class Launcher:
         package.mkdir(parents=True)
         ours = Path(vebench.__path__[0])
         backends = Path(vebench.backends.__path__[0])
-        for source in (ours / "__init__.py", ours / "child", ours / "machine", backends):
+        for source in (*(ours / name for name in CHILD_SIDE), backends):
             (package / source.name).symlink_to(source.absolute())
 
     @property
@@ -155,30 +159,26 @@ class Launcher:
     def _pinned(self) -> bool:
         return self._spec.pin != "none"
 
-    def _request(self, cell: Cell, pool: Replica) -> dict[str, object]:
-        return {
-            "job": "measure" if cell.comparison is None else "prove",
-            "comparison": None if cell.comparison is None else asdict(cell.comparison),
-            "folder": str(Path.cwd()),
-            "pin": self._pinned,
-            "cpus": pool.cpus,
-            "nodes": pool.nodes,
-            "membind": self._spec.membind,
-            "one_of_several": bool(cell.replicas),
-            "in_turn": cell.circle is not None,
-            "task": asdict(cell.task),
-            "backend": cell.backend.name,
-            "target": cell.target,
-            "options": cell.backend.options,
-            "workers": pool.workers,
-            "envs_per_worker": cell.envs_per_worker,
-            "seed": self._spec.seed + pool.first_env,
-            "warmup_ns": int(self._spec.warmup * 1e9),
-            "warmup_most_ns": int(self._spec.longest_warmup * 1e9),
-            "duration_ns": int(self._spec.duration * 1e9),
-            "rounds": self._spec.rounds,
-            "timeout_ns": int(self._spec.timeout * 1e9),
-        }
+    def _request(self, cell: Cell, replica: Replica, words: int) -> Request:
+        return Request(
+            setup=Setup(
+                cell.task,
+                replica.workers,
+                cell.envs_per_worker,
+                replica.cpus,
+                self._spec.seed + replica.first_env,
+                self._pinned,
+            ),
+            backend=cell.backend.name,
+            target=cell.target,
+            options=cell.backend.options,
+            settings=Settings(**{setting.name: getattr(self._spec, setting.name) for setting in fields(Settings)}),
+            folder=str(Path.cwd()),
+            nodes=replica.nodes,
+            mode=cell.mode,
+            words=words,
+            proving=cell.proving,
+        )
 
     def _environment(self, folder: Path, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
@@ -211,7 +211,7 @@ class Launcher:
 
 @dataclass
 class RunningCell:
-    """A cell's process, and the pipes on which it tells its results and is told when to go on.
+    """A cell's process, the pipe on which it answers, and the one on which it is given the word to go on.
 
     ``timeout`` is in seconds; rests do not count. ``keep_off`` takes this process off the cell's CPUs.
     """
@@ -229,15 +229,15 @@ class RunningCell:
         self._resting_since = 0.0
 
     def start(self, at_ns: int) -> None:
-        """Tell a pool, one of several, when its first window begins."""
-        self._tell(b"%d\n" % at_ns)
+        """Say when a replica's first window begins."""
+        self._write(b"%d\n" % at_ns)
 
     def take_turn(self) -> None:
         """Let it go on to the end of its next window."""
         self._deadline += time.monotonic() - self._resting_since
         self.keep_off()
         self._signal(signal.SIGCONT)
-        self._tell(b"\n")
+        self._write(b"\n")
 
     def rest(self) -> None:
         """Stop its processes: they might work on, unasked and uncounted, while it is another's turn."""
@@ -245,16 +245,16 @@ class RunningCell:
         self._resting_since = time.monotonic()
 
     def _signal(self, number: signal.Signals) -> None:
-        # One that has ended will be missed when its messages are read. macOS forbids signals to those not waited for.
+        # One that has ended will be noticed when its answers are read. macOS forbids signals to those not waited for.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
-    def _tell(self, line: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has died, which its messages will tell
+    def _write(self, line: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has died: its answers will show it
             os.write(self.words, line)
 
-    def messages(self) -> Iterator[Message]:
-        """Yield the cell's messages; see ``Conversation``."""
+    def messages(self) -> Iterator[Answer]:
+        """Yield the cell's answers; see ``Conversation``."""
         buffer = b""
         while True:
             chunk = self._read()
@@ -263,12 +263,12 @@ class RunningCell:
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
                 try:
-                    message = decode(line)
+                    answer = decode(line)
                 except ValueError as error:
                     raise CellError(f"its answer cannot be read: {error}") from None
-                if isinstance(message, Done):
+                if isinstance(answer, Done):
                     self._let_close()
-                yield message
+                yield answer
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
@@ -308,9 +308,9 @@ class RunningCell:
 
     def _death(self) -> str:
         try:
-            status = self.process.wait(PARTING_S)
+            status = self.process.wait(LEAVE_S)
         except subprocess.TimeoutExpired:
-            return "its process runs on, but can tell nothing any more"
+            return "its process runs on, but has closed the pipe for its answers"
         if status >= 0:
             last = self.log().strip().rpartition("\n")[2][:300]
             return f"its process ended with status {status}" + (f": {last}" if last else "")

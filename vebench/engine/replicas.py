@@ -1,4 +1,4 @@
-"""Several pools that make up one cell, heard as one: started together, and counted only while all of them ran.
+"""The replicas of a cell, followed as one: started together, and counted only while all of them ran.
 
 Each is a conversation of its own; where their processes run does not matter here, only that their clocks agree.
 """
@@ -9,166 +9,157 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
+from vebench.child.window import Window, joined
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.events import Layout, Window
-from vebench.engine.messages import Done, Failure, Lap, Ready, Warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from vebench.engine.messages import Message
+    from vebench.child.answers import Answer
 
-# How long after the last pool is warm the first window begins: the time for each of them to hear of it.
+# How long after the last replica is warm the first window begins: the time for each of them to read when.
 LEAD_NS = 50_000_000
-# Of a pool's window, the least that must be common to all.
+# Of a replica's window, the least that must be common to all.
 LEAST_COMMON = 0.5
 
 T = TypeVar("T")
 
 
-class Pool(Protocol):
-    """One pool that runs."""
+class RunningReplica(Protocol):
+    """One replica that runs."""
 
-    def messages(self) -> Iterator[Message]:
-        """Yield what it tells."""
+    def messages(self) -> Iterator[Answer]:
+        """Yield its answers."""
 
     def start(self, at_ns: int) -> None:
-        """Tell it when its first window begins, by the clock that all pools share."""
+        """Say when its first window begins, by the clock that all replicas share."""
 
     def log(self) -> str:
         """Return the end of what it printed."""
 
 
-class FailedPoolError(Exception):
-    """A pool has failed; ``failure`` says which, and why."""
+class FailedReplicaError(Exception):
+    """A replica has failed; ``failure`` says which, and why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
         self.failure = failure
 
 
-class Ensemble:
-    """The pools of a cell as one conversation. ``rounds`` is the number of windows."""
+class Replicas:
+    """The replicas of a cell as one conversation. ``rounds`` is the number of windows."""
 
-    def __init__(self, pools: Sequence[Pool], rounds: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        self._pools = pools
+    def __init__(
+        self, replicas: Sequence[RunningReplica], rounds: int, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._replicas = replicas
         self._rounds = rounds
         self._clock = clock
 
-    def messages(self) -> Iterator[Message]:
-        """Yield what they tell together, to ``Done`` or ``Failure``. Raises CellError if none will come."""
-        streams = [pool.messages() for pool in self._pools]
+    def messages(self) -> Iterator[Answer]:
+        """Yield what they answer together, to ``Done`` or ``Failure``. Raises CellError if neither will come."""
+        streams = [replica.messages() for replica in self._replicas]
         try:
             ready = _each(streams, Ready)
-            yield Ready(max(one.startup_ns for one in ready), together([one.layout for one in ready]))
+            yield Ready(max(one.startup_ns for one in ready), joined_layout([one.layout for one in ready]))
             _each(streams, Warm)
             start = self._clock() + LEAD_NS
-            for pool in self._pools:
-                pool.start(start)
+            for replica in self._replicas:
+                replica.start(start)
             for _ in range(self._rounds):
-                yield common(_each(streams, Lap))
-            done = _each(streams, Done)
-            yield Done(
-                peak_rss_bytes=_sum([one.peak_rss_bytes for one in done]),
-                seats=_joined([one.seats for one in done]),
-                memory_by_node=_by_node(done),
-            )
-        except FailedPoolError as error:
+                yield common_window(_each(streams, ReplicaWindow))
+            yield joined_end(_each(streams, Done))
+        except FailedReplicaError as error:
             yield error.failure
 
     def take_turn(self) -> None:
-        """Do nothing: pools that keep in step with each other take no turns."""
+        """Do nothing: replicas that keep in step with each other take no turns."""
 
     def rest(self) -> None:
         """Do nothing, for the same reason."""
 
     def log(self) -> str:
-        """Return the ends of what the pools printed, each under its number."""
-        texts = [pool.log() for pool in self._pools]
+        """Return the ends of what the replicas printed, each under its number."""
+        texts = [replica.log() for replica in self._replicas]
         return "".join(f"replica {number}:\n{text}\n" for number, text in enumerate(texts) if text)
 
 
-def _each(streams: Sequence[Iterator[Message]], kind: type[T]) -> list[T]:
-    """Return the next message of each pool. Raises FailedPoolError for a failure, and CellError for another kind."""
+def _each(streams: Sequence[Iterator[Answer]], kind: type[T]) -> list[T]:
+    """Return the next answer of each replica. Raises FailedReplicaError for a failure, CellError for another kind."""
     found: list[T] = []
     for number, stream in enumerate(streams):
         try:
-            message = next(stream)
-        except InterruptedCellError:  # that was the user, and is no replica's
+            answer = next(stream)
+        except InterruptedCellError:  # by the user: no fault of this replica
             raise
         except CellError as error:
             raise CellError(f"replica {number}: {error}") from None
-        if isinstance(message, Failure):
-            raise FailedPoolError(Failure(f"replica {number}: {message.reason}"))
-        if not isinstance(message, kind):
-            raise CellError(f"replica {number} told {type(message).__name__} out of turn")
-        found.append(message)
+        if isinstance(answer, Failure):
+            raise FailedReplicaError(Failure(f"replica {number}: {answer.reason}"))
+        if not isinstance(answer, kind):
+            raise CellError(f"replica {number} answered {type(answer).__name__} where {kind.__name__} was expected")
+        found.append(answer)
     return found
 
 
-def together(layouts: Sequence[Layout]) -> Layout:
-    """Return the layout of all pools."""
-    affinities = [layout.affinity for layout in layouts]
+def joined_layout(layouts: Sequence[Layout]) -> Layout:
+    """Return the layout of all replicas together."""
     return replace(
         layouts[0],
         num_envs=sum(layout.num_envs for layout in layouts),
         batch_size=sum(layout.batch_size for layout in layouts),
         processes=sum(layout.processes for layout in layouts),
         threads=max(layout.threads for layout in layouts),
-        affinity=_joined(affinities),
+        affinity=_joined([layout.affinity for layout in layouts]),
     )
 
 
-def common(laps: Sequence[Lap]) -> Window:
-    """Return the window in which all pools ran: what each did in it, by its own rate, added up.
+def common_window(windows: Sequence[ReplicaWindow]) -> Window:
+    """Return the window in which all replicas ran: what each did in it, by its own rate, added up.
 
     Raises CellError if they hardly ran at the same time.
     """
-    begin = max(lap.start_ns for lap in laps)
-    end = min(lap.start_ns + lap.window.ns for lap in laps)
-    if end - begin < LEAST_COMMON * max(lap.window.ns for lap in laps):
+    begin = max(one.start_ns for one in windows)
+    end = min(one.start_ns + one.window.ns for one in windows)
+    if end - begin < LEAST_COMMON * max(one.window.ns for one in windows):
         raise CellError("replicas hardly ran at the same time: a longer --duration would hold more batches")
-    shares = [(end - begin) / lap.window.ns for lap in laps]
-    windows = [lap.window for lap in laps]
-    rows = [round(window.rows * share) for window, share in zip(windows, shares, strict=True)]
-    resets = [round(window.resets * share) for window, share in zip(windows, shares, strict=True)]
-    cpu = [
-        None if window.cpu_ns is None else round(window.cpu_ns * share)
-        for window, share in zip(windows, shares, strict=True)
-    ]
-    return Window(
-        ns=end - begin,
-        rows=sum(rows),
-        resets=sum(map(min, resets, rows)),
-        cpu_ns=_sum(cpu),
-        # Of the control group that they share, each tells the same.
-        throttled_ns=_most([window.throttled_ns for window in windows]),
-        throttles=_most([window.throttles for window in windows]),
-        steal_ns=_sum([window.steal_ns for window in windows]),
-        others_ns=_sum([window.others_ns for window in windows]),
-        switches=_sum([window.switches for window in windows]),
-        migrations=_sum([window.migrations for window in windows]),
+    shares = [(end - begin) / one.window.ns for one in windows]
+    return joined([one.window for one in windows], shares, end - begin)
+
+
+def joined_end(ends: Sequence[Done]) -> Done:
+    """Return what is known of all replicas together.
+
+    Their warm-up took as long as the longest; their rate had settled if that of each had.
+    """
+    memory = _known([one.peak_rss_bytes for one in ends])
+    warmups = _known([one.warmup_ns for one in ends])
+    settled = _known([one.settled for one in ends])
+    return Done(
+        peak_rss_bytes=None if memory is None else sum(memory),
+        seats=_joined([one.seats for one in ends]),
+        memory_by_node=_by_node(ends),
+        warmup_ns=None if warmups is None else max(warmups),
+        settled=None if settled is None else all(settled),
     )
 
 
-def _most(values: Sequence[int | None]) -> int | None:
-    return None if None in values else max(filter(None, values), default=0)
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
+def _known(values: Sequence[T | None]) -> list[T] | None:
+    """Return the values; None if one of them is unknown."""
     known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    return known if len(known) == len(values) else None
 
 
 def _joined(values: Sequence[tuple[T, ...] | None]) -> tuple[T, ...] | None:
-    """Return the entries of all; None if one of them is not known."""
-    known = [value for value in values if value is not None]
-    return tuple(item for value in known for item in value) if len(known) == len(values) else None
+    """Return the entries of all, one after another; None if one of them is unknown."""
+    known = _known(values)
+    return None if known is None else tuple(item for value in known for item in value)
 
 
-def _by_node(done: Sequence[Done]) -> dict[str, int] | None:
-    known = [one.memory_by_node for one in done if one.memory_by_node is not None]
-    if len(known) != len(done):
+def _by_node(ends: Sequence[Done]) -> dict[str, int] | None:
+    known = _known([one.memory_by_node for one in ends])
+    if known is None:
         return None
     nodes = sorted({node for one in known for node in one})
     return {node: sum(one.get(node, 0) for one in known) for node in nodes}

@@ -1,4 +1,4 @@
-"""Goes through the plan, one cell after another, and tells what happens as a stream of events.
+"""Goes through the plan, one cell after another, and reports what happens as a stream of events.
 
 The runner neither prints nor stores: whoever iterates over it does. A cell's failure never ends the run.
 """
@@ -10,23 +10,23 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from vebench.child.answers import Done, Failure, Ready, Warm
+from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import (
     CellFinished,
     CellReady,
     CellStarted,
     CellWarm,
-    Layout,
     Outcome,
     RunStarted,
-    Window,
     WindowDone,
 )
-from vebench.engine.messages import Done, Failure, Ready, Warm
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from vebench.child.answers import Layout
     from vebench.engine.conversation import Conversation, Launch
     from vebench.engine.events import Event
     from vebench.plan.cells import Cell, Plan
@@ -39,7 +39,7 @@ def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
     failed, with the windows that it has; then KeyboardInterrupt is raised.
     """
     yield RunStarted(plan, done)
-    for number, cells in groupby(plan.cells, key=attrgetter("circle")):
+    for number, cells in groupby(plan.cells, key=attrgetter("group")):
         if number is not None:
             yield from _in_turn(tuple(cells), launch)
             continue
@@ -53,7 +53,7 @@ def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
         yield CellFinished(cell, Outcome("skipped", cell.skip))
         return
     yield CellStarted(cell)
-    progress = Progress(cell)
+    progress = CellProgress(cell)
     try:
         with launch(cell) as conversation:
             yield from progress.follow(conversation)
@@ -92,7 +92,7 @@ class InTurn:
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
-        self.progress = Progress(cell)
+        self.progress = CellProgress(cell)
         self.at_work = False
         self._own = ExitStack()
 
@@ -131,7 +131,7 @@ def _not_started(error: OSError) -> str:
     return f"its process could not be started: {error}"
 
 
-class Progress:
+class CellProgress:
     """What is known of a cell so far."""
 
     def __init__(self, cell: Cell) -> None:
@@ -139,7 +139,7 @@ class Progress:
         self._cell = cell
         self._layout: Layout | None = None
         self._startup_ns: int | None = None
-        self._done = Done(None)
+        self._done = Done()
         self.windows: list[Window] = []
         self._log = ""
 
@@ -176,11 +176,7 @@ class Progress:
             reason=why,
             layout=self._layout,
             startup_ns=self._startup_ns,
-            peak_rss_bytes=self._done.peak_rss_bytes,
             windows=tuple(self.windows),
+            done=self._done,
             log=self._log,
-            seats=self._done.seats,
-            memory_by_node=self._done.memory_by_node,
-            warmup_ns=self._done.warmup_ns,
-            settled=self._done.settled,
         )

@@ -1,12 +1,11 @@
-"""Asks for proofs, one backend after another. Like the runner it neither prints nor stores."""
+"""Asks for proofs of one backend after another. Like the runner, it neither prints nor stores."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.child.answers import Failure, Proof
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.events import Proof
-from vebench.engine.messages import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
 
 
-def verify(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof]]:
+def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof]]:
     """Yield each cell with its proof. A cell that fails or cannot run is unverified, with the reason.
 
     Raises KeyboardInterrupt if the user interrupts.

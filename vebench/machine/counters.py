@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vebench.machine.sysfs import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 PROC = Path("/proc")
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
@@ -67,17 +67,17 @@ def proportional_memory(pids: list[int]) -> int | None:
     return total or None
 
 
-def steal_ns(cpus: list[int]) -> int | None:
+def steal_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, tick by tick."""
     return _stat_ns(cpus, (STEAL,))
 
 
-def busy_ns(cpus: list[int]) -> int | None:
-    """Return the time that these CPUs have worked since boot, for whomever, in nanoseconds, tick by tick."""
+def busy_ns(cpus: Sequence[int]) -> int | None:
+    """Return the time that these CPUs have worked since boot, for any process, in nanoseconds, tick by tick."""
     return _stat_ns(cpus, BUSY)
 
 
-def _stat_ns(cpus: list[int], columns: tuple[int, ...]) -> int | None:
+def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
     try:
         lines = (PROC / "stat").read_text().splitlines()
     except OSError:
@@ -87,36 +87,57 @@ def _stat_ns(cpus: list[int], columns: tuple[int, ...]) -> int | None:
     return sum(int(field[at]) for field in fields for at in columns if len(field) > at) * NANOSECONDS_PER_TICK
 
 
-def throttling(groups: tuple[Path, ...]) -> tuple[int, int] | None:
-    """Return how often these control groups were held back by their CPU quotas, and for how many nanoseconds.
+def throttles(groups: tuple[Path, ...]) -> int | None:
+    """Return how often these control groups were held back by their CPU quotas, None if no file says.
 
-    Both are sums: a group's own file does not tell of what held back its ancestors. None where no file tells.
+    It is a sum: a group's own file does not count what held back its ancestors.
     """
-    told = [values for group in groups if (values := _throttling(group)) is not None]
-    return (sum(times for times, _ in told), sum(spent for _, spent in told)) if told else None
+    return _sum_known(_times_throttled(_cpu_stat(group)) for group in groups)
 
 
-def _throttling(group: Path) -> tuple[int, int] | None:
-    values = dict(re.findall(r"^(\w+) (\d+)$", text_of(group / "cpu.stat"), re.ASCII | re.MULTILINE))
-    if "nr_throttled" not in values:
+def throttled_ns(groups: tuple[Path, ...]) -> int | None:
+    """Return for how many nanoseconds these control groups were held back by their CPU quotas, summed likewise."""
+    return _sum_known(_ns_throttled(_cpu_stat(group)) for group in groups)
+
+
+def _cpu_stat(group: Path) -> dict[str, int]:
+    found = re.findall(r"^(\w+) (\d+)$", text_of(group / "cpu.stat"), re.ASCII | re.MULTILINE)
+    return {name: int(value) for name, value in found}
+
+
+def _times_throttled(stat: dict[str, int]) -> int | None:
+    return stat.get("nr_throttled")
+
+
+def _ns_throttled(stat: dict[str, int]) -> int | None:
+    if "nr_throttled" not in stat:
         return None
     # Version 1 counts nanoseconds, version 2 microseconds.
-    spent = int(values.get("throttled_time", 0)) or int(values.get("throttled_usec", 0)) * 1000
-    return int(values["nr_throttled"]), spent
+    return stat.get("throttled_time", 0) or stat.get("throttled_usec", 0) * 1000
+
+
+def _sum_known(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def involuntary_switches(pids: list[int]) -> int | None:
     """Return how often all threads of these processes were made to leave a CPU that they still wanted."""
-    return _sum_of(pids, "status", re.compile(r"^nonvoluntary_ctxt_switches:\s+(\d+)", re.MULTILINE))
+    return summed_over_threads(pids, "status", r"^nonvoluntary_ctxt_switches:\s+(\d+)")
 
 
 def migrations(pids: list[int]) -> int | None:
-    """Return how often all threads of these processes were moved to another CPU, where the kernel tells that."""
-    return _sum_of(pids, "sched", re.compile(r"^se\.nr_migrations\s+:\s+(\d+)", re.MULTILINE))
+    """Return how often all threads of these processes were moved to another CPU, None if the kernel does not say."""
+    return summed_over_threads(pids, "sched", r"^se\.nr_migrations\s+:\s+(\d+)")
 
 
-def _sum_of(pids: list[int], name: str, pattern: re.Pattern[str]) -> int | None:
-    matches = [match for task in _tasks(pids) if (match := pattern.search(text_of(task / name)))]
+def summed_over_threads(pids: list[int], name: str, pattern: str) -> int | None:
+    """Return the sum of a number over all threads of these processes: what ``pattern`` finds in the file ``name``.
+
+    ``pattern`` is a regular expression with one group, matched by lines. None where no thread has such a number.
+    """
+    number = re.compile(pattern, re.ASCII | re.MULTILINE)
+    matches = [match for task in _tasks(pids) if (match := number.search(text_of(task / name)))]
     return sum(int(match[1]) for match in matches) if matches else None
 
 

@@ -11,7 +11,7 @@ from vebench.backends.registry import Shape
 from vebench.errors import UsageError
 from vebench.machine.placement import place
 from vebench.plan import memory
-from vebench.plan.replicas import slices
+from vebench.plan.replicas import divided
 from vebench.plan.spec import BackendChoice, check
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.backends.registry import Entry
+    from vebench.child.request import Mode, Proving
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.known_work import Knowledge, Known
@@ -38,19 +39,8 @@ class CellKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A cell that is not timed but compared with the reference, for ``steps`` steps of each environment.
-
-    Pictures of the first row that differs are written to the folder ``frames``, None for none.
-    """
-
-    steps: int
-    frames: str | None = None
-
-
-@dataclass(frozen=True)
 class Replica:
-    """One of several pools that make up a cell, each in an interpreter of its own, all measured at the same time.
+    """One of several copies of a backend that make up a cell, each in its own interpreter, measured at the same time.
 
     ``nodes`` are the memory nodes of its CPUs, ``first_env`` the number of its first environment within the cell.
     """
@@ -66,11 +56,11 @@ class Replica:
 class Cell:
     """One measurement to be made. ``skip`` is why it will not be, None if it will.
 
-    ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement. ``known``
-    is what is known of the backend's work, None of a reference row. ``nodes`` are the memory nodes of its CPUs.
-    ``replicas`` are the pools that it consists of; there are none if it is a single one.
-    ``side`` names the interpreter, where cells of one run do not all run in the same. Cells that follow each other with
-    the same number as their ``circle`` take turns, window by window; one without is measured alone.
+    ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement, ``nodes``
+    their memory nodes. ``known`` is what is known of the backend's work, None for a reference row. With ``proving`` the
+    cell is not timed but compared with the reference. ``replicas`` are those it consists of, none if it is a single
+    one. ``side`` names the interpreter, where cells of one run do not all run in the same. Cells that follow each other
+    with the same ``group`` number take turns, window by window; one without is measured alone.
     """
 
     task: Task
@@ -82,17 +72,24 @@ class Cell:
     cpus: tuple[int, ...]
     repeat: int = 0
     skip: str | None = None
-    comparison: Comparison | None = None
+    proving: Proving | None = None
     known: Known | None = None
     nodes: tuple[int, ...] = ()
     replicas: tuple[Replica, ...] = ()
     side: str = ""
-    circle: int | None = None
+    group: int | None = None
 
     @property
-    def pools(self) -> tuple[Replica, ...]:
-        """The pools of the cell, be it one."""
+    def all_replicas(self) -> tuple[Replica, ...]:
+        """The replicas of the cell, even if there is only one."""
         return self.replicas or (Replica(self.workers, self.shape, self.cpus, self.nodes),)
+
+    @property
+    def mode(self) -> Mode:
+        """How the cell is measured."""
+        if self.replicas:
+            return "in_step"
+        return "alone" if self.group is None else "in_turn"
 
     @property
     def key(self) -> CellKey:
@@ -192,8 +189,8 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
     least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, 1), choice.options)
     for workers in spec.workers:
         cpus = where.placement.owned(workers)
-        pools = _pools(entry, choice, spec, workers, where.placement)
-        shape = _together([pool.shape for pool in pools])
+        replicas = _replicas(entry, choice, spec, workers, where.placement)
+        shape = _together([replica.shape for replica in replicas])
         needed = memory.estimate(task.suite, entry, shape, choice.options)
         skip = why_not or memory.too_much(needed, least, where.memory_available)
         yield Cell(
@@ -206,21 +203,21 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
             cpus,
             skip=skip,
             nodes=where.placement.nodes(cpus),
-            replicas=pools if len(pools) > 1 else (),
+            replicas=replicas if len(replicas) > 1 else (),
         )
 
 
-def _pools(
+def _replicas(
     entry: Entry, choice: BackendChoice, spec: RunSpec, workers: int, placement: Placement
 ) -> tuple[Replica, ...]:
-    """Return the pools of a cell, which number their environments one after another."""
-    pools: list[Replica] = []
+    """Return the replicas of a cell, even if there is only one. They number their environments one after another."""
+    replicas: list[Replica] = []
     first_env = 0
-    for part in slices(spec.replicas, workers, placement):
+    for part in divided(spec.replicas, workers, placement):
         shape = _shape(entry, choice, part.workers, spec.envs_per_worker, len(part.cpus))
-        pools.append(Replica(part.workers, shape, part.cpus, placement.nodes(part.cpus), first_env))
+        replicas.append(Replica(part.workers, shape, part.cpus, placement.nodes(part.cpus), first_env))
         first_env += shape.num_envs
-    return tuple(pools)
+    return tuple(replicas)
 
 
 def _together(shapes: Sequence[Shape]) -> Shape:
@@ -233,7 +230,7 @@ def _together(shapes: Sequence[Shape]) -> Shape:
 
 
 def _shape(entry: Entry, choice: BackendChoice, workers: int, envs_per_worker: int, cpus: int) -> Shape:
-    """Return the layout of a pool, the backend's own defaults standing in for options that were not given."""
+    """Return the shape of a replica, the backend's own defaults standing in for options that were not given."""
     defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
     return entry.shape(workers, envs_per_worker, cpus, {**defaults, **choice.options})
 

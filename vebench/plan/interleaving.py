@@ -1,4 +1,4 @@
-"""Circles: cells that are alive at the same time and take turns, so that what slows the machine slows them all."""
+"""Interleaving: groups of cells that are alive together and take turns: what slows the machine slows them all."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ MOST_PROCESSES = 256  # that are alive at the same time, though only one cell's 
 
 
 def interleaved(plan: Plan, memory_available: int | None) -> Plan:
-    """Return the plan with the cells of a pass on one task in circles, as many in each as there is room for.
+    """Return the plan with the cells of a pass on one task in groups that take turns, as large as there is room for.
 
     In each pass tasks come one after another. ``memory_available`` is in bytes, None if unknown.
     """
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
         by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
-    return replace(plan, cells=in_circles(by_pass.values(), memory_available))
+    return replace(plan, cells=in_groups(by_pass.values(), memory_available))
 
 
-def in_circles(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
-    """Return the cells of all groups, those of each in one circle, or in several if they are too many for one.
+def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
+    """Return the cells of all ``groups``, the cells of each taking turns; if they are too many, in smaller groups.
 
-    Cells that cannot run, and those of several pools, which keep in step themselves, come first, and are in none.
+    Cells that cannot run, and those of replicas, which keep in step themselves, come first, and are in none.
     """
     numbers = count()
-    return tuple(cell for group in groups for cell in _in_circles(group, numbers, memory_available))
+    return tuple(cell for cells in groups for cell in _in_groups(cells, numbers, memory_available))
 
 
-def _in_circles(group: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
-    yield from (cell for cell in group if not _takes_turns(cell))
+def _in_groups(cells: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
+    yield from (cell for cell in cells if not _takes_turns(cell))
     number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
-    for cell in filter(_takes_turns, group):
+    for cell in filter(_takes_turns, cells):
         needed = memory.estimate(cell.task.suite, registry.find(cell.backend.name), cell.shape, cell.backend.options)
         if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
             number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
-        yield replace(cell, circle=number)
+        yield replace(cell, group=number)
         processes_left -= cell.shape.processes
         bytes_left = None if bytes_left is None else bytes_left - needed
 

@@ -11,11 +11,12 @@ import os
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from vebench.backends.registry import BY_NAME
+from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.machine import packages
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME as TASKS
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
 
-Verdict = Literal["identical", "equal", "equivalent", "unverified", "different"]
-BEST_FIRST: tuple[Verdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
+BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # nothing stands in the way of a comparison
 
 REFERENCE = "for-loop"
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 class Known:
     """A verdict, why it is not ``identical``, and on how much it stands: so many steps of so many environments."""
 
-    verdict: Verdict
+    verdict: WorkVerdict
     reason: str = ""
     steps: int = 0
     num_envs: int = 0
@@ -137,7 +137,7 @@ class _Survey(msgspec.Struct, frozen=True):
     packages: dict[str, str]
     steps: int
     num_envs: int
-    verdicts: dict[str, dict[str, tuple[Verdict, str]]]
+    verdicts: dict[str, dict[str, tuple[WorkVerdict, str]]]
 
 
 def keep(task: Task, backend: BackendChoice, found: Known) -> None:

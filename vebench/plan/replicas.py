@@ -1,4 +1,4 @@
-"""A cell as several pools: which CPUs and how many workers each gets."""
+"""How a cell is divided into replicas: which CPUs and how many workers each gets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
 
 
-class Slice(NamedTuple):
-    """One pool's part of a cell."""
+class Part(NamedTuple):
+    """What one replica gets of a cell."""
 
     workers: int
     cpus: tuple[int, ...]
 
 
-def slices(wanted: str, workers: int, placement: Placement) -> tuple[Slice, ...]:
+def divided(wanted: str, workers: int, placement: Placement) -> tuple[Part, ...]:
     """Return the parts of a cell with so many workers: one for each memory node, or as many as ``wanted``.
 
     No CPU is in two of them, and none is without one. There are no more parts than workers, and none without a CPU.
@@ -28,7 +28,7 @@ def slices(wanted: str, workers: int, placement: Placement) -> tuple[Slice, ...]
     cpus = placement.owned(workers)
     parts = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(int(wanted), workers, len(cpus)))
     shares = shared_out(workers, [len(part) for part in parts])
-    return tuple(map(Slice, shares, parts))
+    return tuple(map(Part, shares, parts))
 
 
 def _by_node(cpus: tuple[int, ...], placement: Placement) -> list[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,4 +34,4 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
         now = knowledge.of(BY_NAME[cell.env], BackendChoice(cell.backend, cell.options), run.header.packages)
         if now != UNKNOWN and now.outweighs(settled) and settled.verdict != "different":
             settled = now
-    return msgspec.structs.replace(cell, verdict=settled.verdict, verdict_reason=settled.reason)
+    return replace(cell, verdict=settled.verdict, verdict_reason=settled.reason)

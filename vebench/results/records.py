@@ -9,16 +9,18 @@ History of the schema:
 from __future__ import annotations
 
 import re
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.environments.engines import Engine
+from vebench.child.answers import Done, Layout, WorkVerdict
+from vebench.child.counts import check_counts
+from vebench.child.window import Window  # noqa: TC001 - msgspec reads the annotations
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import Verdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
@@ -28,50 +30,18 @@ if TYPE_CHECKING:
 SCHEMA = 1
 INTERRUPTED = "interrupted"  # the reason that the engine gives for a cell which the user ended
 
-# Bounded, so that every rate derived from them is a finite float.
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 
 
-class WindowRecord(Struct, frozen=True):
-    """One window, as ``vebench.engine.events.Window`` describes it. Times in nanoseconds."""
+@dataclass(frozen=True, kw_only=True)
+class CellRecord(Done, Layout):
+    """One cell: what was asked for, what was built (``Layout``), its windows, and what was seen at its end (``Done``).
 
-    ns: Positive
-    rows: Count
-    resets: Count
-    cpu_ns: Count | None = None
-    throttled_ns: Count | None = None
-    steal_ns: Count | None = None
-    throttles: Count | None = None
-    others_ns: Count | None = None
-    switches: Count | None = None
-    migrations: Count | None = None
-
-    def __post_init__(self) -> None:
-        if self.resets > self.rows:
-            raise ValueError(f"{self.resets} resets among {self.rows} rows")
-
-    @property
-    def held_back(self) -> bool:
-        """Whether a CPU quota held the cell back meanwhile: what it shows then is the quota, not the backend."""
-        return bool(self.throttles or self.throttled_ns)
-
-    @property
-    def transitions(self) -> int:
-        """Agent steps: rows that are not merely the report of an autoreset."""
-        return self.rows - self.resets
-
-
-class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
-    """One cell. Counts of a cell that never got ready are those planned.
-
-    ``cpus`` are those asked for, worker ``i`` on the ``i``-th. Read back were ``affinity``, the CPU set of the
-    measuring process, and ``seats``, that of each thread of each process, the measuring one first, as Linux lists.
-    ``verdict`` is what was known of the backend's work when the cell was measured, None of a reference row, and in
-    files of versions that did not know any. ``replicas`` are the CPU sets of the pools that it consists of, none if it
-    is a single one; its windows are then what they did together. ``memory_policy`` was read back, ``unbound`` is why it
-    is not the one asked for, ``memory_by_node`` how many bytes lay on which memory node.
-    ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
+    Counts of a cell that never got ready are those planned. ``cpus`` are those asked for, worker ``i`` on the ``i``-th.
+    ``replicas`` are the CPUs of each replica, none if there is only one; windows are then what they did together.
+    ``verdict`` is what was known of the backend's work when the cell was measured, None for a reference row, and in
+    files of versions that did not know any.
     """
 
     env: str
@@ -79,31 +49,20 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     options: dict[str, bool | int | float | str]
     workers: Positive
     envs_per_worker: Positive
-    num_envs: Count
-    batch_size: Count
-    processes: Count
-    threads: Count
-    cpus: tuple[Count, ...]
-    frame_skip: Positive
     repeat: Count
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
     startup_ns: Count | None = None
-    peak_rss_bytes: Count | None = None
-    windows: tuple[WindowRecord, ...] = ()
-    autoreset: str = "next_step"
-    differences: tuple[str, ...] = ()
-    affinity: tuple[Count, ...] | None = None
-    verdict: Verdict | None = None
-    verdict_reason: str = ""
-    engines: tuple[Engine, ...] = ()
-    seats: tuple[tuple[str, ...], ...] | None = None
+    cpus: tuple[Count, ...]
     replicas: tuple[tuple[Count, ...], ...] = ()
-    memory_policy: str | None = None
-    unbound: str | None = None
-    memory_by_node: dict[str, Count] | None = None
-    warmup_ns: Count | None = None
-    settled: bool | None = None
+    verdict: WorkVerdict | None = None
+    verdict_reason: str = ""
+    windows: tuple[Window, ...] = ()
+    type: Literal["cell"] = "cell"
+
+    def __post_init__(self) -> None:
+        Done.__post_init__(self)
+        check_counts(self, Layout, positive=("frame_skip",))
 
     @property
     def label(self) -> str:
@@ -119,6 +78,11 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     def interrupted(self) -> bool:
         """Whether it was the user who ended the cell: that is no fault of it."""
         return self.status == "failed" and self.reason == INTERRUPTED
+
+
+# People look into run files, too: the type comes first, then what tells cells apart, and what was built after it.
+_INHERITED = {item.name for kind in (Layout, Done) for item in fields(kind)}
+_CELL_FIELDS = sorted((item.name for item in fields(CellRecord)), key=lambda name: (name != "type", name in _INHERITED))
 
 
 class CacheRecord(Struct, frozen=True):
@@ -200,67 +164,47 @@ class Run(Struct, frozen=True):
 
 def record(cell: Cell, outcome: Outcome) -> CellRecord:
     """Return what the run file says of ``cell``: the counts of its layout, or those planned if it never got ready."""
-    layout = outcome.layout
-    counts = layout or cell.shape
+    layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
+    built = {
+        **vars(layout),
+        "differences": tuple(map(one_line, layout.differences)),
+        "engines": tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines),
+    }
     return CellRecord(
+        **built,
+        **vars(outcome.done),
         env=cell.task.id,
         backend=cell.backend.name,
         options=dict(cell.backend.options),
         workers=cell.workers,
         envs_per_worker=cell.envs_per_worker,
-        num_envs=counts.num_envs,
-        batch_size=counts.batch_size,
-        processes=counts.processes,
-        threads=counts.threads,
         cpus=cell.cpus,
-        frame_skip=layout.frame_skip if layout else cell.task.frame_skip,
         repeat=cell.repeat,
         status=outcome.status,
         reason=None if outcome.reason is None else one_line(outcome.reason),
         startup_ns=outcome.startup_ns,
-        peak_rss_bytes=outcome.peak_rss_bytes,
-        windows=tuple(
-            WindowRecord(
-                ns=window.ns,
-                rows=window.rows,
-                resets=window.resets,
-                cpu_ns=window.cpu_ns,
-                throttled_ns=window.throttled_ns,
-                steal_ns=window.steal_ns,
-                throttles=window.throttles,
-                others_ns=window.others_ns,
-                switches=window.switches,
-                migrations=window.migrations,
-            )
-            for window in outcome.windows
-        ),
-        autoreset=layout.autoreset if layout else "next_step",
-        differences=tuple(one_line(text) for text in layout.differences) if layout else (),
-        affinity=layout.affinity if layout else None,
+        windows=outcome.windows,
         verdict=cell.known.verdict if cell.known else None,
         verdict_reason=one_line(cell.known.reason) if cell.known else "",
-        engines=tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines) if layout else (),
-        seats=outcome.seats,
-        replicas=tuple(pool.cpus for pool in cell.replicas),
-        memory_policy=layout.memory_policy if layout else None,
-        unbound=layout.unbound if layout else None,
-        memory_by_node=outcome.memory_by_node,
-        warmup_ns=outcome.warmup_ns,
-        settled=outcome.settled,
+        replicas=tuple(replica.cpus for replica in cell.replicas),
     )
 
 
 def encode(line: CellRecord | RunRecord) -> bytes:
     """Return the line as a run file holds it. Raises ValueError, which says why, if it could not be read again."""
     try:
-        data = msgspec.json.encode(line)
+        body = msgspec.to_builtins(line)
+        data = msgspec.json.encode(
+            {name: body[name] for name in _CELL_FIELDS} if isinstance(line, CellRecord) else body
+        )
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"what cannot be written: {error}") from None
     try:
         msgspec.json.decode(data, type=type(line))
     except msgspec.DecodeError as error:
         what, _, path = str(error).replace("`", "").partition(" - at $.")
-        raise ValueError(f"{path} = {shown(str(_at(line, path)))}: {what}") from None
+        value = f"{path} = {shown(str(_at(line, path)))}: " if path else ""
+        raise ValueError(f"{value}{what}") from None
     return data
 
 

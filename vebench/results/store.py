@@ -214,14 +214,19 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
     return Run(header, tuple(cells.values()), tuple(notes)), len(data) - len(tail)
 
 
+class _Kind(msgspec.Struct):
+    """What a line says of itself."""
+
+    type: str
+
+
 def _decode(line: bytes, name: str, number: int) -> CellRecord:
     try:
-        value: CellRecord | RunRecord = msgspec.json.decode(line, type=CellRecord | RunRecord)
+        if msgspec.json.decode(line, type=_Kind).type == "run":
+            raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
+        return msgspec.json.decode(line, type=CellRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunFileError(_at(name, number, error)) from None
-    if isinstance(value, RunRecord):
-        raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
-    return value
 
 
 def _header(line: bytes, name: str) -> RunRecord:

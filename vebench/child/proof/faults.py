@@ -1,7 +1,4 @@
-"""Names the fault of a backend whose rows are not the reference's: each known fault is a hypothesis that is tried.
-
-Loaded by the proving child: numpy and Python 3.10.
-"""
+"""Names the fault of a backend whose rows are not the reference's: each known fault is a hypothesis that is tried."""
 
 from __future__ import annotations
 
@@ -11,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vebench.backends.environments.parity import ATARI_SCREEN_ROWS, upper_rows_shown
+from vebench.child.proof.compare import collect
 from vebench.child.proof.pictures import picture as as_picture
-from vebench.child.proof.reference import Reference, Row, collect, digested, same
+from vebench.child.proof.reference import Reference
+from vebench.child.proof.rows import Row, digested, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Task, VectorBackend
-    from vebench.child.proof.reference import Parting
+    from vebench.child.answers import Mismatch
 
 # Rows looked at on either side of the first that differs.
 BEFORE, AFTER = 2, 24
@@ -31,10 +30,10 @@ FRAME_SKIPS = range(1, 9)
 
 @dataclass(frozen=True)
 class Case:
-    """A backend that has parted from the reference, and the means to try it again."""
+    """A backend whose rows differ from the reference, and the means to try it again."""
 
     task: Task
-    parting: Parting
+    mismatch: Mismatch
     build: Callable[[], VectorBackend]
     tape: NDArray[np.generic]
     num_envs: int
@@ -44,7 +43,7 @@ class Case:
     @property
     def last(self) -> int:
         """The last step looked at."""
-        return self.parting.step + AFTER
+        return self.mismatch.step + AFTER
 
     def found(
         self, tape: NDArray[np.generic] | None = None, seed: int | None = None, steps: int | None = None
@@ -79,7 +78,7 @@ class Case:
         """Return whether the reference, asked twice, gives the same rows. Tasks that vebench knows do."""
         if self.task.suite != "gymnasium":
             return True
-        env_id = self.parting.env_id
+        env_id = self.mismatch.env_id
         first, second = (
             {env_id: self._stepped(Reference(self.task, env_id, self.seed), env_id, self.last)} for _ in range(2)
         )
@@ -104,26 +103,26 @@ def name_fault(case: Case) -> str:
 
 def miscounted_frames(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if rows are right and frames are not."""
-    parting = case.parting
+    mismatch = case.mismatch
     if not _all_alike(expected, found):
         return None
-    if parting.field == "frames":
-        return f"simulates {parting.found} frames of {parting.expected} claimed"
-    if parting.field == "claimed frames":
-        return f"claims {parting.found} frames in a step where the reference simulates {parting.expected}"
+    if mismatch.field == "frames":
+        return f"simulates {mismatch.found} frames of {mismatch.expected} claimed"
+    if mismatch.field == "claimed frames":
+        return f"claims {mismatch.found} frames in a step where the reference simulates {mismatch.expected}"
     return None
 
 
 def end_not_reported(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
     """Say so if an episode ends and the backend does not tell."""
-    parting = case.parting
-    missed = parting.field in ("terminated", "truncated") and parting.expected == "True"
+    mismatch = case.mismatch
+    missed = mismatch.field in ("terminated", "truncated") and mismatch.expected == "True"
     return "an end is not reported" if missed else None
 
 
 def no_reset(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if the row after an end goes on with the episode that is over."""
-    env_id, step = case.parting.env_id, case.parting.step
+    env_id, step = case.mismatch.env_id, case.mismatch.step
     if step == 0 or not expected[env_id][step - 1].ended:
         return None
     reference = Reference(case.task, env_id, case.seed)
@@ -146,7 +145,7 @@ def other_autoreset(case: Case, found: dict[int, list[Row]], _expected: dict[int
 
 def clipped_rewards(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if rewards are only their signs."""
-    if case.parting.field != "rewards":
+    if case.mismatch.field != "rewards":
         return None
     pairs = [(f.reward, e.reward) for env_id in found for f, e in zip(found[env_id], expected[env_id])]  # noqa: B905
     clipped = all(one == np.sign(other) for one, other in pairs)
@@ -155,7 +154,7 @@ def clipped_rewards(case: Case, found: dict[int, list[Row]], expected: dict[int,
 
 def one_row_for_all(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if every environment shows the rows of environment 0."""
-    step = case.parting.step
+    step = case.mismatch.step
     shown_alike = all(_alike(found[0][step], found[env_id][step]) for env_id in found)
     are_alike = all(_alike(expected[0][step], expected[env_id][step]) for env_id in expected)
     return "row 0 stands for every environment" if shown_alike and not are_alike else None
@@ -163,8 +162,8 @@ def one_row_for_all(case: Case, found: dict[int, list[Row]], expected: dict[int,
 
 def ids_swapped(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if rows are right but bear each other's ids."""
-    env_id = case.parting.env_id
-    steps = range(max(0, case.parting.step - BEFORE), case.parting.step + 1)
+    env_id = case.mismatch.env_id
+    steps = range(max(0, case.mismatch.step - BEFORE), case.mismatch.step + 1)
     for other in expected:
         if other != env_id and all(_alike(found[env_id][step], expected[other][step]) for step in steps):
             return f"env ids are swapped: environment {env_id} shows the rows of environment {other}"
@@ -173,7 +172,7 @@ def ids_swapped(case: Case, found: dict[int, list[Row]], expected: dict[int, lis
 
 def stale(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
     """Say so if observations come one step late."""
-    env_id, step = case.parting.env_id, case.parting.step
+    env_id, step = case.mismatch.env_id, case.mismatch.step
     steps = [at for at in range(max(1, step - BEFORE), step + AFTER) if not _ends_near(expected[env_id], at)]
     late = all(_sees(found[env_id][at], expected[env_id][at - 1]) for at in steps)
     moved = any(not _sees(expected[env_id][at], expected[env_id][at - 1]) for at in steps)
@@ -214,7 +213,7 @@ def frame_skip(case: Case, found: dict[int, list[Row]], _expected: dict[int, lis
 
 def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
     """Say so if the picture lacks the rows by which the game's screen is taller than most."""
-    if case.parting.field != "observations":
+    if case.mismatch.field != "observations":
         return None
     reference = Reference(case.task, 0, case.seed)
     rows = reference.raw_screen_rows
@@ -227,7 +226,7 @@ def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[R
 
 def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
     """Say so if observations differ while rewards and ends agree."""
-    if case.parting.field != "observations":
+    if case.mismatch.field != "observations":
         return None
     reference = Reference(case.task, 0, case.seed)
     shown = as_picture(reference.rows[0].observation)

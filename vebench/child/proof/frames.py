@@ -1,13 +1,11 @@
-"""Counts the frames that a backend really simulates, beside those that it claims: its frame skip for each transition.
-
-Loaded by the proving child: numpy and Python 3.10.
-"""
+"""Counts the frames that a backend really simulates, beside those that it claims: its frame skip for each step."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from vebench.backends.interface import CountsFrames
+from vebench.child.answers import Mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,23 +38,24 @@ class FrameCount:
         """Ask the backend, once for each batch."""
         self._now = None if self._ask is None else self._ask()
 
-    def check(self, env_id: int, *, after_reset: bool, ended: bool) -> tuple[str, int, int] | None:
-        """Take account of a row. Returns a field with the value expected and that found, None if all is well.
+    def check(self, env_id: int, step: int, *, after_reset: bool, ended: bool) -> Mismatch | None:
+        """Take account of a row. Returns a mismatch, None if frames are as claimed.
 
         ``frames``: other frames were simulated than claimed. ``claimed frames``: the backend cannot be asked, and
         claims others than the reference has simulated. A step in which an episode ends may take fewer than others.
         """
-        told = None if self._now is None else self._since(env_id, int(self._now[env_id]), self._last)
+        counted = None if self._now is None else self._since(env_id, int(self._now[env_id]), self._last)
         known = self._since(env_id, self._references[env_id].frames, self._last_known) if self._references else None
         if after_reset:
             return None
         self.claimed += self._claim
         least = 1 if ended else self._claim
-        if told is not None:
-            self.simulated = (self.simulated or 0) + max(0, told)
-            return None if least <= told <= self._claim else ("frames", self._claim, told)
+        if counted is not None:
+            self.simulated = (self.simulated or 0) + max(0, counted)
+            right = least <= counted <= self._claim
+            return None if right else _mismatch(env_id, step, "frames", self._claim, counted)
         if known is not None and not least <= known <= self._claim:
-            return "claimed frames", known, self._claim
+            return _mismatch(env_id, step, "claimed frames", known, self._claim)
         return None
 
     @staticmethod
@@ -64,3 +63,7 @@ class FrameCount:
         """Return the frames since this environment's row before, None if that is not known."""
         before, last[env_id] = last.get(env_id), now
         return None if before is None or now is None else now - before
+
+
+def _mismatch(env_id: int, step: int, field: str, expected: int, found: int) -> Mismatch:
+    return Mismatch(env_id, step, field, str(expected), str(found), abs(found - expected))

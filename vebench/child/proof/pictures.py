@@ -1,6 +1,6 @@
 """Writes a picture that differs from the reference's beside it, for people to look at.
 
-Loaded by the proving child: numpy, Python 3.10, and OpenCV, which every Atari environment needs as well.
+It needs OpenCV, as every Atari environment does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,52 @@
+"""What an adapter is given: the task, and its share of the machine.
+
+Standard library only, so that the measuring child can read it before it is pinned. ``interface`` exports it, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Suite = Literal["atari", "mujoco", "classic", "gymnasium"]
+OptionValue = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One environment to be stepped, by facts that hold for every backend.
+
+    ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that,
+    for environments that register themselves on import. ``frame_skip`` is the number of emulator frames or physics
+    sub-steps in one agent step. ``pool_id`` is EnvPool's name for the same task, None where it has none. ``exact`` asks
+    for the variant without chance, as far as there is one: one no-op at a reset, no noise on the start.
+    """
+
+    id: str
+    suite: Suite
+    frame_skip: int
+    pool_id: str | None = None
+    module: str | None = None
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a cell gives to its adapter's constructor, along with the adapter's own options as keyword arguments.
+
+    ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned. If ``pinned``, the process is restricted to them
+    already when the adapter is built, and threads may be placed on them. The adapter steps ``workers x
+    envs_per_worker`` environments at a time (its batch size); environment ``i`` is seeded with ``seed + i``.
+    """
+
+    task: Task
+    workers: int
+    envs_per_worker: int = 1
+    cpus: tuple[int, ...] = (0,)
+    seed: int = 0
+    pinned: bool = False
+
+    @property
+    def batch_size(self) -> int:
+        """Environments stepped at a time."""
+        return self.workers * self.envs_per_worker

@@ -1,0 +1,122 @@
+"""What crosses the wall between the interpreters is read as it was written."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.backends.environments.engines import Engine
+from vebench.backends.setup import Setup, Task
+from vebench.child.answers import (
+    KINDS,
+    Answer,
+    Done,
+    Failure,
+    Layout,
+    Mismatch,
+    Proof,
+    Ready,
+    ReplicaWindow,
+    Warm,
+    writer,
+)
+from vebench.child.request import Proving, Request, Settings
+from vebench.child.window import Window
+from vebench.engine.messages import decode
+from vebench.plan.spec import RunSpec
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+counts = st.integers(0, 2**63 - 1)
+seconds = st.floats(1e-9, 1e6)
+tasks = st.builds(Task, id=texts, suite=st.just("classic"), frame_skip=st.integers(1, 9), exact=st.booleans())
+setups = st.builds(
+    Setup,
+    task=tasks,
+    workers=st.integers(1, 99),
+    cpus=st.lists(st.integers(0, 999), max_size=3).map(tuple),
+    seed=counts,
+    pinned=st.booleans(),
+)
+requests = st.builds(
+    Request,
+    setup=setups,
+    backend=texts,
+    target=texts,
+    options=st.dictionaries(texts, st.booleans() | st.integers() | texts, max_size=2),
+    settings=st.builds(
+        Settings,
+        duration=seconds,
+        rounds=st.integers(1, 9),
+        warmup=seconds,
+        longest_warmup=seconds,
+        timeout=seconds,
+        membind=texts,
+    ),
+    folder=texts,
+    nodes=st.lists(st.integers(0, 9), max_size=2).map(tuple),
+    mode=st.sampled_from(["alone", "in_turn", "in_step"]),
+    words=st.integers(0, 99),
+    proving=st.none() | st.builds(Proving, steps=counts, frames=st.none() | texts),
+)
+
+
+@given(requests)
+def test_a_request_is_read_as_it_was_written(request: Request) -> None:
+    assert Request.read(request.written()) == request
+
+
+def test_what_a_child_acts_on_is_part_of_the_runs_spec() -> None:
+    spec = RunSpec(("Pong",), (1,))
+    assert [setting.name for setting in fields(Settings) if not hasattr(spec, setting.name)] == []
+
+
+WINDOW = Window(9, 6, 1, cpu_ns=5, throttled_ns=4, steal_ns=3)
+LAYOUT = Layout(2, 2, 1, 1, 4, "same_step", ("rewards are float32",), (0, 1), (Engine("ALE", "1", "2", "ale-py==1"),))
+ANSWERS: tuple[Answer, ...] = (
+    Ready(5, LAYOUT),
+    Warm(),
+    WINDOW,
+    ReplicaWindow(7, WINDOW),
+    Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
+    Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped", pictures=("a.png",)),
+    Failure("ValueError: \u00e9"),
+)
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
+def test_an_answer_is_read_as_it_was_written(answer: Answer) -> None:
+    reading, writing = os.pipe()
+    writer(writing)(answer)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert decode(pipe.read()) == answer
+
+
+def test_every_kind_of_answer_is_tried_here() -> None:
+    assert {type(answer) for answer in ANSWERS} == set(KINDS.values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"window": {"ns": 9}}',
+        b'{"window": {"ns": 0, "rows": 1, "resets": 0}}',
+        b'{"window": {"ns": 9, "rows": 1, "resets": 2}}',
+        b'{"warm": {}, "error": {"reason": "both"}}',
+        b'{"greeting": {}}',
+        b'{"done": {"seats": [["0;rm"]]}}',
+        json.dumps({"ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "num_envs": -1}}}).encode(),
+        json.dumps({"ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "processes": "two"}}}).encode(),
+    ],
+)
+def test_what_is_no_answer_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(line)

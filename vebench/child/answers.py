@@ -1,0 +1,173 @@
+"""What a child answers: JSON lines, each an object with one key, the kind of the answer.
+
+The parent reads the same classes, and checks them (``vebench.engine.messages``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from vebench.backends.environments.engines import Engine  # noqa: TC001 - the parent reads the annotations
+from vebench.child.counts import check_counts
+from vebench.child.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WorkVerdict = Literal["identical", "equal", "equivalent", "unverified", "different"]
+
+_CPU_LIST = re.compile(r"[0-9,-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a cell's adapter really built, as it said itself, and where its process may run, as read back.
+
+    ``affinity``: the CPUs of the measuring process. ``memory_policy``: that of the measuring process; ``unbound`` is
+    why it is not the one asked for, None if it is.
+    """
+
+    num_envs: int
+    batch_size: int
+    processes: int
+    threads: int
+    frame_skip: int
+    autoreset: Literal["next_step", "same_step"] = "next_step"
+    differences: tuple[str, ...] = ()
+    affinity: tuple[int, ...] | None = None
+    engines: tuple[Engine, ...] = ()
+    memory_policy: str | None = None
+    unbound: str | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The environments are built and reset, which took ``startup_ns`` from the interpreter's first line."""
+
+    startup_ns: int
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        check_counts(self, Ready)
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A replica, or a cell that takes turns, is warm, and waits for the word to go on."""
+
+
+@dataclass(frozen=True)
+class ReplicaWindow:
+    """A window of a replica, and when it began by the clock that all replicas share."""
+
+    start_ns: int
+    window: Window
+
+    def __post_init__(self) -> None:
+        check_counts(self, ReplicaWindow)
+
+
+@dataclass(frozen=True)
+class Done:
+    """All windows are measured. What is known of the cell as a whole; None where it is unknown.
+
+    ``peak_rss_bytes``: memory of the whole process tree. ``seats``: the CPUs that each thread of each process may use,
+    as Linux lists, the measuring process first. ``memory_by_node``: bytes of its own by memory node. ``settled``:
+    whether the rate had settled when warm-up ended, after ``warmup_ns``; None if that was not looked at.
+    """
+
+    peak_rss_bytes: int | None = None
+    seats: tuple[tuple[str, ...], ...] | None = None
+    memory_by_node: dict[str, int] | None = None
+    warmup_ns: int | None = None
+    settled: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, Done)
+        for cpus in (cpus for threads in self.seats or () for cpus in threads):
+            if not _CPU_LIST.fullmatch(cpus):
+                raise ValueError(f"seats hold {cpus!r}, which is no list of CPUs")
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where a backend's row first is not the reference's: environment, its step (0 is the reset), field, both values.
+
+    ``size`` is the largest absolute difference, None if unknown.
+    """
+
+    env_id: int
+    step: int
+    field: str
+    expected: str
+    found: str
+    size: float | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, Mismatch)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the comparison of one backend with the reference came to.
+
+    ``rows`` and ``ends``: rows compared, and ends of episodes among them. ``allowed``: differences that the adapter had
+    declared, and that showed. ``mismatch`` and ``fault``: where it differs, and the known fault that explains it.
+    ``reason``: why there is no verdict. ``pictures``: files that show the first observation that differs, by their
+    paths. ``failed``: the backend could not be run, so that there is nothing to conclude. ``engines``: simulators of
+    which the backend carries a copy of its own. ``simulated``: frames simulated while it was compared, as
+    ``frames_from`` counts them, of those ``claimed``; None where the backend cannot be asked.
+    """
+
+    verdict: WorkVerdict
+    rows: int = 0
+    ends: int = 0
+    allowed: tuple[str, ...] = ()
+    mismatch: Mismatch | None = None
+    fault: str | None = None
+    reason: str | None = None
+    pictures: tuple[str, ...] = ()
+    failed: bool = False
+    engines: tuple[Engine, ...] = ()
+    simulated: int | None = None
+    claimed: int | None = None
+    frames_from: str | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, Proof)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The backend raised; ``reason`` is the exception in one line."""
+
+    reason: str
+
+
+Answer = Ready | Warm | ReplicaWindow | Window | Done | Proof | Failure
+KINDS: dict[str, type[Answer]] = {
+    "ready": Ready,
+    "warm": Warm,
+    "replica_window": ReplicaWindow,
+    "window": Window,
+    "done": Done,
+    "proof": Proof,
+    "error": Failure,
+}
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def writer(descriptor: int) -> Callable[[Answer], None]:
+    """Return the function that sends an answer to ``descriptor``, the end of a pipe."""
+
+    def write(answer: Answer) -> None:
+        os.write(descriptor, json.dumps({_NAMES[type(answer)]: asdict(answer)}).encode() + b"\n")
+
+    return write

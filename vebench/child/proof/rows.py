@@ -1,0 +1,87 @@
+"""One environment's answer to one step, and how two of them are compared."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from vebench.child.answers import Mismatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Batch
+
+FIELDS = ("observations", "rewards", "terminated", "truncated")
+
+
+class Row(NamedTuple):
+    """What one environment answered to one step, copied."""
+
+    observation: NDArray[np.generic]
+    reward: float
+    terminated: bool
+    truncated: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over."""
+        return self.terminated or self.truncated
+
+
+def row_of(batch: Batch, index: int) -> Row:
+    """Return one row of a batch, copied."""
+    return Row(
+        np.array(batch.observations[index]),
+        float(batch.rewards[index]),
+        bool(batch.terminated[index]),
+        bool(batch.truncated[index]),
+    )
+
+
+def same(field: str, expected: Row, found: Row) -> str:
+    """Return ``identical``, ``equal`` (a reward, in float32), or ``different``."""
+    if field == "observations":
+        one, other = expected.observation, found.observation
+        alike = one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        return "identical" if alike else "different"
+    if field == "rewards":
+        if expected.reward == found.reward or (np.isnan(expected.reward) and np.isnan(found.reward)):
+            return "identical"
+        return "equal" if np.float32(expected.reward) == np.float32(found.reward) else "different"
+    return "identical" if getattr(expected, field) == getattr(found, field) else "different"
+
+
+def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> Mismatch:
+    """Return both values of the field that differs, briefly, and by how much."""
+    if field != "observations":
+        name = "reward" if field == "rewards" else field
+        one, other = getattr(expected, name), getattr(found, name)
+        return Mismatch(env_id, step, field, repr(one), repr(other), _finite(abs(float(one) - float(other))))
+    one, other = expected.observation, found.observation
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return Mismatch(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None)
+    gap = _gap(one.astype(np.float64), other.astype(np.float64))
+    where = np.unravel_index(int(np.argmax(gap)), gap.shape)
+    place = f" at {list(map(int, where))}" if where else ""
+    return Mismatch(env_id, step, field, f"{one[where]}{place}", f"{other[where]}{place}", _finite(float(gap[where])))
+
+
+def _gap(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far two arrays are apart, place by place: infinitely where only one is a finite number."""
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(one - other)
+    alike = (one == other) | (np.isnan(one) & np.isnan(other))
+    return np.where(alike, 0.0, np.where(np.isnan(gap), np.inf, gap))
+
+
+def _finite(size: float) -> float | None:
+    return size if np.isfinite(size) else None
+
+
+def digested(row: Row) -> Row:
+    """Return the row with a digest in place of its observation: a thousand rows of Atari then fit in a pocket."""
+    digest = blake2b(row.observation.tobytes(), digest_size=16).digest()
+    return row._replace(observation=np.frombuffer(digest, np.uint8))

@@ -1,0 +1,119 @@
+"""A window: one timed stretch of a cell in raw counts, with what the kernel counted meanwhile.
+
+A counter of the kernel is declared once, as a field of ``Window``: how it is read, and how the counts of several
+replicas make one. From here it reaches the run file, the totals of a cell, and from there a column of a report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from vebench.child.counts import check_counts
+from vebench.machine import counters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+Counts = dict[str, "int | None"]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the kernel's counters are read of: the processes of a cell, its CPUs, and its control groups."""
+
+    processes: list[int]
+    cpus: tuple[int, ...]
+    groups: tuple[Path, ...]
+
+
+def _counter(read: Callable[[Watched], int | None], joined: Literal["sum", "most"] = "sum") -> Any:  # noqa: ANN401 - as ``field`` has it
+    """Declare a counter that ``read`` returns, None where the system does not have it.
+
+    ``joined``: of several replicas, each counts its own (``sum``, of the time that all of them ran), or all count the
+    same (``most``).
+    """
+    return field(default=None, metadata={"read": read, "joined": joined})
+
+
+def _others_ns(watched: Watched) -> int | None:
+    """Return what the CPUs worked less what the cell's processes did: only differences of it mean anything."""
+    busy, spent = counters.busy_ns(watched.cpus), counters.cpu_time_ns(watched.processes)
+    return None if busy is None or spent is None else busy - spent
+
+
+@dataclass(frozen=True)
+class Window:
+    """One timed stretch of a cell. All times are in nanoseconds.
+
+    ``ns``: its wall time. ``rows``: rows received, of which ``resets`` only reported an autoreset. ``cpu_ns``: CPU time
+    of the cell's whole process tree. ``throttled_ns``: how long the cell's control group was held back by its CPU
+    quota, ``throttles``: how often. ``steal_ns``: time that the hypervisor took from the CPUs owned. ``others_ns``:
+    time that those CPUs worked for others than the cell. ``switches``: how often a thread of the cell had to leave a
+    CPU that it still wanted; ``migrations``: how often one was moved to another CPU. A counter is None where it is
+    unknown. Raises ValueError for counts that cannot be.
+    """
+
+    ns: int
+    rows: int
+    resets: int
+    cpu_ns: int | None = _counter(lambda watched: counters.cpu_time_ns(watched.processes))
+    throttled_ns: int | None = _counter(lambda watched: counters.throttled_ns(watched.groups), joined="most")
+    steal_ns: int | None = _counter(lambda watched: counters.steal_ns(watched.cpus))
+    throttles: int | None = _counter(lambda watched: counters.throttles(watched.groups), joined="most")
+    others_ns: int | None = _counter(_others_ns)
+    switches: int | None = _counter(lambda watched: counters.involuntary_switches(watched.processes))
+    migrations: int | None = _counter(lambda watched: counters.migrations(watched.processes))
+
+    def __post_init__(self) -> None:
+        check_counts(self, Window, positive=("ns",))
+        if self.resets > self.rows:
+            raise ValueError(f"{self.resets} resets among {self.rows} rows")
+
+    @property
+    def held_back(self) -> bool:
+        """Whether a CPU quota held the cell back: then the window shows the quota, not the backend."""
+        return bool(self.throttles or self.throttled_ns)
+
+    @property
+    def transitions(self) -> int:
+        """Agent steps: rows that are not merely the report of an autoreset."""
+        return self.rows - self.resets
+
+
+_COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
+
+
+def read_counters(watched: Watched) -> Counts:
+    """Return what the kernel has counted so far, by the name of the window's field."""
+    return {item.name: item.metadata["read"](watched) for item in _COUNTERS}
+
+
+def difference(before: Counts, after: Counts) -> Counts:
+    """Return how far each counter has gone, None where it could not be read both times."""
+    gone: Counts = {}
+    for name, first in before.items():
+        second = after[name]
+        gone[name] = None if first is None or second is None else max(0, second - first)
+    return gone
+
+
+def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Window:
+    """Return one window of ``ns`` nanoseconds out of those of several replicas.
+
+    ``shares`` says how much of each replica's window lies in it: its rows and counts are taken by that share.
+    """
+    rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of one length
+    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - likewise
+    counts = {}
+    for item in _COUNTERS:
+        values = [getattr(window, item.name) for window in windows]
+        counts[item.name] = None if None in values else _JOINED[item.metadata["joined"]](values, shares)
+    return Window(ns, sum(rows), sum(map(min, resets, rows)), **counts)
+
+
+_JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
+    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - likewise
+    "most": lambda values, _shares: max(values),
+}

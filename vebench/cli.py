@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -15,12 +14,9 @@ from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_li
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.plan.spec import RunSpec
     from vebench.reports.pages.run import Report
 
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
-
-Name = TypeVar("Name", bound=str)
 
 app = typer.Typer(
     help="Measure which vector-env backend is fastest on this machine, and how far to trust the figure.",
@@ -96,38 +92,11 @@ def vebench(
         raise typer.Exit(UsageError.exit_status)
 
 
-@app.command(context_settings={"allow_extra_args": True})  # to tell what they may have been meant to be
+@app.command(context_settings={"allow_extra_args": True})  # to say what they may have been meant to be
+@options.asks_for_spec()
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
-    env: options.Envs = None,
-    workers: options.Workers = None,
-    backend: options.Backends = None,
-    envs_per_worker: options.EnvsPerWorker = 1,
-    duration: options.Duration = 1.0,
-    rounds: options.Rounds = 6,
-    warmup: options.Warmup = 1.0,
-    repeats: options.Repeats = 1,
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="SHARE", help="Go on with passes until each interval is within this, such as 2%."),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="The most that --until adds. Default: 600.", show_default=False),
-    ] = None,
-    interleave: Annotated[
-        bool,
-        typer.Option(
-            "--interleave", help="Let cells take turns, window by window: steadier speedups on a noisy machine."
-        ),
-    ] = False,
-    seed: options.Seed = 0,
-    pin: options.Pin = "compact",
-    membind: options.Membind = "local",
-    replicas: options.Replicas = "1",
-    smt: options.Smt = "last",
-    timeout: options.Timeout = 300.0,
     output: Annotated[
         str | None,
         typer.Option(
@@ -149,58 +118,24 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Pong -w 1..8
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
-    from vebench.commands import run
-    from vebench.plan.grammar import parse_share
+    from vebench.commands import run as command
     from vebench.results import paths
 
     if context.args:
         raise UsageError(f"{context.args[0]}: a word too many; an environment is named with --env {context.args[0]}")
+    given = options.given(context)
     if resume is not None:
-        _refuse_beside_resume(context)
-        return run.resume(resume, dry_run=dry_run, quiet=quiet)
-    if budget is not None and until is None:
+        _refuse_beside_resume(given)
+        return command.resume(resume, dry_run=dry_run, quiet=quiet)
+    if "budget" in given and "until" not in given:
+        budget = context.params["budget"]
         raise UsageError(f"--budget {budget:g} limits what --until adds: give that, too, such as --until 5%")
-    asked = _spec(env, workers, backend)
-    spec = replace(
-        asked,
-        envs_per_worker=envs_per_worker,
-        duration=duration,
-        rounds=rounds,
-        warmup=warmup,
-        repeats=repeats,
-        seed=seed,
-        pin=pin,
-        timeout=timeout,
-        smt=smt,
-        membind=membind,
-        replicas=replicas,
-        until=None if until is None else parse_share("--until", until),
-        budget=asked.budget if budget is None else budget,
-        interleave=interleave,
-    )
     path = None if output is None else paths.run_output(output)
-    return run.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
+    return command.start(options.spec_from(context), path, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
-def _spec(env: list[str] | None, workers: list[str] | None, backend: list[str] | None) -> RunSpec:
-    """Return what is to be measured, by the texts of ``--env``, ``--workers`` and ``--backend``; else the defaults."""
-    from vebench.plan.grammar import parse_backends, parse_envs, parse_workers
-    from vebench.plan.spec import RunSpec
-
-    return RunSpec(
-        envs=parse_envs(env or ()),
-        workers=parse_workers(",".join(workers or (options.DEFAULT_WORKERS,))),
-        backends=parse_backends(backend or ()),
-    )
-
-
-def _refuse_beside_resume(context: typer.Context) -> None:
+def _refuse_beside_resume(given: set[str]) -> None:
     """Raise UsageError if an option was given that the resumed run has settled already."""
-    given = {
-        name
-        for name in context.params
-        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
-    }
     if settled := sorted(given - {"resume", "dry_run", "quiet"}):
         options = ", ".join(f"--{name.replace('_', '-')}" for name in settled)
         raise UsageError(f"--resume takes its plan from the file: leave out {options}")
@@ -291,9 +226,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     baseline: Annotated[Path, typer.Argument(metavar="BASELINE", hidden=True)],  # told of below
     candidate: Annotated[Path | None, typer.Argument(metavar="CANDIDATE", hidden=True)] = None,
     *,
-    tolerance: Annotated[
-        str, typer.Option(metavar="SHARE", help="By how much a cell may be slower, such as 5% or 0.05.")
-    ] = "5%",
+    tolerance: options.Tolerance = "5%",
     metric: Annotated[
         str,
         typer.Option(
@@ -308,22 +241,17 @@ def check(  # noqa: PLR0913 - one parameter for each option
         list[str] | None,
         typer.Option("--backend", "-b", metavar="NAME", help="Check these only. Comma or repeat. Default: all."),
     ] = None,
-    inconclusive: Annotated[
-        str | None,
-        typer.Option(metavar="WHAT", help="pass or fail where nobody can tell. Default: exit status 3."),
-    ] = None,
+    inconclusive: options.Inconclusive = None,
     allow_different_host: Annotated[
         bool, typer.Option("--allow-different-host", help="Compare runs of other machines or simulators, too.")
     ] = False,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")] = None,
-    form: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
-    ] = "terminal",
+    junit: options.Junit = None,
+    form: options.VerdictFormat = "terminal",
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Run file of what is measured. Default: in .vebench/."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: options.Quiet = False,
 ) -> int:
     """Gate a run against a baseline: slower, not slower, or nobody can tell.
 
@@ -345,48 +273,34 @@ def check(  # noqa: PLR0913 - one parameter for each option
         candidate,
         None if output is None else paths.run_output(output),
         parse_share("--tolerance", tolerance),
-        _one_of("--metric", metric, ("fps", "speedup")),
+        options.one_of("--metric", metric, ("fps", "speedup")),
         parse_envs(env or ()),
         parse_backends(backend or ()),
         allow_different_host,
-        "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
+        "default" if inconclusive is None else options.one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
-    form = _one_of("-f", form, ("terminal", "markdown", "json"))
+    form = options.one_of("-f", form, ("terminal", "markdown", "json"))
     return check.run(request, form=form, junit=junit, quiet=quiet)
 
 
 @app.command()
+@options.asks_for_spec(without=("until", "budget", "interleave"), rounds=3, repeats=5)
 def compare(  # noqa: PLR0913 - one parameter for each option
+    context: typer.Context,
     *,
     a: Annotated[str, typer.Option("--a", metavar="PYTHON", help="The one to compare with, such as old/bin/python.")],
     b: Annotated[str, typer.Option("--b", metavar="PYTHON", help="The other, such as new/bin/python.")],
-    env: options.Envs = None,
-    workers: options.Workers = None,
-    backend: options.Backends = None,
-    envs_per_worker: options.EnvsPerWorker = 1,
-    duration: options.Duration = 1.0,
-    rounds: options.Rounds = 3,
-    warmup: options.Warmup = 1.0,
-    repeats: options.Repeats = 5,
-    seed: options.Seed = 0,
-    pin: options.Pin = "compact",
-    membind: options.Membind = "local",
-    replicas: options.Replicas = "1",
-    smt: options.Smt = "last",
-    timeout: options.Timeout = 300.0,
     tolerance: options.Tolerance = "5%",
     inconclusive: options.Inconclusive = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")] = None,
-    form: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
-    ] = "terminal",
+    junit: options.Junit = None,
+    form: options.VerdictFormat = "terminal",
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Run files, -a and -b added to the name."),
     ] = None,
     quiet: options.Quiet = False,
 ) -> int:
-    """Measure the same cells in two Pythons, in turn on the same CPUs, and tell which is slower.
+    """Measure the same cells in two Pythons, in turn on the same CPUs, and judge which is slower.
 
     Each needs the simulators and numpy, not vebench; Python 3.10 is the oldest. Exit status: 0 B is not slower than A,
     1 slower, 2 bad input, 3 not comparable or inconclusive.
@@ -394,41 +308,19 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
     """  # noqa: D301 - as above
-    from vebench.commands import compare
+    from vebench.commands import compare as command
     from vebench.plan.grammar import parse_share
     from vebench.results import paths
 
-    spec = replace(
-        _spec(env, workers, backend),
-        envs_per_worker=envs_per_worker,
-        duration=duration,
-        rounds=rounds,
-        warmup=warmup,
-        repeats=repeats,
-        seed=seed,
-        pin=pin,
-        timeout=timeout,
-        smt=smt,
-        membind=membind,
-        replicas=replicas,
-    )
-    request = compare.Request(
+    request = command.Request(
         (a, b),
-        spec,
+        options.spec_from(context),
         None if output is None else paths.run_output(output),
         parse_share("--tolerance", tolerance),
-        "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
+        "default" if inconclusive is None else options.one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
-    form = _one_of("-f", form, ("terminal", "markdown", "json"))
-    return compare.run(request, form=form, junit=junit, quiet=quiet)
-
-
-def _one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
-    """Return the name that ``text`` is. Raises UsageError if it is none of ``names``."""
-    for name in names:
-        if name == text:
-            return name
-    raise UsageError(f"{option} {text}: there are {', '.join(names)}")
+    form = options.one_of("-f", form, ("terminal", "markdown", "json"))
+    return command.run(request, form=form, junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -443,9 +335,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time.")] = 4,
     seed: Annotated[int, typer.Option(metavar="N", help="Of environments and actions.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a comparison is ended.")] = 300.0,
-    form: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
-    ] = "terminal",
+    form: options.VerdictFormat = "terminal",
     save_frames: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write a picture that differs there as PNG: both, and their difference."),
@@ -459,7 +349,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import verify
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    form = _one_of("-f", form, ("terminal", "markdown", "json"))
+    form = options.one_of("-f", form, ("terminal", "markdown", "json"))
     return verify.verify(
         parse_envs(env),
         parse_backends(backend or ()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ def shown(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean A or B?)`` for the names nearest to ``name``, or an empty string if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - on use: it takes longer to load than all else here
+
     by_folded_name = {candidate.casefold(): candidate for candidate in known}
     near = get_close_matches(name.casefold(), by_folded_name, n=3, cutoff=0.6)
     if not near:

@@ -1,60 +1,116 @@
-"""The options that several commands share, each with what its help says. Importing this costs no more than typer."""
+"""Command-line options: those of a run's spec, made of its fields, and the others that several commands share.
+
+Importing this costs little more than typer.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-DEFAULT_WORKERS = "1..4"
+from vebench.errors import UsageError
+from vebench.plan.spec import RunSpec
 
-Envs = Annotated[
-    list[str] | None,
-    typer.Option("--env", "-e", metavar="ENV", help="Pong, HalfCheetah, CartPole-v1, MODULE:ID ... Comma or repeat."),
-]
-Workers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--workers",
-        "-w",
-        metavar="COUNTS",
-        help="8, or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). "
-        f"Comma or repeat. Default: {DEFAULT_WORKERS}.",
-    ),
-]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from dataclasses import Field
+
+    from vebench.plan.spec import Option
+
+Name = TypeVar("Name", bound=str)
+
+Envs = Annotated[list[str] | None, typer.Option("--env", "-e", metavar="ENV", help="These only. Comma or repeat.")]
 Backends = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backend",
-        "-b",
-        metavar="NAME",
-        help="A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS. Comma or repeat. Default: all.",
-    ),
+    list[str] | None, typer.Option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat.")
 ]
-EnvsPerWorker = Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time for each worker.")]
-Duration = Annotated[float, typer.Option(metavar="SECONDS", help="Length of one window.")]
-Rounds = Annotated[int, typer.Option(metavar="N", help="Windows of each cell.")]
-Warmup = Annotated[float, typer.Option(metavar="SECONDS", help="What runs before the first window, at least.")]
-Repeats = Annotated[int, typer.Option(metavar="N", help="Passes over all cells, each in an order of its own.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Of environments, actions and the order of cells.")]
-Pin = Annotated[
-    str, typer.Option(metavar="CPUS", help="CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
-]
-Membind = Annotated[
-    str, typer.Option(metavar="HOW", help="Memory of a cell: local, bind (to its CPUs' nodes) or preferred.")
-]
-Replicas = Annotated[
-    str,
-    typer.Option(metavar="N", help="Pools of a cell, each in a process and on CPUs of its own: a number, or node."),
-]
-Smt = Annotated[
-    str,
-    typer.Option(metavar="WHEN", help="A core's second thread: last (after all cores), off, or close (at once)."),
-]
-Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="After which a cell is ended.")]
 Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="By how much a cell may be slower, such as 5% or 0.05.")]
 Inconclusive = Annotated[
     str | None,
-    typer.Option("--inconclusive", metavar="WHAT", help="pass or fail where nobody can tell. Default: exit status 3."),
+    typer.Option(metavar="WHAT", help="pass or fail where the data cannot decide. Default: exit status 3."),
 ]
+Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")]
+VerdictFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def asks_for_spec(
+    *, without: Collection[str] = (), **defaults: object
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return a decorator that gives a command the options of a ``RunSpec``, to be read with ``spec_from``.
+
+    ``without`` names fields that the command has no option for; ``defaults`` are those that differ from the spec's own.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
+        kinds = get_type_hints(RunSpec)
+        added = [
+            _parameter(item, kinds[item.name], defaults.get(item.name, item.default))
+            for item in fields(RunSpec)
+            if item.name not in without
+        ]
+
+        @functools.wraps(command)
+        def with_spec(**given: object) -> int:
+            return command(**{name: value for name, value in given.items() if name in signature.parameters})
+
+        context, *own = (one.replace(annotation=hints[one.name]) for one in signature.parameters.values())
+        required = [one for one in own if one.default is one.empty]
+        parameters = [context, *required, *added, *(one for one in own if one not in required)]
+        # What typer reads.
+        with_spec.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_spec.__annotations__ = {one.name: one.annotation for one in parameters}
+        return with_spec
+
+    return decorate
+
+
+def _parameter(item: Field[Any], kind: Any, default: object) -> inspect.Parameter:  # noqa: ANN401 - any type
+    option: Option = item.metadata["option"]
+    names = option.names or (f"--{item.name.replace('_', '-')}",)
+    if option.parse:
+        kind, default = (list[str] | None if option.repeated else str | None), None
+    declared = Annotated[kind, typer.Option(*names, metavar=option.metavar or None, help=option.meaning)]
+    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared)
+
+
+def spec_from(context: typer.Context) -> RunSpec:
+    """Return what the options of a command ask for. Raises UsageError for a text that cannot be parsed."""
+    values: dict[str, Any] = {}
+    for item in fields(RunSpec):
+        texts_or_value = context.params.get(item.name)
+        if texts_or_value in (None, [], ()):  # not given
+            if item.default is not MISSING:
+                continue
+            texts_or_value = item.metadata["option"].otherwise
+        values[item.name] = _parsed(item, texts_or_value)
+    return RunSpec(**values)
+
+
+def _parsed(item: Field[Any], given: Any) -> object:  # noqa: ANN401 - of the option's type
+    from vebench.plan import grammar  # noqa: PLC0415 - imported on use
+
+    option: Option = item.metadata["option"]
+    if not option.parse:
+        return given
+    parse = getattr(grammar, option.parse)
+    return parse(given) if option.repeated else parse(f"--{item.name}", given)
+
+
+def given(context: typer.Context) -> set[str]:
+    """Return the names of the parameters that were given on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
+    """Return the name that ``text`` is. Raises UsageError if it is none of ``names``."""
+    for name in names:
+        if name == text:
+            return name
+    raise UsageError(f"{option} {text}: there are {', '.join(names)}")

@@ -37,7 +37,7 @@ counts = st.integers(1, MAX_WORKERS)
     ],
 )
 def test_workers_are_what_the_grammar_says(text: str, workers: tuple[int, ...]) -> None:
-    assert parse_workers(text) == workers
+    assert parse_workers([text]) == workers
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_workers_are_what_the_grammar_says(text: str, workers: tuple[int, ...]) 
 )
 def test_workers_that_make_no_sense_are_refused_with_the_grammar(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match="--workers") as raised:
-        parse_workers(text)
+        parse_workers([text])
     assert complaint in str(raised.value)
     assert "1..256 (doubles)" in str(raised.value)
 
@@ -77,20 +77,20 @@ def test_workers_that_make_no_sense_are_refused_with_the_grammar(text: str, comp
 @given(first=counts, last=counts, operator=st.sampled_from(["+", "*"]), step=counts)
 def test_a_range_ascends_within_its_ends_and_includes_both(first: int, last: int, operator: str, step: int) -> None:
     first, last = sorted((first, last))
-    workers = parse_workers(f"{first}..{last}:{operator}{step + (operator == '*' and step == 1)}")
+    workers = parse_workers([f"{first}..{last}:{operator}{step + (operator == '*' and step == 1)}"])
     assert (workers[0], workers[-1]) == (first, last)
     assert list(workers) == sorted(set(workers))
 
 
 @given(st.sets(counts, min_size=1, max_size=20))
 def test_a_list_of_workers_comes_back_sorted(workers: set[int]) -> None:
-    assert parse_workers(",".join(map(str, workers))) == tuple(sorted(workers))
+    assert parse_workers([*map(str, workers)]) == tuple(sorted(workers))
 
 
 @given(st.text() | st.text(alphabet="0123456789.,:+*- \n", max_size=40))
 def test_any_text_is_a_worker_range_or_an_error_of_one_line(text: str) -> None:
     try:
-        workers = parse_workers(text)
+        workers = parse_workers([text])
     except UsageError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
     else:

@@ -14,7 +14,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-POLICIES = ("local", "bind", "preferred")
 PROC = Path("/proc")
 # From the kernel's tables of system calls: get_mempolicy, set_mempolicy.
 _GENERIC = (236, 237)

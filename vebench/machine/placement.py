@@ -7,6 +7,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from vebench.errors import UsageError
+from vebench.machine import policies
 from vebench.machine.sysfs import MAX_CPU
 from vebench.machine.topology import Topology, flat
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from vebench.machine.sysfs import Cpus
-
-POLICIES = ("compact", "scatter", "none")
-SMT_POLICIES = ("last", "off", "close")
 
 T = TypeVar("T")
 
@@ -75,7 +73,7 @@ def place(  # noqa: PLR0913 - one for each thing that decides
     if pin == "none":
         order = tuple(sorted(allowed))
         count = len(order_of(machine, allowed, "compact", smt))
-    elif pin in POLICIES:
+    elif pin in policies.PIN:
         order = order_of(machine, allowed, pin, smt)
         count = len(order)
     else:
@@ -212,7 +210,9 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not (first.isdecimal() and (last.isdecimal() if dash else True)):
-            raise UsageError(f"--pin {text}: not a policy ({', '.join(POLICIES)}) and not a list of CPUs such as 0-3,8")
+            raise UsageError(
+                f"--pin {text}: not a policy ({', '.join(policies.PIN)}) and not a list of CPUs such as 0-3,8"
+            )
         start, end = int(first), int(last or first)
         if end < start or end > MAX_CPU:
             raise UsageError(f"--pin {text}: {part.strip()} is no range of CPUs")

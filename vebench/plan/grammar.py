@@ -45,13 +45,14 @@ def _check_text(option: str, text: str) -> None:
         raise UsageError(f"{option} {shown(text)}: is not UTF-8") from None
 
 
-def parse_workers(text: str) -> tuple[int, ...]:
-    """Return the worker counts that ``text`` names, ascending, each once.
+def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
+    """Return the worker counts that ``texts`` name, ascending, each once.
 
     Terms are joined by commas: ``8``; ``1..256``, which doubles from the first; ``1..16:+5``, which adds;
     ``1..81:*3``, which multiplies. A range always includes both ends. Raises UsageError for anything else, for counts
     below 1, and above ``MAX_WORKERS``.
     """
+    text = ",".join(texts)
     try:
         return tuple(sorted({count for term in text.split(",") for count in _expand(term.strip())}))
     except ValueError as error:

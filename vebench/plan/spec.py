@@ -1,13 +1,19 @@
-"""What was asked for, parsed once into immutable values. Nothing past the command line sees its text."""
+"""What was asked for, parsed once into immutable values. Nothing past the command line sees its text.
+
+An option of ``vebench run`` that decides what is measured is declared once, as a field of ``RunSpec``: its default,
+what its help says, and how its text is parsed. ``vebench.options`` makes command-line options of the fields. ``check``
+has their bounds, since a spec is also read from run files. A field that the measuring child acts on stands in
+``vebench.child.request.Settings``, too.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
+from typing import Any, NamedTuple
 
 from vebench.errors import UsageError, shown
-from vebench.machine.memory_policy import POLICIES as MEMORY_POLICIES
-from vebench.machine.placement import SMT_POLICIES
+from vebench.machine import policies
 
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
@@ -40,6 +46,27 @@ class BackendChoice:
         return f"{self.name}[{','.join(f'{key}={value}' for key, value in self.options.items())}]"
 
 
+class Option(NamedTuple):
+    """How a field is set on the command line.
+
+    ``names`` are those of the option, by default the field's. ``parse`` is the function of ``vebench.plan.grammar``
+    that makes the value of its text, or of its texts if it may be ``repeated``; by default the text is the value. A
+    field without a default is made of the texts ``otherwise`` where the option is not given.
+    """
+
+    metavar: str
+    meaning: str
+    names: tuple[str, ...] = ()
+    parse: str = ""
+    repeated: bool = False
+    otherwise: tuple[str, ...] = ()
+
+
+def option(default: object, metavar: str, meaning: str, *names: str, **how: Any) -> Any:  # noqa: ANN401 - as ``field`` has it
+    """Declare a field that an option sets; without the option, it has its default. ``how`` are ``Option``'s others."""
+    return field(default=default, metadata={"option": Option(metavar, meaning, names, **how)})
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """Everything that decides what a run measures. Times are in seconds; no ``backends`` means all that can run.
@@ -48,23 +75,51 @@ class RunSpec:
     ``budget`` seconds have gone by since then. With ``interleave``, cells of a pass take turns, window by window.
     """
 
-    envs: tuple[str, ...]
-    workers: tuple[int, ...]
-    backends: tuple[BackendChoice, ...] = ()
-    envs_per_worker: int = 1
-    duration: float = 1.0
-    rounds: int = 6
-    warmup: float = 1.0
-    repeats: int = 1
-    seed: int = 0
-    pin: str = "compact"
-    timeout: float = 300.0
-    smt: str = "last"
-    membind: str = "local"
-    replicas: str = "1"
-    until: float | None = None
-    budget: float = 600.0
-    interleave: bool = False
+    envs: tuple[str, ...] = option(
+        MISSING,
+        "ENV",
+        "Pong, HalfCheetah, CartPole-v1, MODULE:ID ... Comma or repeat.",
+        *("--env", "-e"),
+        parse="parse_envs",
+        repeated=True,
+    )
+    workers: tuple[int, ...] = option(
+        MISSING,
+        "COUNTS",
+        "8, or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Comma or repeat. Default: 1..4.",
+        *("--workers", "-w"),
+        parse="parse_workers",
+        repeated=True,
+        otherwise=("1..4",),
+    )
+    backends: tuple[BackendChoice, ...] = option(
+        (),
+        "NAME",
+        "A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS. Comma or repeat. Default: all.",
+        *("--backend", "-b"),
+        parse="parse_backends",
+        repeated=True,
+    )
+    envs_per_worker: int = option(1, "N", "Environments stepped at a time for each worker.")
+    duration: float = option(1.0, "SECONDS", "Length of one window.")
+    rounds: int = option(6, "N", "Windows of each cell.")
+    warmup: float = option(1.0, "SECONDS", "What runs before the first window, at least.")
+    repeats: int = option(1, "N", "Passes over all cells, each in an order of its own.")
+    until: float | None = option(
+        None, "SHARE", "Go on with passes until each interval is within this, such as 2%.", parse="parse_share"
+    )
+    budget: float = option(600.0, "SECONDS", "The most that --until adds.")
+    interleave: bool = option(
+        False, "", "Let cells take turns, window by window: steadier speedups on a noisy machine."
+    )
+    seed: int = option(0, "N", "Of environments, actions and the order of cells.")
+    pin: str = option("compact", "CPUS", "CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
+    membind: str = option("local", "HOW", "Memory of a cell: local, bind (to its CPUs' nodes) or preferred.")
+    replicas: str = option(
+        "1", "N", "Copies of the backend in a cell, each in a process and on CPUs of its own: a number, or node."
+    )
+    smt: str = option("last", "WHEN", "A core's second thread: last (after all cores), off, or close (at once).")
+    timeout: float = option(300.0, "SECONDS", "After which a cell is ended.")
 
     @property
     def cell_seconds(self) -> float:
@@ -110,13 +165,13 @@ def check(spec: RunSpec) -> None:
 
 def check_smt(policy: str) -> None:
     """Raise UsageError unless ``policy`` is one of those for a core's second threads."""
-    if policy not in SMT_POLICIES:
-        raise UsageError(f"--smt {shown(policy)}: must be one of {', '.join(SMT_POLICIES)}")
+    if policy not in policies.SMT:
+        raise UsageError(f"--smt {shown(policy)}: must be one of {', '.join(policies.SMT)}")
 
 
 def _check_membind(spec: RunSpec) -> None:
-    if spec.membind not in MEMORY_POLICIES:
-        raise UsageError(f"--membind {shown(spec.membind)}: must be one of {', '.join(MEMORY_POLICIES)}")
+    if spec.membind not in policies.MEMORY:
+        raise UsageError(f"--membind {shown(spec.membind)}: must be one of {', '.join(policies.MEMORY)}")
     if spec.membind != "local" and spec.pin == "none":
         raise UsageError(f"--membind {spec.membind}: a cell without CPUs of its own has no memory nodes of its own")
 
@@ -128,7 +183,7 @@ def _check_replicas(spec: RunSpec) -> None:
         raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
     if count != "1" and spec.interleave:
         raise UsageError(
-            f"--replicas {count}: does not go with --interleave: pools keep in step with each other, not in turn"
+            f"--replicas {count}: does not go with --interleave: replicas keep in step with each other, not in turn"
         )
     if count != "1" and spec.pin == "none":
         raise UsageError(f"--replicas {count}: each has CPUs of its own, which --pin none denies it")

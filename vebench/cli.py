@@ -11,14 +11,10 @@ import typer
 
 from vebench import __version__, options
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
+from vebench.reports.formats import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from vebench.plan.spec import RunSpec
-    from vebench.reports.pages.run import Report
-
-SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
 
 Name = TypeVar("Name", bound=str)
 
@@ -42,10 +38,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         status = _fail("interrupted", InterruptedRunError.exit_status)
     except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
-        _forsake_output()
+        _discard_output()
         status = 0
     except OSError as error:
-        _forsake_output()
+        _discard_output()
         status = _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
     sys.exit(status)
 
@@ -64,16 +60,16 @@ def _fail(text: str, status: int) -> int:
     try:
         typer.echo(f"vebench: {one_line(text)}", err=True)
     except OSError:  # nobody is there to read it: the status must do
-        from vebench.reports.console import forsake
+        from vebench.reports.console import discard
 
-        forsake(sys.stderr)
+        discard(sys.stderr)
     return status
 
 
-def _forsake_output() -> None:
-    from vebench.reports.console import forsake
+def _discard_output() -> None:
+    from vebench.reports.console import discard
 
-    forsake(sys.stdout)
+    discard(sys.stdout)
 
 
 def _show_version(wanted: bool) -> None:
@@ -149,9 +145,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Pong -w 1..8
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
-    from vebench.commands import run
+    from vebench.commands import run, run_file
     from vebench.plan.grammar import parse_share
-    from vebench.results import paths
 
     if context.args:
         raise UsageError(f"{context.args[0]}: a word too many; an environment is named with --env {context.args[0]}")
@@ -178,7 +173,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         budget=asked.budget if budget is None else budget,
         interleave=interleave,
     )
-    path = None if output is None else paths.run_output(output)
+    path = None if output is None else run_file.named(output)
     return run.start(spec, path, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
@@ -219,8 +214,7 @@ def report(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="terminal, markdown, csv, json, github (github-action-benchmark) or bmf (Bencher). "
-            "Default: by the suffix of -o, or terminal.",
+            help=f"{table.choices('run')}. Default: by the suffix of -o, or terminal.",
         ),
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
@@ -235,55 +229,22 @@ def report(
     vebench report pong.jsonl -o pong.md
     """  # noqa: D301 - as above
     from vebench.plan.known_work import Knowledge
-    from vebench.reports.pages.run import Report
+    from vebench.reports.output import save, show
+    from vebench.reports.pages.run import RunPage
     from vebench.results import paths, store
     from vebench.results.current_verdicts import informed
 
     target = None if output is None else paths.output(output)
-    render = _renderer(form, target)
+    chosen = table.chosen(form, target, "run")
     sources = paths.named(files) if files else [paths.newest()]
     if target is not None:
         store.refuse_to_overwrite(target, sources)
     knowledge = Knowledge.load()
-    text = render(Report.of((str(path), informed(store.read(path), knowledge)) for path in sources))
+    page = RunPage.of((str(path), informed(store.read(path), knowledge)) for path in sources)
     if target is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}: name another file with -o") from None
-
-
-def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
-    """Return the function that renders a report in the format that was asked for, or that the file's suffix means."""
-    from vebench.reports.formats import bmf, csv, github, json, markdown
-
-    if form is None:
-        form = "terminal" if output is None else SUFFIXES.get(output.suffix.lower())
-    if form is None:
-        raise UsageError(f"-o {output}: the suffix is none of {', '.join(SUFFIXES)}; name the format with -f")
-    renderers: dict[str, Callable[[Report], str]] = {
-        "terminal": lambda report: _on_terminal(report, to_file=output is not None),
-        "markdown": markdown.render,
-        "csv": csv.render,
-        "json": json.render,
-        "github": github.render,
-        "bmf": bmf.render,
-    }
-    if form not in renderers:
-        raise UsageError(f"-f {form}: no such format; there are {', '.join(renderers)}")
-    return renderers[form]
-
-
-def _on_terminal(report: Report, *, to_file: bool) -> str:
-    from vebench.reports import console
-    from vebench.reports.formats import terminal
-
-    screen = console.for_data(plain=to_file)
-    with screen.capture() as captured:
-        terminal.write(report, screen)
-    return captured.get()
+        show(page, chosen)
+    else:
+        save(page, chosen, target)
 
 
 @app.command()
@@ -317,7 +278,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     ] = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")] = None,
     form: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('check')}.")
     ] = "terminal",
     output: Annotated[
         str | None,
@@ -334,16 +295,15 @@ def check(  # noqa: PLR0913 - one parameter for each option
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --metric speedup --tolerance 10% --junit check.xml
     """  # noqa: D301 - as above
-    from vebench.commands import check
+    from vebench.commands import check, run_file
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
-    from vebench.results import paths
 
     if candidate is not None and output is not None:
         raise UsageError(f"-o {output}: nothing is measured where {candidate} is given")
     request = check.Request(
         baseline,
         candidate,
-        None if output is None else paths.run_output(output),
+        None if output is None else run_file.named(output),
         parse_share("--tolerance", tolerance),
         _one_of("--metric", metric, ("fps", "speedup")),
         parse_envs(env or ()),
@@ -351,8 +311,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         allow_different_host,
         "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
-    form = _one_of("-f", form, ("terminal", "markdown", "json"))
-    return check.run(request, form=form, junit=junit, quiet=quiet)
+    return check.run(request, form=table.named(form, "check"), junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -378,7 +337,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     inconclusive: options.Inconclusive = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")] = None,
     form: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('check')}.")
     ] = "terminal",
     output: Annotated[
         str | None,
@@ -394,9 +353,8 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
     """  # noqa: D301 - as above
-    from vebench.commands import compare
+    from vebench.commands import compare, run_file
     from vebench.plan.grammar import parse_share
-    from vebench.results import paths
 
     spec = replace(
         _spec(env, workers, backend),
@@ -415,12 +373,11 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     request = compare.Request(
         (a, b),
         spec,
-        None if output is None else paths.run_output(output),
+        None if output is None else run_file.named(output),
         parse_share("--tolerance", tolerance),
         "default" if inconclusive is None else _one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
-    form = _one_of("-f", form, ("terminal", "markdown", "json"))
-    return compare.run(request, form=form, junit=junit, quiet=quiet)
+    return compare.run(request, form=table.named(form, "check"), junit=junit, quiet=quiet)
 
 
 def _one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
@@ -444,7 +401,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     seed: Annotated[int, typer.Option(metavar="N", help="Of environments and actions.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a comparison is ended.")] = 300.0,
     form: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('verify')}.")
     ] = "terminal",
     save_frames: Annotated[
         Path | None,
@@ -459,7 +416,6 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import verify
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    form = _one_of("-f", form, ("terminal", "markdown", "json"))
     return verify.verify(
         parse_envs(env),
         parse_backends(backend or ()),
@@ -467,7 +423,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         num_envs=num_envs,
         seed=seed,
         timeout=timeout,
-        form=form,
+        form=table.named(form, "verify"),
         frames=save_frames,
     )
 
@@ -475,11 +431,10 @@ def verify(  # noqa: PLR0913 - one parameter for each option
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why not."""
-    from vebench.reports import console
-    from vebench.reports.formats import terminal
-    from vebench.reports.pages.list import list_document
+    from vebench.reports.output import show
+    from vebench.reports.pages.list import ListPage
 
-    terminal.write_document(list_document(), console.for_data())
+    show(ListPage())
 
 
 @app.command()

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.pages import page_of
+from support.pages import SIZES, page_of
 from support.records import make_cell
 
 from vebench.reports.pages.run import RunPage
 
 if TYPE_CHECKING:
     from vebench.results.records import Run
-
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @pytest.fixture

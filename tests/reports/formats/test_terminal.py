@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.pages import on_terminal, page_of
+from support.pages import SIZES, on_terminal, page_of
 from support.records import make_cell, make_header
 
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
-
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

@@ -1,1 +1,1 @@
-"""Rendering: one neutral table model, and one small file of syntax for each format."""
+"""What users see. Pages make neutral documents and data of results, and one small file for each format writes them."""

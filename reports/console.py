@@ -1,4 +1,4 @@
-"""Where output goes: data to standard output, progress to standard error; and what to do where nobody reads it."""
+"""Consoles for data, for files and for progress, and what to do when the reader of one is gone."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ class OurConsole(Console):
         raise BrokenPipeError
 
 
-def for_data(*, plain: bool = False) -> Console:
-    """Return the console that writes to standard output; ``plain`` without colour, for a file."""
-    return OurConsole(no_color=plain, force_terminal=False if plain else None, highlight=False)
+def for_data() -> Console:
+    """Return the console that writes to standard output."""
+    return OurConsole(highlight=False)
+
+
+def for_file(file: IO[str]) -> Console:
+    """Return the console that writes to ``file``, without colour."""
+    return OurConsole(file=file, no_color=True, force_terminal=False, highlight=False)
 
 
 def for_progress() -> Console:
@@ -30,8 +35,8 @@ def for_progress() -> Console:
     return OurConsole(stderr=True, highlight=False)
 
 
-def forsake(stream: IO[str]) -> None:
-    """Let what is still to be written to ``stream``, also by Python on its way out, go nowhere without complaint."""
+def discard(stream: IO[str]) -> None:
+    """Throw away what is still to be written to ``stream``, so that Python does not complain when it exits."""
     with suppress(OSError, ValueError):  # closed, or no file at all
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,4 +1,4 @@
-"""How numbers are written, the same in every report."""
+"""How numbers are written, and what is called the same in every report."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 MINUTE, HOUR = 60, 3600
 WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
 NARROWEST = 0.0005
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+UNIT_STEP = 1024
+NOTHING = "-"  # in a place where nothing applies
+SAME_WORK = "same work"  # heads the column of work verdicts
 
 
 def number(value: float) -> str:
@@ -21,7 +25,7 @@ def number(value: float) -> str:
 
 
 def spread(estimate: Estimate) -> str:
-    """Return the larger half of the interval, relative to the median: ``±1.4%``; or that there is none."""
+    """Return the larger half of the interval, relative to the median: ``±1.4%``, or that there is no interval."""
     if estimate.low is None or estimate.high is None:
         return "(no interval)"
     half = estimate.half_width
@@ -40,7 +44,7 @@ def rate(estimate: Estimate) -> str:
 
 
 def times(estimate: Estimate) -> str:
-    """Return a ratio and its interval: ``2.31x ±1.9%``. One that is exact, a cell over itself, stands alone."""
+    """Return a ratio and its interval: ``2.31x ±1.9%``. An exact ratio, of a cell to itself, has none."""
     exact = estimate.low == estimate.median == estimate.high
     return f"{number(estimate.median)}x{'' if exact else f' {spread(estimate)}'}"
 
@@ -60,6 +64,24 @@ def duration(seconds: float) -> str:
     return f"{whole // HOUR} h {whole % HOUR // MINUTE:02d} min"
 
 
+def size(count: int) -> str:
+    """Return bytes as people say them: ``27.5 MiB``."""
+    value, unit = float(count), 0
+    while value >= UNIT_STEP and unit + 1 < len(UNITS):
+        value, unit = value / UNIT_STEP, unit + 1
+    return f"{value:.3g} {UNITS[unit]}"
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number of things: ``1 worker``, ``2 workers``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def times_envs(envs_per_worker: int) -> str:
+    """Return what follows a number of workers that have several environments each: `` x 4 envs``; else nothing."""
+    return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
+
+
+def workers(count: int, envs_per_worker: int) -> str:
+    """Return a number of workers with their environments: ``2 workers``, ``2 workers x 4 envs``."""
+    return counted(count, "worker") + times_envs(envs_per_worker)

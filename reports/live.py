@@ -1,6 +1,6 @@
-"""What a user sees while a run measures: a live view on a terminal, plain lines elsewhere. All to standard error.
+"""What a user sees while a run measures: a live view on a terminal, plain lines elsewhere. All on standard error.
 
-Nothing is drawn but on events, for drawing takes CPU time from what is being measured.
+The view is drawn only when an event comes, because drawing takes CPU time from what is being measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vebench.analysis.summary import NULL, batch_time, frame_rates
 from vebench.engine.events import CellFinished, CellReady, CellStarted, RunStarted, WindowDone
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.console import forsake
+from vebench.reports.console import discard
 from vebench.results.records import record
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Screen:
     """Shows nothing (``--quiet``); the others build on it. A context manager: it leaves the terminal as it was."""
 
     def show(self, event: Event) -> None:
-        """Take note of what the runner tells."""
+        """Note an event of the runner."""
 
     def __enter__(self) -> Self:
         return self
@@ -50,13 +50,13 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Put the terminal back."""
+        """Restore the terminal."""
 
 
 def screen(console: Console, clock: Callable[[], float], *, quiet: bool = False) -> Screen:
-    """Return the screen that suits ``console``, which writes to standard error. ``clock`` gives seconds.
+    """Return the screen that suits ``console``, which writes to standard error. ``clock`` returns seconds.
 
-    Where the screen cannot be written any more, it goes quiet: that must not end a run.
+    A screen that cannot be written any more goes quiet, because it must not end a run.
     """
     if quiet:
         return Screen()
@@ -64,7 +64,7 @@ def screen(console: Console, clock: Callable[[], float], *, quiet: bool = False)
 
 
 class Tolerant(Screen):
-    """Another screen, until it cannot be written: its reader is gone, or the disk behind it full."""
+    """Another screen, until it cannot be written: its reader is gone, or the disk behind it is full."""
 
     def __init__(self, screen: Screen, console: Console) -> None:
         self._screen = screen
@@ -78,7 +78,7 @@ class Tolerant(Screen):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Put the terminal back, if it is still there."""
+        """Restore the terminal if it is still there."""
         with self._or_quiet():
             self._screen.__exit__(kind, error, trace)
 
@@ -93,15 +93,14 @@ class Tolerant(Screen):
             yield
         except OSError:
             self._console.quiet = True
-            forsake(self._console.file)
+            discard(self._console.file)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is. ``spent`` is the wall time of the ``measured`` cells that ended, in seconds.
+    """How far a run is. ``finished`` of ``total`` cells have ended, those included that an earlier run has measured.
 
-    ``finished`` of ``total`` cells have ended, and those are counted, too, that an earlier run has measured; ``left``
-    are still to be measured.
+    ``left`` cells are still to be measured. ``measured`` cells took ``spent`` seconds of wall time.
     """
 
     plan: Plan
@@ -118,14 +117,17 @@ class Progress:
         return cls(event.plan, total=len(event.plan.cells) + event.done, finished=event.done, left=left)
 
     def after(self, cell: Cell, seconds: float) -> Self:
-        """Return the progress once ``cell`` has ended, which took ``seconds``."""
+        """Return the progress when ``cell`` has ended, which took ``seconds``."""
         more = replace(self, finished=self.finished + 1)
         if cell.skip is not None:
             return more
         return replace(more, left=self.left - 1, measured=self.measured + 1, spent=self.spent + seconds)
 
     def seconds_left(self, spent_on_current: float, running: int = 1) -> float:
-        """Return the time that the cells left will take if they take as long as those before, or as planned."""
+        """Return how many seconds the cells left will take if each takes as long as those before, or as planned.
+
+        ``spent_on_current`` is how long the ``running`` cells have taken so far.
+        """
         each = self.spent / self.measured if self.measured else self.plan.spec.cell_seconds
         return max(0.0, self.left * each - min(spent_on_current, running * each))
 
@@ -153,7 +155,7 @@ class LineScreen(Screen):
 
 @dataclass
 class _Current:
-    """A cell being measured: what has been seen of it so far."""
+    """A cell that is being measured, and what is known of it so far."""
 
     cell: Cell
     startup_ns: int | None = None
@@ -161,7 +163,7 @@ class _Current:
 
 
 class LiveScreen(Screen):
-    """A view that is drawn over at each event: the current cell, its windows, how far the run is, what ended last."""
+    """A view that is drawn anew at each event: what ended last, the current cell, its windows, how far the run is."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console = console
@@ -180,7 +182,7 @@ class LiveScreen(Screen):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the view away and put the cursor back."""
+        """Remove the view and show the cursor again."""
         self._live.stop()
 
     def show(self, event: Event) -> None:
@@ -210,7 +212,7 @@ class LiveScreen(Screen):
             self._current.windows.append(event.window)
 
     def _spent(self) -> float:
-        """Return the time since the last cell ended, or the first of those that run was started; 0 if none runs."""
+        """Return the seconds since the last cell ended, or since the first running one started; 0 if none runs."""
         return self._clock() - self._since if self._running else 0.0
 
     def _view(self, progress: Progress) -> RenderableType:
@@ -253,7 +255,7 @@ def _current(current: _Current, rounds: int) -> Text:
 
 
 def _one_row(text: Text) -> Text:
-    """Return ``text`` with each of its lines cut off at the width of the terminal."""
+    """Return ``text`` with each line cut off at the width of the terminal."""
     text.no_wrap = True
     text.overflow = "ellipsis"
     return text
@@ -267,7 +269,7 @@ def _name(cell: Cell) -> tuple[str, str, str]:
 
 
 def _widths(names: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide each part of the names is at the most."""
+    """Return the greatest width of each part of the names."""
     return [max(map(len, parts)) for parts in zip(*names, strict=True)]
 
 
@@ -276,7 +278,7 @@ def _padded(name: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _result(event: CellFinished) -> str:
-    """Return how a cell ended: its rate and how long it took to start, or why it has none."""
+    """Return how a cell ended: its rate and how long it took to start, or why it has no rate."""
     outcome = event.outcome
     if outcome.status != "ok":
         return f"{outcome.status}: {one_line(outcome.reason or 'no reason was given')}"

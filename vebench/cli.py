@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from vebench import __version__, options
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vebench.reports.pages.run import Report
-
-SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".txt": "terminal"}
+from vebench.reports.formats import table
 
 app = typer.Typer(
     help="Measure which vector-env backend is fastest on this machine, and how far to trust the figure.",
@@ -38,10 +32,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         status = _fail("interrupted", InterruptedRunError.exit_status)
     except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
-        _forsake_output()
+        _discard_output()
         status = 0
     except OSError as error:
-        _forsake_output()
+        _discard_output()
         status = _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
     sys.exit(status)
 
@@ -60,16 +54,16 @@ def _fail(text: str, status: int) -> int:
     try:
         typer.echo(f"vebench: {one_line(text)}", err=True)
     except OSError:  # nobody is there to read it: the status must do
-        from vebench.reports.console import forsake
+        from vebench.reports.console import discard
 
-        forsake(sys.stderr)
+        discard(sys.stderr)
     return status
 
 
-def _forsake_output() -> None:
-    from vebench.reports.console import forsake
+def _discard_output() -> None:
+    from vebench.reports.console import discard
 
-    forsake(sys.stdout)
+    discard(sys.stdout)
 
 
 def _show_version(wanted: bool) -> None:
@@ -119,7 +113,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
     from vebench.commands import run as command
-    from vebench.results import paths
+    from vebench.commands import run_file
 
     if context.args:
         raise UsageError(f"{context.args[0]}: a word too many; an environment is named with --env {context.args[0]}")
@@ -130,7 +124,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     if "budget" in given and "until" not in given:
         budget = context.params["budget"]
         raise UsageError(f"--budget {budget:g} limits what --until adds: give that, too, such as --until 5%")
-    path = None if output is None else paths.run_output(output)
+    path = None if output is None else run_file.named(output)
     return command.start(options.spec_from(context), path, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
@@ -154,8 +148,7 @@ def report(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="terminal, markdown, csv, json, github (github-action-benchmark) or bmf (Bencher). "
-            "Default: by the suffix of -o, or terminal.",
+            help=f"{table.choices('run')}. Default: by the suffix of -o, or terminal.",
         ),
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
@@ -170,55 +163,22 @@ def report(
     vebench report pong.jsonl -o pong.md
     """  # noqa: D301 - as above
     from vebench.plan.known_work import Knowledge
-    from vebench.reports.pages.run import Report
+    from vebench.reports.output import save, show
+    from vebench.reports.pages.run import RunPage
     from vebench.results import paths, store
     from vebench.results.current_verdicts import informed
 
     target = None if output is None else paths.output(output)
-    render = _renderer(form, target)
+    chosen = table.chosen(form, target, "run")
     sources = paths.named(files) if files else [paths.newest()]
     if target is not None:
         store.refuse_to_overwrite(target, sources)
     knowledge = Knowledge.load()
-    text = render(Report.of((str(path), informed(store.read(path), knowledge)) for path in sources))
+    page = RunPage.of((str(path), informed(store.read(path), knowledge)) for path in sources)
     if target is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}: name another file with -o") from None
-
-
-def _renderer(form: str | None, output: Path | None) -> Callable[[Report], str]:
-    """Return the function that renders a report in the format that was asked for, or that the file's suffix means."""
-    from vebench.reports.formats import bmf, csv, github, json, markdown
-
-    if form is None:
-        form = "terminal" if output is None else SUFFIXES.get(output.suffix.lower())
-    if form is None:
-        raise UsageError(f"-o {output}: the suffix is none of {', '.join(SUFFIXES)}; name the format with -f")
-    renderers: dict[str, Callable[[Report], str]] = {
-        "terminal": lambda report: _on_terminal(report, to_file=output is not None),
-        "markdown": markdown.render,
-        "csv": csv.render,
-        "json": json.render,
-        "github": github.render,
-        "bmf": bmf.render,
-    }
-    if form not in renderers:
-        raise UsageError(f"-f {form}: no such format; there are {', '.join(renderers)}")
-    return renderers[form]
-
-
-def _on_terminal(report: Report, *, to_file: bool) -> str:
-    from vebench.reports import console
-    from vebench.reports.formats import terminal
-
-    screen = console.for_data(plain=to_file)
-    with screen.capture() as captured:
-        terminal.write(report, screen)
-    return captured.get()
+        show(page, chosen)
+    else:
+        save(page, chosen, target)
 
 
 @app.command()
@@ -246,7 +206,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         bool, typer.Option("--allow-different-host", help="Compare runs of other machines or simulators, too.")
     ] = False,
     junit: options.Junit = None,
-    form: options.VerdictFormat = "terminal",
+    form: options.CheckFormat = "terminal",
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Run file of what is measured. Default: in .vebench/."),
@@ -262,16 +222,15 @@ def check(  # noqa: PLR0913 - one parameter for each option
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --metric speedup --tolerance 10% --junit check.xml
     """  # noqa: D301 - as above
-    from vebench.commands import check
+    from vebench.commands import check, run_file
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
-    from vebench.results import paths
 
     if candidate is not None and output is not None:
         raise UsageError(f"-o {output}: nothing is measured where {candidate} is given")
     request = check.Request(
         baseline,
         candidate,
-        None if output is None else paths.run_output(output),
+        None if output is None else run_file.named(output),
         parse_share("--tolerance", tolerance),
         options.one_of("--metric", metric, ("fps", "speedup")),
         parse_envs(env or ()),
@@ -279,8 +238,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         allow_different_host,
         "default" if inconclusive is None else options.one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
-    form = options.one_of("-f", form, ("terminal", "markdown", "json"))
-    return check.run(request, form=form, junit=junit, quiet=quiet)
+    return check.run(request, form=table.named(form, "check"), junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -293,7 +251,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     tolerance: options.Tolerance = "5%",
     inconclusive: options.Inconclusive = None,
     junit: options.Junit = None,
-    form: options.VerdictFormat = "terminal",
+    form: options.CheckFormat = "terminal",
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Run files, -a and -b added to the name."),
@@ -309,18 +267,17 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
     """  # noqa: D301 - as above
     from vebench.commands import compare as command
+    from vebench.commands import run_file
     from vebench.plan.grammar import parse_share
-    from vebench.results import paths
 
     request = command.Request(
         (a, b),
         options.spec_from(context),
-        None if output is None else paths.run_output(output),
+        None if output is None else run_file.named(output),
         parse_share("--tolerance", tolerance),
         "default" if inconclusive is None else options.one_of("--inconclusive", inconclusive, ("pass", "fail")),
     )
-    form = options.one_of("-f", form, ("terminal", "markdown", "json"))
-    return command.run(request, form=form, junit=junit, quiet=quiet)
+    return command.run(request, form=table.named(form, "check"), junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -335,7 +292,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time.")] = 4,
     seed: Annotated[int, typer.Option(metavar="N", help="Of environments and actions.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a comparison is ended.")] = 300.0,
-    form: options.VerdictFormat = "terminal",
+    form: options.VerifyFormat = "terminal",
     save_frames: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write a picture that differs there as PNG: both, and their difference."),
@@ -349,7 +306,6 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import verify
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    form = options.one_of("-f", form, ("terminal", "markdown", "json"))
     return verify.verify(
         parse_envs(env),
         parse_backends(backend or ()),
@@ -357,7 +313,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         num_envs=num_envs,
         seed=seed,
         timeout=timeout,
-        form=form,
+        form=table.named(form, "verify"),
         frames=save_frames,
     )
 
@@ -365,11 +321,10 @@ def verify(  # noqa: PLR0913 - one parameter for each option
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why not."""
-    from vebench.reports import console
-    from vebench.reports.formats import terminal
-    from vebench.reports.pages.list import list_document
+    from vebench.reports.output import show
+    from vebench.reports.pages.list import ListPage
 
-    terminal.write_document(list_document(), console.for_data())
+    show(ListPage())
 
 
 @app.command()

@@ -15,6 +15,7 @@ import typer
 
 from vebench.errors import UsageError
 from vebench.plan.spec import RunSpec
+from vebench.reports.formats import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,7 +35,8 @@ Inconclusive = Annotated[
     typer.Option(metavar="WHAT", help="pass or fail where the data cannot decide. Default: exit status 3."),
 ]
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")]
-VerdictFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, markdown or json.")]
+CheckFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('check')}.")]
+VerifyFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('verify')}.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 

@@ -1,1 +1,1 @@
-"""How it is written: one small file of syntax for each format."""
+"""The formats that pages are written in: a table of them, and one small file of syntax for each."""

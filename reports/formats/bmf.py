@@ -1,28 +1,20 @@
-"""Reports in Bencher Metric Format: the throughput of each cell, with its interval as bounds."""
+"""Runs in Bencher Metric Format: the throughput of each cell, with its interval as bounds."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from vebench.reports.formats.series import entries
+from vebench.reports.formats.json import dump
+from vebench.reports.formats.named_rates import named_rates
 
 if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.pages.run import Report
+    from vebench.reports.pages.run import RunPage
 
 
-def render(report: Report) -> str:
+def render(page: RunPage) -> str:
     """Return ``{cell: {"throughput": {"value", "lower_value", "upper_value"}}}``, in frames a second."""
-    return (
-        json.dumps(
-            {entry.name: {"throughput": _metric(entry.rate)} for entry in entries(report)},
-            indent=2,
-            ensure_ascii=False,
-            allow_nan=False,
-        )
-        + "\n"
-    )
+    return dump({cell.name: {"throughput": _metric(cell.rate)} for cell in named_rates(page)})
 
 
 def _metric(rate: Estimate) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Reports as comma-separated values: one line for each cell, with every number that was derived."""
+"""Runs as comma-separated values: one line for each cell, with every column."""
 
 from __future__ import annotations
 
@@ -6,72 +6,40 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from vebench.machine.placement import format_cpu_list
+from vebench.reports import columns
+from vebench.reports.columns import Figure, Items, with_findings
 
 if TYPE_CHECKING:
-    from vebench.analysis.statistics import Estimate
     from vebench.analysis.summary import CellSummary
-    from vebench.reports.pages.run import Report, Section
+    from vebench.reports.columns import Column, Plain
+    from vebench.reports.pages.run import RunPage
 
-Value = str | int | float | bool | None
-
-DERIVED = (
-    "steps_per_second",
-    "frames_per_second",
-    "speedup",
-    "efficiency",
-    "of_ceiling",
-    "frames_per_cpu_second",
-    "ns_per_batch",
-)
-COLUMNS = (
-    *("file", "env", "backend", "workers", "envs_per_worker", "num_envs", "batch_size", "processes", "threads", "cpus"),
-    *("frame_skip", "status", "reason", "repeats", "windows", "rows", "resets"),
-    *(f"{name}{bound}" for name in DERIVED for bound in ("", "_low", "_high")),
-    *("startup_seconds", "peak_rss_bytes", "oversubscribed", "verdict", "findings"),
-)
+IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
-def render(report: Report) -> str:
+def render(page: RunPage) -> str:
     """Return a head line and a line for each cell of every section. What does not apply is empty."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_line(section, cell) for section in report.sections for cell in section.cells)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow((*IDENTITY, *(name for column in columns.COLUMNS for name in _names(column))))
+    for section in page.sections:
+        for cell in section.cells:
+            writer.writerow(_line(section.name, with_findings(cell, section.findings)))
     return out.getvalue()
 
 
-def _line(section: Section, cell: CellSummary) -> dict[str, Value]:
-    return {
-        "file": section.name,
-        "env": cell.env,
-        "backend": cell.label,
-        "workers": cell.workers,
-        "envs_per_worker": cell.envs_per_worker,
-        "num_envs": cell.num_envs,
-        "batch_size": cell.batch_size,
-        "processes": cell.processes,
-        "threads": cell.threads,
-        "cpus": format_cpu_list(cell.cpus),
-        "frame_skip": cell.frame_skip,
-        "status": cell.status,
-        "reason": cell.reason,
-        "repeats": cell.repeats,
-        "windows": cell.windows,
-        "rows": cell.rows,
-        "resets": cell.resets,
-        **{key: value for name in DERIVED for key, value in _spread(name, getattr(cell, name)).items()},
-        "startup_seconds": cell.startup_seconds,
-        "peak_rss_bytes": cell.peak_rss_bytes,
-        "oversubscribed": cell.oversubscribed or cell.crowded,
-        "verdict": cell.verdict,
-        "findings": " ".join(finding.code for finding in (*cell.findings, *section.findings)),
-    }
+def _line(file: str, cell: CellSummary) -> list[Plain]:
+    identity = (file, cell.env, cell.label, cell.workers, cell.envs_per_worker)
+    return [*identity, *(value for column in columns.COLUMNS for value in _values(column, cell))]
 
 
-def _spread(name: str, estimate: Estimate | None) -> dict[str, Value]:
-    return {
-        name: None if estimate is None else estimate.median,
-        f"{name}_low": None if estimate is None else estimate.low,
-        f"{name}_high": None if estimate is None else estimate.high,
-    }
+def _names(column: Column) -> list[str]:
+    return [column.name, f"{column.name}_low", f"{column.name}_high"] if isinstance(column, Figure) else [column.name]
+
+
+def _values(column: Column, cell: CellSummary) -> list[Plain]:
+    """Return what stands below the names of ``column``."""
+    if isinstance(column, Figure):
+        estimate = column.value(cell)
+        return [None] * 3 if estimate is None else [estimate.median, estimate.low, estimate.high]
+    return [column.text(cell) if isinstance(column, Items) else column.value(cell)]

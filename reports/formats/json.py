@@ -1,56 +1,33 @@
-"""Reports as JSON: a list of cells with their derived numbers, for other programs."""
+"""Pages as JSON for other programs. All JSON that users get is written here."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from vebench.analysis.findings.rules import Finding
+from vebench.analysis.statistics import Estimate
+
 if TYPE_CHECKING:
-    from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
-    from vebench.reports.pages.run import Report, Section
+    from vebench.reports.page import DataPage
 
 
-def render(report: Report) -> str:
-    """Return the cells of every section in one list; what does not apply is null.
-
-    What was found of the run as a whole stands with each of its cells.
-    """
-    cells = [_cell(section, cell) for section in report.sections for cell in section.cells]
-    return json.dumps(cells, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def render(page: DataPage) -> str:
+    """Return the data of ``page``; what does not apply is null."""
+    return dump(page.data)
 
 
-def _cell(section: Section, cell: CellSummary) -> dict[str, object]:
-    return {
-        "env": cell.env,
-        "backend": cell.backend,
-        "workers": cell.workers,
-        "num_envs": cell.num_envs,
-        "status": cell.status,
-        "steps_per_second": _estimate(cell.steps_per_second),
-        "frames_per_second": _estimate(cell.frames_per_second),
-        "speedup": _estimate(cell.speedup),
-        "efficiency": _estimate(cell.efficiency),
-        "of_ceiling": _estimate(cell.of_ceiling),
-        "frames_per_cpu_second": _estimate(cell.frames_per_cpu_second),
-        "startup_seconds": cell.startup_seconds,
-        "peak_rss_bytes": cell.peak_rss_bytes,
-        "findings": [asdict(finding) for finding in (*cell.findings, *section.findings)],
-        # What tells apart cells of one backend with different options, or of different files.
-        "options": dict(cell.options),
-        "file": section.name,
-        "loop_ns_per_batch": _estimate(cell.loop_ns_per_batch),
-        "envs_per_worker": cell.envs_per_worker,
-        "batch_size": cell.batch_size,
-        "processes": cell.processes,
-        "threads": cell.threads,
-        "cpus": list(cell.cpus),
-        "frame_skip": cell.frame_skip,
-        "verdict": cell.verdict,
-        "verdict_reason": cell.verdict_reason,
-    }
+def dump(data: object) -> str:
+    """Return ``data`` as JSON, estimates and findings as objects. Raises ValueError for a number that is not finite."""
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+    # Half of a surrogate pair, as in a file name that is no UTF-8, cannot be encoded. Python escapes it as JSON does.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _estimate(estimate: Estimate | None) -> dict[str, float | None] | None:
-    return None if estimate is None else {"median": estimate.median, "low": estimate.low, "high": estimate.high}
+def _plain(value: object) -> dict[str, float | str | None]:
+    # Key by key: a field that they may get in the program is not yet part of the format.
+    if isinstance(value, Estimate):
+        return {"median": value.median, "low": value.low, "high": value.high}
+    if isinstance(value, Finding):
+        return {"code": value.code, "message": value.message, "remedy": value.remedy}
+    raise TypeError(f"no JSON for {value!r}")

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from vebench.errors import one_line
-from vebench.reports.pages.check import answer, cell_name, sentence
+from vebench.reports.pages.check import cell_name, sentence
 
 if TYPE_CHECKING:
     from vebench.analysis.comparison import CellComparison
-    from vebench.reports.pages.check import Check
+    from vebench.reports.pages.check import CheckPage
 
 # What a viewer makes of a verdict; one that is not here has passed.
 ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
 
 
-def render(check: Check) -> str:
-    """Return the XML. An inconclusive cell is skipped where that passes, and else an error."""
-    cells = check.comparison.cells
-    elements = [_element(cell, check) for cell in cells]
+def render(page: CheckPage) -> str:
+    """Return the XML. An inconclusive cell is skipped where that passes, and otherwise an error."""
+    cells = page.comparison.cells
+    elements = [_element(cell, page) for cell in cells]
     suite = ET.Element(
         "testsuite",
         name="vebench check",
@@ -33,13 +33,13 @@ def render(check: Check) -> str:
         if element is not None:
             ET.SubElement(case, element, type=cell.verdict, message=sentence(cell))
         ET.SubElement(case, "system-out").text = sentence(cell)
-    root = ET.Element("testsuites", name=f"vebench check: {answer(check)}")
+    root = ET.Element("testsuites", name=f"vebench check: {page.outcome}")
     root.append(suite)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _element(cell: CellComparison, check: Check) -> str | None:
+def _element(cell: CellComparison, page: CheckPage) -> str | None:
     if cell.verdict == "inconclusive":
-        return "error" if check.status else "skipped"
+        return "error" if page.status else "skipped"
     return ELEMENTS.get(cell.verdict)

@@ -1,51 +1,45 @@
-"""Reports in GitHub's Markdown: one table for each task, which reads well as plain text, too."""
+"""Pages in GitHub's Markdown, which reads well as plain text, too."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from vebench.reports.pages.run import DIFFERENCES, document
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.reports.pages.run import Document, Report, Table, Text
+    from vebench.reports.document import Document, Table, Text
+    from vebench.reports.page import Page
 
 MARKS = {"best": "**", "struck": "~~"}
-# Whatever would begin markup inside a line. Escaped by a backslash, it shows as itself; what is harmless stays, for
-# those who read the text as it is.
+# What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
+# is, for those who read the plain text.
 SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
 
 
-def render(report: Report) -> str:
-    """Return the whole report as one Markdown text."""
-    title = ["# Throughput of vector-env backends", ""]
-    pages = [line for section in report.sections for line in _page(document(section))]
-    return "\n".join([*title, *pages]).rstrip() + "\n"
+def render(page: Page) -> str:
+    """Return all documents as one Markdown text, without their drawings."""
+    title = [f"# {_escaped(page.title)}", ""] if page.title else []
+    lines = [line for document in page.documents for line in _document(document)]
+    return "\n".join([*title, *lines]).rstrip() + "\n"
 
 
-def render_document(page: Document) -> str:
-    """Return one document as a Markdown text."""
-    return "\n".join(_page(page)).rstrip() + "\n"
-
-
-def _page(page: Document) -> Iterator[str]:
-    yield f"## {_escaped(page.title)}"
+def _document(document: Document) -> Iterator[str]:
+    yield f"## {_escaped(document.title)}"
     yield ""
-    for name, value in page.facts:
+    for name, value in document.facts:
         yield f"- {name}: {_code(value) if name == 'command' else _escaped(value)}"
     yield ""
-    yield from (f"{_escaped(line)}  " for line in page.legend)
-    if any(text.tone == "best" for table in page.tables for row in table.rows for text in row.texts):
-        yield "**Bold**: highest median."
+    yield from (f"{_escaped(line)}  " for line in document.legend)
+    if document.best:
+        yield f"**Bold**: {document.best}."
     yield ""
-    for table in page.tables:
+    for table in document.tables:
         yield from _table(table)
-    if page.remarks:
+    if document.remarks:
         yield "### Findings"
         yield ""
-        for remark in page.remarks:
+        for remark in document.remarks:
             yield f"- **{remark.code}**: {_escaped(remark.text)}"
             yield from (f"  - {_escaped(place)}" for place in remark.places)
             yield f"  - → {_escaped(remark.remedy)}"
@@ -66,10 +60,10 @@ def _table(table: Table) -> Iterator[str]:
     yield from (f"{_escaped(note)}  " for note in table.notes)
     if table.notes:
         yield ""
-    if table.differences:
-        yield DIFFERENCES
+    if table.listing:
+        yield table.listing.heading
         yield ""
-        yield from (f"- {_escaped(difference)}" for difference in table.differences)
+        yield from (f"- {_escaped(line)}" for line in table.listing.lines)
         yield ""
 
 

@@ -1,103 +1,126 @@
-"""Reports on a terminal. Colour only adds to what the characters say; tables too wide are split into blocks."""
+"""Pages on a terminal. Colour only adds to what the characters say; tables too wide are split into blocks."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Group
+from rich.console import Group, NewLine
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from vebench.reports.pages.run import DIFFERENCES, document
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
 
-    from vebench.reports.pages.run import Document, Remark, Report, Table, Text
+    from vebench.reports.document import Document, Listing, Remark, Table, Text
+    from vebench.reports.page import Page
 
-STYLES = {"plain": "", "best": "bold green", "reference": "cyan", "missing": "yellow", "struck": "strike yellow"}
+STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
 BEST = "* "
 PADDING = 2  # a blank on either side of a column
 DIVIDER = 1
 NARROW = 100
-INDENT = 2
+INDENT = (0, 0, 0, 2)
+GAP = (0, 2, 0, 0)
 LABEL_SHARE = 3  # a label takes a third of the width at most; longer ones are folded
 
 
-def write(report: Report, console: Console) -> None:
-    """Print every section of ``report``."""
-    for section in report.sections:
-        write_document(document(section), console)
+def render(page: Page) -> RenderableType:
+    """Return what Rich lays out at the width of the terminal: one document after another."""
+    return _Documents(page.documents)
 
 
-def write_document(page: Document, console: Console) -> None:
-    """Print one document: its facts, its tables, how to read them, and its remarks."""
-    console.print(Line(page.title, style="bold"))
-    facts = Grid.grid(padding=(0, 2, 0, 0))
-    for name, value in page.facts:
+@dataclass(frozen=True)
+class _Documents:
+    """Documents that are laid out once the width is known. Rich looks for the method of that name."""
+
+    documents: tuple[Document, ...]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        for document in self.documents:
+            yield from _document(document, options.max_width)
+
+
+def _document(document: Document, width: int) -> Iterator[RenderableType]:
+    """Yield the drawing, the facts, the tables, how to read them, and the remarks."""
+    if document.drawing is not None:
+        yield document.drawing
+        yield NewLine()
+    yield Line(document.title, style="bold")
+    facts = Grid.grid(padding=GAP)
+    for name, value in document.facts:
         facts.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
-    console.print(facts)
-    for table in page.tables:
-        _write_table(table, console)
-    for line in page.legend:
-        console.print(Line(line, style="dim"))
-    if any(text.tone == "best" for table in page.tables for row in table.rows for text in row.texts):
-        console.print(Line(f"{BEST}highest median", style="dim"))
-    if page.remarks:
-        console.print()
-        console.print(Line("Findings", style="bold"))
-        _write_remarks(page.remarks, console)
-    console.print()
+    yield facts
+    for table in document.tables:
+        yield from _table(table, width)
+    for line in document.legend:
+        yield Line(line, style="dim")
+    if document.best:
+        yield Line(f"{BEST}{document.best}", style="dim")
+    if document.remarks:
+        yield NewLine()
+        yield Line("Findings", style="bold")
+        yield from _remarks(document.remarks, width)
+    yield NewLine()
 
 
-def _write_remarks(remarks: Sequence[Remark], console: Console) -> None:
-    """Print remarks with their codes beside them, or above them where the terminal is narrow."""
-    if console.width < NARROW:
+def _remarks(remarks: Sequence[Remark], width: int) -> Iterator[RenderableType]:
+    """Yield remarks with their codes beside them, or above them where the terminal is narrow."""
+    if width < NARROW:
         for remark in remarks:
-            console.print(Line(remark.code, style="yellow"))
-            console.print(Padding(_remark(remark), (0, 0, 0, INDENT)))
+            yield Line(remark.code, style="yellow")
+            yield Padding(_remark(remark), INDENT)
         return
-    grid = Grid.grid(padding=(0, 2, 0, 0))
+    grid = Grid.grid(padding=GAP)
     for remark in remarks:
         grid.add_row(Line(remark.code, style="yellow"), _remark(remark))
-    console.print(grid)
+    yield grid
 
 
 def _remark(remark: Remark) -> Group:
-    """Return what is so, where, and what to do, each on lines of its own that go on indented."""
-    places = (Padding(Line(place), (0, 0, 0, INDENT)) for place in remark.places)
+    """Return what is so, where, and what to do, each on lines of its own, indented where they go on."""
+    places = (Padding(Line(place), INDENT) for place in remark.places)
     remedy = Grid.grid(padding=(0, 1, 0, 0))
     remedy.add_row(Line("->"), Line(remark.remedy, overflow="fold"))
     return Group(Line(remark.text), *places, remedy)
 
 
-def _write_table(table: Table, console: Console) -> None:
-    console.print()
-    console.print(Line(table.title, style="bold"))
-    for number, block in enumerate(_blocks(table, console.width)):
+def _table(table: Table, width: int) -> Iterator[RenderableType]:
+    yield NewLine()
+    yield Line(table.title, style="bold")
+    for number, block in enumerate(_blocks(table, width)):
         if number:
-            console.print()
-        grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), header_style="bold")
-        grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), console.width // LABEL_SHARE))
-        for index in block:
-            grid.add_column(Line(table.columns[index]), justify="right" if table.numbers else "left", overflow="fold")
-        apart = False
-        for row in table.rows:
-            if row.reference and not apart:
-                grid.add_section()
-            apart = row.reference
-            grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
-        console.print(grid)
+            yield NewLine()
+        yield _grid(table, block, width)
     for note in table.notes:
-        console.print(Line(note, style="dim"))
-    if table.differences:
-        console.print(Line(DIFFERENCES, style="dim"))
-    for difference in table.differences:
-        console.print(Padding(Line(difference, style="dim"), (0, 0, 0, INDENT)))
+        yield Line(note, style="dim")
+    if table.listing:
+        yield from _listing(table.listing)
+
+
+def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
+    """Return the columns of ``block``, reference rows set apart by a line."""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), header_style="bold")
+    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE))
+    for index in block:
+        grid.add_column(Line(table.columns[index]), justify="right" if table.numbers else "left", overflow="fold")
+    apart = False
+    for row in table.rows:
+        if row.reference_row and not apart:
+            grid.add_section()
+        apart = row.reference_row
+        grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
+    return grid
+
+
+def _listing(listing: Listing) -> Iterator[RenderableType]:
+    yield Line(listing.heading, style="dim")
+    for line in listing.lines:
+        yield Padding(Line(line, style="dim"), INDENT)
 
 
 def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:

@@ -1,1 +1,1 @@
-"""What is shown: one neutral document for each kind of result."""
+"""The pages that commands show: each builds documents, and data, out of one kind of result."""

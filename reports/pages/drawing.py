@@ -1,7 +1,7 @@
 """A machine drawn as boxes within boxes: packages, memory nodes, last-level caches, and the cores in them.
 
-What holds what differs between machines (a node may hold packages, a cache may span nodes), so boxes follow from which
-CPU sets lie in which. Boxes that look alike are drawn once; the others are named below it.
+What holds what differs between machines: a node may hold packages, a cache may span nodes. So a box lies in another if
+its CPUs are among the other's. Boxes that look alike are drawn once, and the others are named below that one.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from rich.panel import Panel
 from rich.text import Text
 
 from vebench.machine.placement import format_cpu_list
+from vebench.reports import figures
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from rich.console import RenderableType
 
     from vebench.machine.sysfs import Cpus
     from vebench.machine.topology import Topology
 
-# With fewer CPUs than this every box is drawn.
+# On a machine with no more CPUs than this, every box is drawn.
 FOLD_ABOVE = 16
-# Of a box with more cores, the first are shown, and all with workers.
+# Of a box with more cores, these first ones are shown, and all with workers.
 MOST_CORES = 64
 FEWEST_IN_SERIES = 4
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 STYLES = {"owned": "bold green", "barred": "dim", "free": ""}
 
 
 @dataclass
 class Box:
-    """A set of CPUs that something holds: ``names`` such as ``node 0``, and what is said of each."""
+    """A set of CPUs that belong together: ``names`` such as ``node 0``, and the details of each."""
 
     cpus: frozenset[int]
     names: list[str] = field(default_factory=list)
@@ -47,13 +47,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Marks:
-    """How CPUs are marked: those that workers own, and those that may not be used."""
+    """How CPUs are marked: ``owned`` by workers, or ``barred``, which this process may not use."""
 
     owned: frozenset[int]
     barred: frozenset[int]
 
     def state(self, cpu: int) -> str:
-        """Return what is so of a CPU: a key of ``STYLES``."""
+        """Return the state of a CPU: a key of ``STYLES``."""
         return "owned" if cpu in self.owned else "barred" if cpu in self.barred else "free"
 
     def text(self, cpu: int, width: int) -> str:
@@ -62,18 +62,10 @@ class Marks:
         return f"{left}{cpu}{right}".rjust(width + 2)
 
 
-def drawing(topology: Topology, owned: Collection[int], allowed: Collection[int]) -> RenderableType:
-    """Return the machine as boxes, the CPUs that are ``owned`` marked, and those that are not ``allowed``."""
+def draw(topology: Topology, owned: Collection[int], allowed: Collection[int]) -> RenderableType:
+    """Return the machine as boxes. CPUs are marked that are ``owned``, and those that are not ``allowed``."""
     marks = Marks(frozenset(owned), frozenset(topology.online) - frozenset(allowed))
-    return Group(_drawn(_nested(topology), topology, marks), *_legend(marks))
-
-
-def size(count: int) -> str:
-    """Return bytes as people say them: ``27.5 MiB``."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit + 1 < len(UNITS):  # noqa: PLR2004 - a step from unit to unit
-        value, unit = value / 1024, unit + 1
-    return f"{value:.3g} {UNITS[unit]}"
+    return Group(_drawn(_nested(topology), topology, marks), *_legend(marks), *_memory_alone(topology))
 
 
 def brief(cpus: Collection[int]) -> str:
@@ -91,31 +83,31 @@ def _nested(topology: Topology) -> Box:
     named: list[tuple[frozenset[int], str, str]] = []
     named += [(frozenset(cpus), f"package {label}", "") for label, cpus in topology.packages.items()]
     named += [
-        (frozenset(node.cpus), f"node {node.id}", size(node.memory_bytes) if node.memory_bytes else "")
+        (frozenset(node.cpus), f"node {node.id}", figures.size(node.memory_bytes) if node.memory_bytes else "")
         for node in topology.nodes
         if node.cpus
     ]
-    # A cache that one core has to itself is nothing to be shared: it stands with the facts.
+    # A cache that belongs to one core is shared by nothing in the drawing: it stands with the facts.
     named += [
-        (frozenset(cache.cpus), f"L{cache.level}", size(cache.size_bytes) if cache.size_bytes else "")
+        (frozenset(cache.cpus), f"L{cache.level}", figures.size(cache.size_bytes) if cache.size_bytes else "")
         for cache in topology.last_level
         if frozenset(cache.cpus) not in cores
     ]
     whole = Box(frozenset(topology.online))
     for cpus, name, detail in sorted(named, key=lambda item: -len(item[0])):
-        _lay(whole, cpus, name, detail)
+        _put(whole, cpus, name, detail)
     return whole
 
 
-def _lay(box: Box, cpus: frozenset[int], name: str, detail: str) -> None:
-    """Lay a set of CPUs, no larger than any laid before, into ``box`` or into what lies in it."""
+def _put(box: Box, cpus: frozenset[int], name: str, detail: str) -> None:
+    """Put a set of CPUs, no larger than any put before, into ``box`` or into a box in it."""
     if cpus == box.cpus:
         box.names.append(name)
         box.details.append(detail)
         return
     for inner in box.inner:
         if cpus <= inner.cpus:
-            _lay(inner, cpus, name, detail)
+            _put(inner, cpus, name, detail)
             return
         if cpus & inner.cpus:  # neither holds the other: there is no way to draw it
             return
@@ -128,11 +120,11 @@ def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
     parts: list[RenderableType] = []
     if loose:
         parts += _cores(loose, topology, marks)
-    likes: dict[object, list[Box]] = {}
+    groups: dict[object, list[Box]] = {}
     for inner in sorted(box.inner, key=lambda inner: min(inner.cpus)):
-        alike = _shape(inner, topology, marks) if len(topology.online) > FOLD_ABOVE else id(inner)
-        likes.setdefault(alike, []).append(inner)
-    for first, *others in likes.values():
+        look = _look(inner, topology, marks) if len(topology.online) > FOLD_ABOVE else id(inner)
+        groups.setdefault(look, []).append(inner)
+    for first, *others in groups.values():
         parts.append(_drawn(first, topology, marks))
         if others:
             parts.append(_named(others))
@@ -155,18 +147,18 @@ def _with(name: str, detail: str) -> str:
 def _named(others: Sequence[Box]) -> Text:
     """Return a line that names boxes which look like the one above it."""
     names = (", ".join(name for name in box.names if name[0] != "L") for box in others)
-    told = (f"{name}: {brief(box.cpus)}" if name else brief(box.cpus) for name, box in zip(names, others, strict=True))
+    sets = (f"{name}: {brief(box.cpus)}" if name else brief(box.cpus) for name, box in zip(names, others, strict=True))
     count = "another" if len(others) == 1 else f"{len(others)} more"
-    return Text(f"{count} like this: {'; '.join(told)}", style="dim")
+    return Text(f"{count} like this: {'; '.join(sets)}", style="dim")
 
 
-def _shape(box: Box, topology: Topology, marks: Marks) -> object:
-    """Return what two boxes have in common that look alike but for their numbers."""
+def _look(box: Box, topology: Topology, marks: Marks) -> object:
+    """Return what is equal for two boxes that look alike except for their numbers."""
     kind = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
     cores = sorted(
         tuple((kind[cpu], marks.state(cpu)) for cpu in core) for core in topology.cores if box.cpus.issuperset(core)
     )
-    inner = sorted(repr(_shape(inner, topology, marks)) for inner in box.inner)
+    inner = sorted(repr(_look(inner, topology, marks)) for inner in box.inner)
     return tuple(name.partition(" ")[0] for name in box.names), tuple(cores), tuple(inner)
 
 
@@ -205,9 +197,9 @@ def _legend(marks: Marks) -> Iterator[Text]:
         yield Text("(0): this process may not use it", style="dim")
 
 
-def by_level(topology: Topology) -> Mapping[tuple[int, int | None], int]:
-    """Return how many data or unified caches there are of each level and size."""
-    counts: dict[tuple[int, int | None], int] = {}
-    for cache in topology.caches:
-        counts[cache.level, cache.size_bytes] = counts.get((cache.level, cache.size_bytes), 0) + 1
-    return counts
+def _memory_alone(topology: Topology) -> Iterator[Text]:
+    """Yield a line for each memory node without CPUs, which has no place in the boxes."""
+    for node in topology.nodes:
+        if not node.cpus:
+            size = "" if node.memory_bytes is None else f" ({figures.size(node.memory_bytes)})"
+            yield Text(f"node {node.id}: memory alone{size}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 from vebench.plan.tasks import KNOWN, short_name
-from vebench.reports.pages.run import Document, Row, Table, Text
+from vebench.reports.document import Document, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from vebench.backends.registry import Entry
+    from vebench.reports.page import Kind
 
 # A task of each kind, to stand for all of its kind.
 KINDS = {
@@ -21,7 +23,20 @@ KINDS = {
 }
 
 
-def list_document() -> Document:
+@dataclass(frozen=True)
+class ListPage:
+    """What can be measured on this machine."""
+
+    kind: ClassVar[Kind] = "list"
+    title: ClassVar[str] = ""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document with three tables."""
+        return (_document(),)
+
+
+def _document() -> Document:
     """Return a table of the backends and what each of them steps here, one of their options, and one of the tasks."""
     options = [(entry, key, option) for entry in ENTRIES for key, option in entry.options.items()]
     return Document(
@@ -33,7 +48,7 @@ def list_document() -> Document:
                 corner="backend",
                 columns=("steps", "what it is"),
                 rows=tuple(
-                    Row(entry.name, (_steps(entry), Text((entry.summary,))), entry.reference) for entry in ENTRIES
+                    TableRow(entry.name, (_steps(entry), Text((entry.summary,))), entry.reference) for entry in ENTRIES
                 ),
                 numbers=False,
             ),
@@ -41,14 +56,16 @@ def list_document() -> Document:
                 title="Their options",
                 corner="option",
                 columns=("meaning",),
-                rows=tuple(Row(f"{entry.name}[{key}]", (Text((option.meaning,)),)) for entry, key, option in options),
+                rows=tuple(
+                    TableRow(f"{entry.name}[{key}]", (Text((option.meaning,)),)) for entry, key, option in options
+                ),
                 numbers=False,
             ),
             Table(
                 title="Tasks (full ids such as ALE/Pong-v5 will do as well)",
                 corner="kind",
                 columns=("names",),
-                rows=tuple(Row(kind, (Text((_names(task),)),)) for kind, task in KINDS.items()),
+                rows=tuple(TableRow(kind, (Text((_names(task),)),)) for kind, task in KINDS.items()),
                 numbers=False,
             ),
         ),

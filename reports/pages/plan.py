@@ -1,49 +1,65 @@
-"""What a run would measure, for ``--dry-run``: from the plan to a neutral document."""
+"""A plan as a page, for ``--dry-run``: what a run would measure, where, and about how long that takes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import seconds
+from vebench.plan.ordering import report_order
 from vebench.reports import figures
-from vebench.reports.pages.run import NO_VERDICT, SAME_WORK, Document, Row, Table, Text, place
+from vebench.reports.document import Document, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
+    from vebench.reports.page import Kind
 
 STARTUP_SECONDS = 2.0  # of a cell, by rule of thumb: half of that for one process, more for hundreds
-COLUMNS = ("workers", "environments", "processes x threads", "CPUs", SAME_WORK)
+COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
 
-def plan_document(plan: Plan) -> Document:
-    """Return a table for each task with every cell of ``plan``, and about how long measuring them will take."""
-    spec = plan.spec
-    runnable = sum(cell.skip is None for cell in plan.cells)
-    total = seconds(plan) + STARTUP_SECONDS * runnable
-    once = {cell.key._replace(repeat=0): cell for cell in plan.cells}
-    cells = sorted(once.values(), key=lambda cell: place(cell.task.id, cell.backend, spec))
-    envs = dict.fromkeys(cell.task.id for cell in cells)
-    return Document(
-        title="Plan",
-        facts=(
-            ("cells", _cells(plan)),
-            (
-                "each",
-                f"{spec.warmup:g} s of warm-up, {figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
-                + (", in turn with the others of its pass" if spec.interleave else ""),
+@dataclass(frozen=True)
+class PlanPage:
+    """What will be measured."""
+
+    plan: Plan
+    kind: ClassVar[Kind] = "plan"
+    title: ClassVar[str] = ""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document: a table for each task with every cell, and about how long measuring them will take."""
+        spec = self.plan.spec
+        runnable = sum(cell.skip is None for cell in self.plan.cells)
+        total = seconds(self.plan) + STARTUP_SECONDS * runnable
+        once = {cell.key._replace(repeat=0): cell for cell in self.plan.cells}
+        cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
+        envs = dict.fromkeys(cell.task.id for cell in cells)
+        document = Document(
+            title="Plan",
+            facts=(
+                ("cells", _cells(self.plan)),
+                ("each", _each(spec)),
+                ("CPUs", _placed(spec)),
+                ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),
             ),
-            ("CPUs", _placed(spec)),
-            ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),
-        ),
-        tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env]) for env in envs),
-    )
+            tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env]) for env in envs),
+        )
+        return (document,)
+
+
+def _each(spec: RunSpec) -> str:
+    """Return what is done with each cell."""
+    windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
+    turns = ", taking turns with the others of its pass" if spec.interleave else ""
+    return f"{spec.warmup:g} s of warm-up, {windows}{turns}"
 
 
 def _placed(spec: RunSpec) -> str:
@@ -82,17 +98,20 @@ def _task(env: str, cells: Sequence[Cell]) -> Table:
     )
 
 
-def _row(cell: Cell) -> Row:
+def _row(cell: Cell) -> TableRow:
     shape = cell.shape
     ahead = f" ({shape.batch_size} a batch)" if shape.batch_size < shape.num_envs else ""
-    texts = (
-        str(cell.workers),
-        f"{shape.num_envs}{ahead}",
-        f"{shape.processes} x {shape.threads}",
-        " | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),
-        cell.known.verdict if cell.known else NO_VERDICT,
+    verdict = cell.known.verdict if cell.known else None
+    return TableRow(
+        one_line(cell.backend.label),
+        (
+            Text((str(cell.workers),), value=cell.workers),
+            Text((f"{shape.num_envs}{ahead}",), value=shape.num_envs),
+            Text((f"{shape.processes} x {shape.threads}",)),
+            Text((" | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),)),
+            Text((verdict or figures.NOTHING,), value=verdict),
+        ),
     )
-    return Row(one_line(cell.backend.label), tuple(Text((text,)) for text in texts))
 
 
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:

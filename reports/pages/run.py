@@ -1,42 +1,43 @@
-"""From analysis to neutral documents: facts, tables, legend and remarks, which each format writes in its syntax."""
+"""Run files as a page: for each a table per task, what they were measured with, and what was found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from vebench.analysis.findings import machine, rules
+from vebench.analysis.report_order import in_report_order
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import NULL, CellSummary, summarise
-from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST, REFERENCE
-from vebench.plan.spec import PER_NODE, BackendChoice
-from vebench.plan.tasks import short_name
-from vebench.reports import figures
+from vebench.plan.spec import PER_NODE
+from vebench.reports import columns, figures
+from vebench.reports.document import Document, Listing, Remark, Table, TableRow, Text
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vebench.plan.spec import RunSpec
+    from vebench.reports.document import Tone
+    from vebench.reports.page import Kind
     from vebench.results.records import HostRecord, Run
 
-Tone = Literal["plain", "best", "reference", "missing", "struck"]
-RANKS = {entry.name: (entry.reference, rank) for rank, entry in enumerate(ENTRIES)}
-THIRD_PARTY = (False, len(RANKS))
 GIB = 2**30
-SAME_WORK = "same work"
-NO_VERDICT = "-"
 DOUBTFUL = ("unverified", "different")
+# Of a cell's data, in the order in which users have always met them; the others follow.
+FIRST = (
+    *("env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup"),
+    *("efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings"),
+)
 DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
 
 
 @dataclass(frozen=True)
 class Section:
-    """One run file, analysed. ``name`` is the file's, as it was given.
+    """One run file, analysed. ``name`` is the file's, as it was given; ``findings`` are those of the run as a whole.
 
-    ``beside`` says whether its figures can be put beside those of the report's first run, empty for that itself.
+    ``beside`` says whether its figures are comparable with those of the page's first run, empty for that run itself.
     """
 
     name: str
@@ -47,105 +48,51 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What is to be rendered: run files in the order in which they were named, each a section of its own."""
+class RunPage:
+    """Run files in the order in which they were named, each a section of its own."""
 
     sections: tuple[Section, ...]
+    kind: ClassVar[Kind] = "run"
+    title: ClassVar[str] = "Throughput of vector-env backends"
 
     @classmethod
     def of(cls, runs: Iterable[tuple[str, Run]]) -> Self:
-        """Return the report on ``runs``, each with the name of its file."""
+        """Return the page of ``runs``, each with the name of its file."""
         sections = [_section(name, run) for name, run in runs]
         return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections))
 
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """A document for each run file."""
+        return tuple(map(_document, self.sections))
 
-@dataclass(frozen=True)
-class Text:
-    """What stands in one place of a table: the first line is what counts, the others explain it."""
-
-    lines: tuple[str, ...]
-    tone: Tone = "plain"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a table. Reference rows come last and are set apart."""
-
-    label: str
-    texts: tuple[Text, ...]
-    reference: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a column of labels, headed ``corner``, and one column for each of ``columns``.
-
-    ``notes`` are footnotes; ``differences``, to be headed ``DIFFERENCES``, tell which rows did other work than others.
-    """
-
-    title: str
-    corner: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-    differences: tuple[str, ...] = ()
-    numbers: bool = True
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A finding as it is told: its code, what is so, where (a line for each place), and what to do."""
-
-    code: str
-    text: str
-    places: tuple[str, ...]
-    remedy: str
-
-
-@dataclass(frozen=True)
-class Document:
-    """Everything that is said of one run: facts by name, how to read tables, tables, and remarks last."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    tables: tuple[Table, ...]
-    legend: tuple[str, ...] = ()
-    remarks: tuple[Remark, ...] = ()
-
-
-def document(section: Section) -> Document:
-    """Return what is to be said of one run."""
-    envs = dict.fromkeys(cell.env for cell in section.cells)
-    return Document(
-        title=section.name,
-        facts=(*_facts(section.run), *((("compared", section.beside),) if section.beside else ())),
-        tables=tuple(_task(env, [cell for cell in section.cells if cell.env == env]) for env in envs),
-        legend=(
-            f"In each place: frames/s, steps/s, and the speedup over {REFERENCE} with one worker.",
-            "±: the true median lies within this distance, with 95 % confidence.",
-            *_allowance(section.cells),
-        )
-        if envs
-        else ("No cell has been measured yet.",),
-        remarks=_remarks(section),
-    )
-
-
-def _allowance(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield how far the interval of a single process can be trusted, where there is one."""
-    if any(cell.sample.one_process for cell in cells):
-        yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
+    @property
+    def data(self) -> list[dict[str, object]]:
+        """The cells of every section in one list, each with what identifies it and the value of every column."""
+        return [
+            _record(section.name, columns.with_findings(cell, section.findings))
+            for section in self.sections
+            for cell in section.cells
+        ]
 
 
 def _section(name: str, run: Run) -> Section:
-    spec = run.header.spec
-
-    def key(cell: CellSummary) -> tuple[object, ...]:
-        return *place(cell.env, BackendChoice(cell.backend, dict(cell.options)), spec), cell.workers
-
     file = one_line(name)
     of_run = (*machine.of_run(run.header.host), *rules.of_run(run, file))
-    return Section(file, run, tuple(sorted(summarise(run, file), key=key)), of_run)
+    return Section(file, run, in_report_order(summarise(run, file), run.header.spec), of_run)
+
+
+def _record(file: str, cell: CellSummary) -> dict[str, object]:
+    record: dict[str, object] = {
+        "env": cell.env,
+        "backend": cell.backend,
+        "workers": cell.workers,
+        "options": dict(cell.options),
+        "file": file,
+        "envs_per_worker": cell.envs_per_worker,
+        **{column.name: column.value(cell) for column in columns.COLUMNS},
+    }
+    return {**{name: record[name] for name in FIRST}, **record}
 
 
 def _beside(section: Section, first: Section) -> str:
@@ -157,19 +104,34 @@ def _beside(section: Section, first: Section) -> str:
     return one_line(f"not comparable with {first.name}: {'; '.join(differences)}")
 
 
-def place(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
-    """Return a sort key: tasks as they were asked for, backends as in the registry, third parties, references last.
+def _document(section: Section) -> Document:
+    envs = dict.fromkeys(cell.env for cell in section.cells)
+    tables = tuple(_task(env, [cell for cell in section.cells if cell.env == env]) for env in envs)
+    marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
+    return Document(
+        title=section.name,
+        facts=(*_facts(section.run), *((("compared", section.beside),) if section.beside else ())),
+        tables=tables,
+        legend=tuple(_legend(section.cells)),
+        remarks=_remarks(section),
+        best="highest median" if marked else "",
+    )
 
-    Backends of one name follow each other as they were asked for.
-    """
-    asked = [short_name(name) for name in spec.envs]
-    task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)
-    chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
-    return task, env, RANKS.get(backend.name, THIRD_PARTY), chosen, backend.label
+
+def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield how to read the tables."""
+    if not cells:
+        yield "No cell has been measured yet."
+        return
+    yield f"In each place: frames/s, steps/s, and the speedup over {REFERENCE} with one worker."
+    yield "±: the true median lies within this distance, with 95 % confidence."
+    if any(cell.sample.one_process for cell in cells):
+        yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
 def _task(env: str, cells: Sequence[CellSummary]) -> Table:
-    columns = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
+    """Return the table of one task: a row for each backend, a column for each number of workers."""
+    heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     best = max(filter(_may_be_best, cells), key=_speed, default=None)
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
@@ -179,17 +141,21 @@ def _task(env: str, cells: Sequence[CellSummary]) -> Table:
     return Table(
         title=f"{one_line(env)}: frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)",
         corner="backend",
-        columns=(*(_column(*column, marked=column[0] in marked) for column in columns), SAME_WORK),
+        columns=(
+            *(f"{figures.workers(count, envs)}{' !' if count in marked else ''}" for count, envs in heads),
+            figures.SAME_WORK,
+        ),
+        axis=(*(count for count, _ in heads), None),
         rows=tuple(
-            Row(
+            TableRow(
                 one_line(label),
-                (*(_text(row.get(column), best) for column in columns), _verdict(list(row.values()))),
+                (*(_figure(row.get(head), best) for head in heads), _work_verdict(list(row.values()))),
                 next(iter(row.values())).reference,
             )
             for label, row in by_label.items()
         ),
         notes=tuple(_notes(cells, marked)),
-        differences=_differences(cells),
+        listing=_differences(cells),
     )
 
 
@@ -211,7 +177,7 @@ def _no_speedups(cells: Sequence[CellSummary]) -> str:
 
 
 def _may_be_best(cell: CellSummary) -> bool:
-    """Return whether the cell's rate is one to recommend: of no reference, with an interval, and possible at all."""
+    """Return whether the cell's rate can be recommended: a backend to choose, with an interval, and a possible rate."""
     known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
     possible = all(finding.code != "above-ceiling" for finding in cell.findings)
     return known and possible and not cell.reference and not cell.struck
@@ -221,40 +187,38 @@ def _speed(cell: CellSummary) -> float:
     return cell.frames_per_second.median if cell.frames_per_second else 0.0
 
 
-def _column(workers: int, envs_per_worker: int, *, marked: bool) -> str:
-    envs = f" x {figures.counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
-    return f"{figures.counted(workers, 'worker')}{envs}{' !' if marked else ''}"
-
-
-def _verdict(cells: Sequence[CellSummary]) -> Text:
+def _work_verdict(cells: Sequence[CellSummary]) -> Text:
     """Return whether the backend does the same work, by the worst verdict of its cells."""
     verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
-    return Text((verdict or NO_VERDICT,), "missing" if verdict in DOUBTFUL else "plain")
+    return Text((verdict or figures.NOTHING,), "missing" if verdict in DOUBTFUL else "plain", verdict)
 
 
-def _text(cell: CellSummary | None, best: CellSummary | None) -> Text:
+def _figure(cell: CellSummary | None, best: CellSummary | None) -> Text:
+    """Return the place of a cell, with its rate as the value."""
     if cell is None:
         return Text(("not run",), "missing")
-    if cell.frames_per_second is None or cell.steps_per_second is None:
+    rate = cell.frames_per_second
+    if rate is None or cell.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
-    if cell.loop_ns_per_batch is not None:
-        return Text((figures.microseconds(cell.loop_ns_per_batch), "a batch"), "reference")
+    if (loop := cell.loop_ns_per_batch) is not None:
+        return Text((figures.microseconds(loop), "a batch"), "reference_row", loop)
     if cell.struck:
-        return Text((figures.rate(cell.frames_per_second), "other work"), "struck")
-    lines = [figures.rate(cell.frames_per_second), f"{figures.number(cell.steps_per_second.median)} steps/s"]
-    # A speedup of what no backend can beat would read as that of one.
+        return Text((figures.rate(rate), "other work"), "struck", rate)
+    lines = [figures.rate(rate), f"{figures.number(cell.steps_per_second.median)} steps/s"]
+    # No backend can beat a reference row: its speedup would read as that of a backend.
     if cell.speedup is not None and not cell.reference:
         lines.append(figures.times(cell.speedup))
-    tone: Tone = "best" if cell is best else "reference" if cell.reference else "plain"
-    return Text(tuple(lines), tone)
+    tone: Tone = "best" if cell is best else "reference_row" if cell.reference else "plain"
+    return Text(tuple(lines), tone, rate)
 
 
-def _differences(cells: Sequence[CellSummary]) -> tuple[str, ...]:
+def _differences(cells: Sequence[CellSummary]) -> Listing | None:
     labels_by_difference: dict[str, dict[str, None]] = {}
     for cell in cells:
         for difference in cell.differences:
             labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
-    return tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
+    lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
+    return Listing(DIFFERENCES, lines) if lines else None
 
 
 def _remarks(section: Section) -> tuple[Remark, ...]:
@@ -270,17 +234,19 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     header, spec = run.header, run.header.spec
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
     repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
-    pools = {"1": "", PER_NODE: ", a pool for each memory node"}.get(spec.replicas, f", in {spec.replicas} pools")
     if spec.until is not None:
         repeats += f", repeated until ±{100 * spec.until:.3g}%"
     if spec.interleave:
-        repeats += ", cells in turn"
+        repeats += ", cells taking turns"
+    replicas = {"1": "", PER_NODE: ", a replica for each memory node"}.get(
+        spec.replicas, f", in {spec.replicas} replicas"
+    )
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     facts = (
         ("machine", _machine(header.host)),
         ("system", _system(header.host)),
         ("packages", packages),
-        ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{pools}"),
+        ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
         ("command", header.command),
     )
     return tuple((name, one_line(value)) for name, value in facts if value)

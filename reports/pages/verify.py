@@ -1,22 +1,23 @@
-"""What comparing backends came to: from proofs to a neutral document, and to JSON."""
+"""A verification as a page: whether each backend does the same work as the reference, and what that rests on."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from vebench.errors import one_line
 from vebench.plan.known_work import SAME
 from vebench.reports import figures
-from vebench.reports.pages.run import Document, Row, Table, Text, Tone
+from vebench.reports.document import Document, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.child.answers import Proof
+    from vebench.child.answers import Mismatch, Proof
     from vebench.plan.cells import Cell
+    from vebench.reports.document import Tone
+    from vebench.reports.page import Kind
 
 MEANINGS = (
     "identical: the same bytes. equal: the same but for rewards rounded to float32.",
@@ -25,15 +26,41 @@ MEANINGS = (
 )
 
 
-def verdict_document(proofs: Sequence[tuple[Cell, Proof]], steps: int) -> Document:
-    """Return a table for each task, a row for each backend, with the verdict and what it rests on."""
-    envs = dict.fromkeys(cell.task.id for cell, _ in proofs)
-    return Document(
-        title=f"Same work as for-loop, over {figures.counted(steps, 'step')} of each environment",
-        facts=(),
-        tables=tuple(_task(env, [pair for pair in proofs if pair[0].task.id == env]) for env in envs),
-        legend=MEANINGS,
-    )
+@dataclass(frozen=True)
+class VerifyPage:
+    """The proof of every backend on every task, over ``steps`` steps of each environment."""
+
+    proofs: tuple[tuple[Cell, Proof], ...]
+    steps: int
+    kind: ClassVar[Kind] = "verify"
+    title: ClassVar[str] = ""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document: a table for each task, a row for each backend, with the verdict and what it rests on."""
+        envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
+        document = Document(
+            title=f"Same work as for-loop, over {figures.counted(self.steps, 'step')} of each environment",
+            facts=(),
+            tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
+            legend=MEANINGS,
+        )
+        return (document,)
+
+    @property
+    def data(self) -> list[dict[str, object]]:
+        """An object for each task and backend."""
+        return [
+            {"env": cell.task.id, "backend": cell.backend.label, **_facts(proof), "summary": reason(proof)}
+            for cell, proof in self.proofs
+        ]
+
+
+def reason(proof: Proof) -> str:
+    """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
+    if proof.fault:
+        return one_line(proof.fault)
+    return one_line("; ".join(_why(proof)))
 
 
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
@@ -47,25 +74,46 @@ def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
     )
 
 
+def _row(cell: Cell, proof: Proof) -> TableRow:
+    tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
+    lines = tuple(one_line(line) for line in (*_why(proof), *_notes(proof)))
+    return TableRow(
+        one_line(cell.backend.label),
+        (
+            Text((proof.verdict,), tone, proof.verdict),
+            Text((f"{proof.rows:,}",), value=proof.rows),
+            Text((f"{proof.ends:,}",), value=proof.ends),
+            Text(lines or ("",)),
+        ),
+    )
+
+
 def _pictures(cell: Cell, proof: Proof) -> str:
     names = ", ".join(Path(path).name for path in proof.pictures)
     return one_line(f"{cell.backend.label}: see in {Path(proof.pictures[0]).parent} {names}")
 
 
-def _row(cell: Cell, proof: Proof) -> Row:
-    tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
-    why = Text(tuple(one_line(line) for line in (*_why(proof), *_notes(proof))) or ("",))
-    return Row(
-        one_line(cell.backend.label),
-        (Text((proof.verdict,), tone), Text((f"{proof.rows:,}",)), Text((f"{proof.ends:,}",)), why),
-    )
+def _why(proof: Proof) -> list[str]:
+    """Return what a reader needs to know beyond the verdict, in lines."""
+    lines = [text for text in (proof.fault, proof.reason) if text]
+    if proof.mismatch is not None:
+        lines.append(_mismatch(proof.mismatch))
+    lines += [f"declared: {text}" for text in proof.allowed]
+    if proof.verdict in SAME and not proof.ends:
+        lines.append("no episode ended: --steps would have to be larger")
+    return lines
 
 
-def reason(proof: Proof) -> str:
-    """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
-    if proof.fault:
-        return one_line(proof.fault)
-    return one_line("; ".join(_why(proof)))
+def _facts(proof: Proof) -> dict[str, object]:
+    """Return the proof's fields; ``parting`` is the name by which other programs know the mismatch."""
+    return {"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()}
+
+
+def _mismatch(first: Mismatch) -> str:
+    """Return where a backend's row first is not the reference's."""
+    size = "" if first.size is None else f" (off by {first.size:.3g})"
+    place = f"environment {first.env_id}, step {first.step}"
+    return f"first at {place}: {first.field} {first.found} instead of {first.expected}{size}"
 
 
 def _notes(proof: Proof) -> list[str]:
@@ -79,34 +127,3 @@ def _notes(proof: Proof) -> list[str]:
         elif engine.unlike:
             lines.append(f"{engine.words}: {engine.matching} is the same version")
     return lines
-
-
-def _why(proof: Proof) -> list[str]:
-    """Return what a reader needs to know beyond the verdict, in lines."""
-    lines = [text for text in (proof.fault, proof.reason) if text]
-    if proof.mismatch is not None:
-        first = proof.mismatch
-        size = "" if first.size is None else f" (off by {first.size:.3g})"
-        place = f"environment {first.env_id}, step {first.step}"
-        lines.append(f"first at {place}: {first.field} {first.found} instead of {first.expected}{size}")
-    lines += [f"declared: {text}" for text in proof.allowed]
-    if proof.verdict in SAME and not proof.ends:
-        lines.append("no episode ended: --steps would have to be larger")
-    return lines
-
-
-def verdict_json(proofs: Sequence[tuple[Cell, Proof]]) -> str:
-    """Return the proofs as a JSON list, one object for each task and backend."""
-    return json.dumps(
-        [
-            {"env": cell.task.id, "backend": cell.backend.label, **_facts(proof), "summary": reason(proof)}
-            for cell, proof in proofs
-        ],
-        indent=2,
-    )
-
-
-def _facts(proof: Proof) -> dict[str, object]:
-    """Return the proof's fields; ``parting`` is the name by which other programs know the mismatch."""
-    facts = asdict(proof)
-    return {"parting" if name == "mismatch" else name: value for name, value in facts.items()}

@@ -33,7 +33,7 @@ WINDOWS = tuple(Window(SECOND, rows + 10, 10) for rows in (3280, 3290, 3270, 328
 
 
 class Clock:
-    """Ten seconds pass for each look at it."""
+    """A clock on which ten seconds pass each time it is read."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -54,8 +54,8 @@ def plan() -> Plan:
     return Plan(RunSpec(("Pong",), (1, 2), rounds=4), cells)
 
 
-def told(plan: Plan) -> Iterator[Event]:
-    """Yield what the runner tells of the plan, ten cells of which were done before."""
+def events_of(plan: Plan) -> Iterator[Event]:
+    """Yield the runner's events for the plan, ten cells of which were done before."""
     yield RunStarted(plan, 10)
     first, skipped, null = plan.cells
     yield CellStarted(first)
@@ -80,7 +80,7 @@ def shown(events: Iterable[Event], *, terminal: bool, width: int = 100, quiet: b
 
 
 def test_without_a_terminal_each_cell_is_one_plain_line(plan: Plan) -> None:
-    assert shown(told(plan), terminal=False, width=20).splitlines() == [
+    assert shown(events_of(plan), terminal=False, width=20).splitlines() == [
         "[11/13] ALE/Pong-v5  shm-sync   2 workers    13,120 frames/s ±4.0%  startup 0.9 s",
         "[12/13] ALE/Pong-v5  gym-async  256 workers  skipped: needs 34 GiB",
         "[13/13] ALE/Pong-v5  null       1 worker     failed: killed: signal 9",
@@ -115,18 +115,18 @@ def test_a_screen_that_cannot_be_written_goes_quiet_and_ends_nothing(
     before = sys.stdout
     console = OurConsole(file=Gone(error), force_terminal=terminal, width=100, height=30)
     with screen(console, Clock()) as view:
-        for event in told(plan):
+        for event in events_of(plan):
             view.show(event)
     assert console.quiet
     assert sys.stdout is before
 
 
 def test_quiet_shows_nothing(plan: Plan) -> None:
-    assert shown(told(plan), terminal=True, quiet=True) == ""
+    assert shown(events_of(plan), terminal=True, quiet=True) == ""
 
 
 def test_a_terminal_shows_windows_as_they_come_and_what_is_left(plan: Plan) -> None:
-    text = shown(told(plan), terminal=True)
+    text = shown(events_of(plan), terminal=True)
     assert "shm-sync  2 workers  starting" in text
     assert "shm-sync  2 workers  warming up" in text
     assert "shm-sync  2 workers  window 2/4" in text
@@ -136,11 +136,11 @@ def test_a_terminal_shows_windows_as_they_come_and_what_is_left(plan: Plan) -> N
 
 
 def test_the_time_left_is_as_planned_until_a_cell_has_ended_and_then_as_measured(plan: Plan) -> None:
-    events = list(told(plan))
+    events = list(events_of(plan))
     first = shown(events[:1], terminal=True)
     assert "10 of 13 cells, 10 s left" in first  # two cells of 1 s of warm-up and 4 windows of 1 s
     ended = shown([events[0], events[1], events[7]], terminal=True)
-    # The clock was looked at when the cell started, when that was drawn, and when it ended: 20 s. One cell is left.
+    # The clock was read when the cell started, when that was drawn, and when it ended: 20 s. One cell is left.
     assert "11 of 13 cells, 20 s left" in ended
 
 
@@ -153,7 +153,7 @@ def test_a_terminal_is_drawn_once_for_each_event(plan: Plan, monkeypatch: pytest
         refresh(live)
 
     monkeypatch.setattr(Live, "refresh", counted)
-    events = list(told(plan))
+    events = list(events_of(plan))
     shown(events, terminal=True)
     assert len(drawn) <= len(events) + 2  # and when the view is put up and taken away
 
@@ -167,7 +167,7 @@ def test_nothing_is_drawn_in_the_background(plan: Plan) -> None:
 
 
 def test_a_long_line_is_cut_off_and_not_wrapped(plan: Plan) -> None:
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(told(plan), terminal=True, width=40))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(events_of(plan), terminal=True, width=40))
     assert max(map(len, text.replace("\r", "\n").splitlines())) <= 40
     assert "gym-async  256 workers  sk…" in text
     assert "\n                    left" not in text

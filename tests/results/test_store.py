@@ -25,7 +25,7 @@ from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 from vebench.results import store
 from vebench.results.header import fingerprint, what_differs
-from vebench.results.paths import default_path, named, newest, run_output
+from vebench.results.paths import default_path, named, newest
 from vebench.results.records import CellRecord, HostRecord, RunRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
@@ -425,26 +425,6 @@ def test_logs_are_left_out_of_several_files() -> None:
     run, log = Path("a.jsonl"), Path("a.jsonl.log")
     assert named([run, log, Path("odd.log")]) == [run, Path("odd.log")]
     assert named([log]) == [log]
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("-", "-o is the run file (JSON Lines), such as run.jsonl; a table comes from vebench report -o report.csv"),
-        ("a.MD", "a table comes from vebench report -o report.md"),
-        ("a.json", "a table comes from vebench report -o report.json"),
-        ("", "-o '': name a file"),
-        (".", "-o .: is a folder: name a file in it"),
-    ],
-)
-def test_what_a_run_cannot_be_written_to_is_refused(text: str, complaint: str) -> None:
-    with pytest.raises(UsageError) as error:
-        run_output(text)
-    assert complaint in str(error.value)
-
-
-def test_a_run_is_written_to_any_other_file() -> None:
-    assert [run_output(name) for name in ("a.jsonl", "b", "c.run")] == [Path("a.jsonl"), Path("b"), Path("c.run")]
 
 
 def test_where_there_is_no_run_it_says_how_to_get_one(tmp_path: Path) -> None:

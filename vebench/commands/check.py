@@ -17,7 +17,7 @@ from vebench.plan.grammar import check_choices
 from vebench.plan.known_work import REFERENCE
 from vebench.plan.spec import BackendChoice, check
 from vebench.plan.tasks import short_name
-from vebench.reports.pages.check import Check
+from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.summary import CellSummary
     from vebench.plan.spec import RunSpec
+    from vebench.reports.formats.table import Format
     from vebench.results.records import Run, RunRecord
 
 # What the measured work is made of; vebench's own version is told, not refused.
@@ -52,8 +53,8 @@ class Request:
         return self.allow_different_host or self.metric == "speedup"
 
 
-def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
-    """Compare, print the verdicts as ``form`` says and to where a CI service looks. Returns the exit status.
+def run(request: Request, *, form: Format, junit: Path | None, quiet: bool) -> int:
+    """Compare, print the verdicts in ``form`` and leave them where a CI service looks. Returns the exit status.
 
     Raises NotComparableError if the runs cannot be put beside each other, RunFileError and UsageError for bad input.
     """
@@ -74,7 +75,7 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: its cells are skipped, or reference rows")
     status = gate.exit_status(found, request.inconclusive)
-    gate.tell(Check(str(request.baseline), str(candidate), found, differences, status), form, junit)
+    gate.publish(CheckPage(str(request.baseline), str(candidate), found, differences, status), form, junit)
     return status
 
 

@@ -20,7 +20,7 @@ from vebench.plan.cells import Plan, expand, informed, placement_of
 from vebench.plan.interleaving import in_groups
 from vebench.plan.known_work import Knowledge
 from vebench.plan.tasks import resolve
-from vebench.reports.pages.check import Check
+from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from vebench.machine.host import Host
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
+    from vebench.reports.formats.table import Format
     from vebench.results.records import RunRecord
 
 
@@ -71,8 +72,8 @@ class Launchers:
         return self._launchers[cell.side](cell)
 
 
-def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
-    """Measure in both, compare, and print the verdicts on B beside A as ``form`` says. Returns the exit status.
+def run(request: Request, *, form: Format, junit: Path | None, quiet: bool) -> int:
+    """Measure in both, compare, and print the verdicts on B beside A in ``form``. Returns the exit status.
 
     Raises UsageError for an interpreter or a plan that cannot be, InterruptedRunError if the user ends it.
     """
@@ -89,7 +90,7 @@ def run(request: Request, *, form: str, junit: Path | None, quiet: bool) -> int:
     status = gate.exit_status(found, request.inconclusive)
     differences = header.what_differs(*(side.head for side in sides))
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
-    gate.tell(Check(one, other, found, tuple(differences), status), form, junit)
+    gate.publish(CheckPage(one, other, found, tuple(differences), status), form, junit)
     return status
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,9 @@ from vebench.machine.host import memory_available, read_host
 from vebench.machine.limits import LIVE
 from vebench.machine.placement import order_of, place
 from vebench.plan.spec import MAX_WORKERS, check_count, check_smt
-from vebench.reports import console
-from vebench.reports.pages.machine import Examination, as_json_text, write
+from vebench.reports.formats.table import JSON, TERMINAL
+from vebench.reports.output import show
+from vebench.reports.pages.machine import MachinePage
 from vebench.results import header
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
     placement = place(pin, frozenset(host.cpus_allowed), host.quota_cpus, topology=host.topology, smt=smt)
     facts = header.host_record(host, placement)
     here = root == LIVE
-    found = Examination(
+    page = MachinePage(
         host=host,
         placement=placement,
         orders={policy: order_of(host.topology, host.cpus_allowed, policy) for policy in ("compact", "scatter")},
@@ -50,10 +50,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
         memory_available=memory_available(root),
         findings=machine.of_host(facts, _surroundings(host) if here else Surroundings()),
     )
-    if as_json:
-        sys.stdout.write(as_json_text(found))
-    else:
-        write(found, console.for_data())
+    show(page, JSON if as_json else TERMINAL)
 
 
 def _surroundings(host: Host) -> Surroundings:

@@ -6,12 +6,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from vebench.errors import UsageError
-from vebench.reports import console
-from vebench.reports.formats import github, markdown, terminal
-from vebench.reports.formats import junit as junit_xml
-from vebench.reports.pages.check import comparison_document, comparison_json
-from vebench.reports.pages.run import Report
+from vebench.analysis.report_order import in_report_order
+from vebench.analysis.summary import summarise
+from vebench.errors import UsageError, one_line
+from vebench.reports.formats.annotations import workflow_commands
+from vebench.reports.formats.table import JUNIT, MARKDOWN
+from vebench.reports.output import save, show
 from vebench.results import paths, store
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from vebench.analysis.comparison import Comparison, Verdict
     from vebench.analysis.summary import CellSummary
-    from vebench.reports.pages.check import Check
+    from vebench.reports.formats.table import Format
+    from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 
 DONE, SLOWER, UNDECIDED = 0, 1, 3
@@ -60,36 +61,18 @@ def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
     return DONE
 
 
-def tell(check: Check, form: str, junit: Path | None) -> None:
-    """Leave the verdicts where a CI service looks for them, and print them."""
-    document = comparison_document(check)
+def publish(page: CheckPage, form: Format, junit: Path | None) -> None:
+    """Leave the verdicts where a CI service looks for them, and print them in ``form``."""
     if junit is not None:
-        _write(junit, junit_xml.render(check), "w", "--junit")
+        save(page, JUNIT, junit, "--junit")
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        _write(paths.output(summary), markdown.render_document(document) + "\n", "a", "$GITHUB_STEP_SUMMARY")
+        save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        sys.stderr.write(github.workflow_commands(check))
-    try:
-        if form == "json":
-            sys.stdout.write(comparison_json(check))
-        elif form == "markdown":
-            sys.stdout.write(markdown.render_document(document))
-        else:
-            terminal.write_document(document, console.for_data())
-        sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads it: the answer is the same
-        console.forsake(sys.stdout)
-
-
-def _write(path: Path, text: str, mode: str, option: str) -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"{option} {path}: {error.strerror}") from None
+        sys.stderr.write(workflow_commands(page))
+    show(page, form)
 
 
 def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
-    """Return a run's cells in the order of reports."""
-    return Report.of([(str(path), run)]).sections[0].cells
+    """Return a run's cells in the order of reports; findings quote the name of its file."""
+    return in_report_order(summarise(run, one_line(str(path))), run.header.spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,9 @@ from vebench.plan.cells import informed, without
 from vebench.plan.grammar import check_choices
 from vebench.plan.known_work import Knowledge
 from vebench.plan.spec import check
-from vebench.reports import console
-from vebench.reports.formats import terminal
-from vebench.reports.pages.plan import plan_document
-from vebench.reports.pages.run import Report
+from vebench.reports.output import show
+from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.run import RunPage
 from vebench.results import header, paths, store
 
 if TYPE_CHECKING:
@@ -92,12 +90,9 @@ def _settled(plan: Plan, run: Run) -> set[CellKey]:
 
 
 def _show(plan: Plan) -> int:
-    terminal.write_document(plan_document(plan), console.for_data())
+    show(PlanPage(plan))
     return DONE
 
 
 def _show_table(path: Path) -> None:
-    try:
-        terminal.write(Report.of([(str(path), store.read(path))]), console.for_data())
-    except BrokenPipeError:  # nobody reads it, as behind `head`: how the run went is the same
-        console.forsake(sys.stdout)
+    show(RunPage.of([(str(path), store.read(path))]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
@@ -10,9 +9,8 @@ from vebench.commands import proving
 from vebench.errors import UsageError
 from vebench.plan.known_work import Knowledge
 from vebench.plan.spec import RunSpec, check_count
-from vebench.reports import console
-from vebench.reports.formats import markdown, terminal
-from vebench.reports.pages.verify import verdict_document, verdict_json
+from vebench.reports.output import show
+from vebench.reports.pages.verify import VerifyPage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from vebench.child.answers import Proof
     from vebench.plan.cells import Cell
     from vebench.plan.spec import BackendChoice
+    from vebench.reports.formats.table import Format
 
 DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
@@ -34,10 +33,10 @@ def verify(  # noqa: PLR0913 - what the command line asks
     num_envs: int,
     seed: int,
     timeout: float,
-    form: str,
+    form: Format,
     frames: Path | None = None,
 ) -> int:
-    """Compare backends with the reference, and print the verdicts as ``form`` says. Returns the exit status.
+    """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status.
 
     Pictures that differ are written to the folder ``frames``.
     """
@@ -50,12 +49,7 @@ def verify(  # noqa: PLR0913 - what the command line asks
     spec = RunSpec(envs, (num_envs,), backends, seed=seed, timeout=timeout)
     knowledge = Knowledge.load()
     proofs = proving.prove(spec, steps, knowledge, frames)
-    if form == "json":
-        sys.stdout.write(verdict_json(proofs) + "\n")
-    elif form == "markdown":
-        sys.stdout.write(markdown.render_document(verdict_document(proofs, steps)))
-    else:
-        terminal.write_document(verdict_document(proofs, steps), console.for_data())
+    show(VerifyPage(tuple(proofs), steps), form)
     return _status(proofs)
 
 

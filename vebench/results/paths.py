@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
 NAME_LENGTH = 60  # of the tasks' part of a default name: short enough for every file system
-REPORT_SUFFIXES = frozenset({".md", ".markdown", ".csv", ".json", ".html", ".txt"})
 
 
 def default_path(now: datetime, envs: Iterable[str]) -> Path:
@@ -40,17 +39,6 @@ def output(text: str) -> Path:
     if Path(text).is_dir():
         raise UsageError(f"-o {text}: is a folder: name a file in it")
     return Path(text)
-
-
-def run_output(text: str) -> Path:
-    """Return the file that ``-o`` names for a run. Raises UsageError, also if its suffix is that of a report."""
-    if text == "-" or Path(text).suffix.lower() in REPORT_SUFFIXES:
-        suffix = ".csv" if text == "-" else Path(text).suffix.lower()
-        raise UsageError(
-            f"-o {text}: -o is the run file (JSON Lines), such as run{SUFFIX}; "
-            f"a table comes from vebench report -o report{suffix}"
-        )
-    return output(text)
 
 
 def newest(folder: Path = DEFAULT_FOLDER) -> Path:

@@ -1,24 +1,22 @@
-"""What services that keep figures over time are given."""
+"""What services that keep figures over time get."""
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-import pytest
-from support.records import make_cell, make_header
+from support.pages import page_of
+from support.records import make_cell
 
 from vebench.reports.formats import bmf, github
-from vebench.reports.pages.run import Report
-from vebench.results.records import Run
+from vebench.reports.pages.run import RunPage
+
+if TYPE_CHECKING:
+    from vebench.results.records import Run
 
 
-@pytest.fixture
-def report(sweep: Run) -> Report:
-    return Report.of([("pong.jsonl", sweep)])
-
-
-def test_github_action_benchmark_gets_a_list_of_bigger_is_better(report: Report) -> None:
-    entries = json.loads(github.render(report))
+def test_github_action_benchmark_gets_a_list_of_bigger_is_better(page: RunPage) -> None:
+    entries = json.loads(github.render(page))
     assert all(set(entry) == {"name", "unit", "value", "range", "extra"} for entry in entries)
     (pool,) = (entry for entry in entries if entry["name"] == "ALE/Pong-v5 / envpool-sync / 2 workers")
     assert pool == {
@@ -30,18 +28,18 @@ def test_github_action_benchmark_gets_a_list_of_bigger_is_better(report: Report)
     }
 
 
-def test_bencher_gets_throughput_with_its_bounds(report: Report) -> None:
-    cells = json.loads(bmf.render(report))
+def test_bencher_gets_throughput_with_its_bounds(page: RunPage) -> None:
+    cells = json.loads(bmf.render(page))
     metric = cells["ALE/Pong-v5 / envpool-sync / 2 workers"]["throughput"]
     assert set(metric) == {"value", "lower_value", "upper_value"}
     assert metric["lower_value"] < metric["value"] == 14402.0 < metric["upper_value"]
     assert cells["ALE/Pong-v5 / mine.adapters:Fast[mode=a|b] / 2 workers"] == {"throughput": {"value": 14800.0}}
 
 
-def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_unique(report: Report) -> None:
+def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_unique(page: RunPage) -> None:
     for names in (
-        [entry["name"] for entry in json.loads(github.render(report))],
-        list(json.loads(bmf.render(report))),
+        [entry["name"] for entry in json.loads(github.render(page))],
+        list(json.loads(bmf.render(page))),
     ):
         assert len(names) == len(set(names)) == 8
         assert not [name for name in names if "ceiling" in name or "null" in name]
@@ -49,7 +47,7 @@ def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_uniq
 
 
 def test_of_several_runs_names_begin_with_the_files(sweep: Run) -> None:
-    both = Report.of([("a.jsonl", sweep), ("b.jsonl", sweep)])
+    both = RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep)])
     names = list(json.loads(bmf.render(both)))
     assert len(names) == 16
     assert {name.partition(": ")[0] for name in names} == {"a.jsonl", "b.jsonl"}
@@ -57,10 +55,10 @@ def test_of_several_runs_names_begin_with_the_files(sweep: Run) -> None:
 
 def test_environments_for_each_worker_are_part_of_the_name() -> None:
     cells = (make_cell(steps=(5, 5)), make_cell(steps=(5, 5), envs_per_worker=4))
-    names = list(json.loads(bmf.render(Report.of([("a.jsonl", Run(make_header(), cells))]))))
+    names = list(json.loads(bmf.render(page_of(*cells))))
     assert names == ["ALE/Pong-v5 / for-loop / 1 worker", "ALE/Pong-v5 / for-loop / 1 worker x 4 envs"]
 
 
 def test_a_run_without_a_rate_is_an_empty_list() -> None:
-    empty = Report.of([("a.jsonl", Run(make_header(), ()))])
+    empty = page_of()
     assert (github.render(empty), bmf.render(empty)) == ("[]\n", "{}\n")

@@ -1,4 +1,4 @@
-"""What services that keep figures over time are given: a name that stays the same, a rate, a note."""
+"""What services get that keep figures over time: a name that stays the same, a rate, a note."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ if TYPE_CHECKING:
 
     from vebench.analysis.statistics import Estimate
     from vebench.analysis.summary import CellSummary
-    from vebench.reports.pages.run import Report
+    from vebench.reports.pages.run import RunPage
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One cell's rate in frames a second. ``name`` is unique within a report."""
+class NamedRate:
+    """One cell's rate in frames a second. ``name`` is unique within a page."""
 
     name: str
     rate: Estimate
     note: str
 
 
-def entries(report: Report) -> Iterator[Entry]:
+def named_rates(page: RunPage) -> Iterator[NamedRate]:
     """Yield every cell that has a rate, without reference rows; of several files, names begin with the file's."""
-    several = len(report.sections) > 1
-    for section in report.sections:
+    several = len(page.sections) > 1
+    for section in page.sections:
         for cell in section.cells:
             if cell.frames_per_second is None or cell.reference:
                 continue
             prefix = f"{section.name}: " if several else ""
-            yield Entry(f"{prefix}{_name(cell)}", cell.frames_per_second, _note(cell))
+            yield NamedRate(f"{prefix}{_name(cell)}", cell.frames_per_second, _note(cell))
 
 
 def _name(cell: CellSummary) -> str:
-    envs = f" x {figures.counted(cell.envs_per_worker, 'env')}" if cell.envs_per_worker > 1 else ""
-    return one_line(f"{cell.env} / {cell.label} / {figures.counted(cell.workers, 'worker')}{envs}")
+    return one_line(f"{cell.env} / {cell.label} / {figures.workers(cell.workers, cell.envs_per_worker)}")
 
 
 def _note(cell: CellSummary) -> str:

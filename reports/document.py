@@ -1,0 +1,95 @@
+"""The neutral model of what is shown: facts, tables and remarks. Pages build it, and every format writes it.
+
+It is a leaf: it knows neither results nor formats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from vebench.analysis.statistics import Estimate
+
+    Value = Estimate | str | int | float | None
+
+# best: the place to look at first. reference_row: a figure of a row that is no choice. missing: something is lacking.
+# struck: a figure that is not valid.
+Tone = Literal["plain", "best", "reference_row", "missing", "struck"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """One place of a table: the first line is what counts, the others explain it.
+
+    ``value`` is what the first line shows, for those who draw or compute: an estimate, a number, a verdict. It is None
+    where the lines show no single value.
+    """
+
+    lines: tuple[str, ...]
+    tone: Tone = "plain"
+    value: Value = None
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One line of a table, with a text for each column. Reference rows come last and are set apart."""
+
+    label: str
+    texts: tuple[Text, ...]
+    reference_row: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Lines below a heading, for what is too long to stand in a table."""
+
+    heading: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a column of labels, headed ``corner``, and one column for each of ``columns``.
+
+    ``axis`` has the number that each column stands for, such as its workers, None for a column without one; it is empty
+    where columns are not points on an axis. ``notes`` are footnotes. ``numbers``: places hold numbers, not prose.
+    """
+
+    title: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    axis: tuple[int | None, ...] = ()
+    notes: tuple[str, ...] = ()
+    listing: Listing | None = None
+    numbers: bool = True
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A finding in words: its code, what is so, where (a line for each place), and what to do."""
+
+    code: str
+    text: str
+    places: tuple[str, ...]
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """Everything that is said of one thing: facts by name, how to read the tables, the tables, and remarks last.
+
+    ``best`` is what the mark of the best places means, empty if no place has it. ``drawing`` is for a terminal, where
+    it comes first and takes the width that there is; other formats leave it out.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    tables: tuple[Table, ...]
+    legend: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    best: str = ""
+    drawing: RenderableType | None = None

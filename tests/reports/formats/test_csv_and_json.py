@@ -1,0 +1,110 @@
+"""Runs as data: every column, in CSV and in JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vebench.reports import columns
+from vebench.reports.formats import csv as as_csv
+from vebench.reports.formats import json as as_json
+
+if TYPE_CHECKING:
+    from vebench.reports.pages.run import RunPage
+
+
+def test_csv_has_a_line_for_each_cell_and_every_derived_number(page: RunPage) -> None:
+    lines = list(csv.DictReader(io.StringIO(as_csv.render(page))))
+    assert len(lines) == 14
+    pool = next(line for line in lines if (line["backend"], line["workers"]) == ("envpool-sync", "2"))
+    assert pool["cpus"] == "0-1"
+    assert float(pool["frames_per_second"]) == 14402.0
+    assert float(pool["efficiency"]) == pytest.approx(14402 / 9212 / 2)
+    failed = next(line for line in lines if line["status"] == "failed")
+    assert (failed["frames_per_second"], failed["findings"]) == ("", "failed oversubscribed")
+
+
+def test_json_has_the_keys_that_the_design_fixes_in_that_order(page: RunPage) -> None:
+    cells = json.loads(as_json.render(page))
+    assert len(cells) == 14
+    assert list(cells[0])[:14] == [
+        "env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup",
+        "efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings",
+    ]  # fmt: skip
+    pool = next(cell for cell in cells if (cell["backend"], cell["workers"]) == ("envpool-sync", 2))
+    others = {
+        "envs_per_worker": 1, "batch_size": 2, "processes": 1, "threads": 1, "cpus": [0, 1], "frame_skip": 4,
+        "verdict": "identical", "verdict_reason": "", "options": {}, "file": "pong.jsonl", "loop_ns_per_batch": None,
+    }  # fmt: skip
+    assert {key: pool[key] for key in others} == others
+    assert list(cells[0]["speedup"]) == ["median", "low", "high"]
+
+
+def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:
+    cells = {(cell["backend"], cell["workers"]): cell for cell in json.loads(as_json.render(page))}
+    failed = cells["gym-async", 4]
+    assert (failed["status"], failed["frames_per_second"], failed["speedup"]) == ("failed", None, None)
+    assert [set(finding) for finding in failed["findings"]] == [{"code", "message", "remedy"}] * 2
+    assert (cells["null", 1]["speedup"], cells["null", 1]["loop_ns_per_batch"]["median"]) == (
+        None,
+        pytest.approx(399.6, 1e-3),
+    )
+    alone = cells["mine.adapters:Fast", 2]
+    assert alone["frames_per_second"] == {"median": 14800.0, "low": None, "high": None}
+    assert alone["options"] == {"mode": "a|b"}
+
+
+IDENTITY = {"file", "env", "backend", "options", "workers", "envs_per_worker"}
+
+
+def test_csv_keeps_the_order_of_its_columns_and_appends_new_ones(page: RunPage) -> None:
+    rates = ("steps_per_second", "frames_per_second", "speedup", "efficiency", "of_ceiling", "frames_per_cpu_second")
+    known = [
+        *("file", "env", "backend", "workers", "envs_per_worker", "num_envs", "batch_size", "processes", "threads"),
+        *("cpus", "frame_skip", "status", "reason", "repeats", "windows", "rows", "resets"),
+        *(f"{name}{bound}" for name in (*rates, "ns_per_batch") for bound in ("", "_low", "_high")),
+        *("startup_seconds", "peak_rss_bytes", "oversubscribed", "verdict", "findings"),
+    ]
+    assert as_csv.render(page).splitlines()[0].split(",")[: len(known)] == known
+
+
+def test_json_and_csv_have_the_same_columns_and_the_same_values(page: RunPage) -> None:
+    cells = json.loads(as_json.render(page))
+    lines = list(csv.DictReader(io.StringIO(as_csv.render(page))))
+    names = {name.removesuffix("_low").removesuffix("_high") for name in lines[0]}
+    assert names - IDENTITY == set(cells[0]) - IDENTITY
+    for cell, line in zip(cells, lines, strict=True):
+        for name in names - IDENTITY - {"cpus", "findings"}:
+            value = cell[name]
+            if isinstance(value, dict):
+                assert [line[f"{name}{bound}"] for bound in ("", "_low", "_high")] == [
+                    "" if number is None else str(number) for number in value.values()
+                ]
+            else:
+                assert line[name] == ("" if value is None else str(value))
+        assert line["findings"].split() == [finding["code"] for finding in cell["findings"]]
+
+
+def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = (*columns.COLUMNS, columns.Fact("transitions", lambda cell: cell.rows - cell.resets))
+    monkeypatch.setattr(columns, "COLUMNS", more)
+    *_, last = json.loads(as_json.render(page))[0].items()
+    assert last == ("transitions", 13_814)
+    assert [line.split(",")[-1] for line in as_csv.render(page).splitlines()[:2]] == ["transitions", "13814"]
+
+
+def test_a_name_that_cannot_be_encoded_is_escaped() -> None:
+    text = as_json.dump({"file": os.fsdecode(b"a\xff.jsonl"), "unit": "µs"})
+    assert json.loads(text.encode()) == {"file": "a\udcff.jsonl", "unit": "µs"}
+    assert "µs" in text
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_is_none_is_never_written(number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        as_json.dump({"value": number})

@@ -1,0 +1,125 @@
+"""The table of formats: what a name and a suffix mean, and that each format renders what the table says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.pages import make_pages
+from support.records import make_cell, make_header
+
+from vebench import cli
+from vebench.errors import UsageError
+from vebench.reports.formats import table
+from vebench.reports.formats.table import FORMATS, TERMINAL, Format
+from vebench.reports.page import Kind
+from vebench.results.records import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Vebench = Callable[..., tuple[int, str, str]]
+
+PAIRS = [(form, kind) for form in FORMATS for kind in sorted(form.kinds)]
+POINTS = Format("points", "support.points:render", frozenset({"run"}), (".pts",))
+
+
+@pytest.fixture
+def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Vebench:
+    """Return the command, in a folder with the run file ``a.jsonl`` and with one format more."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(table, "FORMATS", (*FORMATS, POINTS))
+    cells = [make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2)]
+    Path("a.jsonl").write_bytes(b"".join(encode(line) + b"\n" for line in (make_header(), *cells)))
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vebench", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+@pytest.mark.parametrize(("form", "kind"), PAIRS, ids=[f"{form.name}-{kind}" for form, kind in PAIRS])
+def test_a_format_renders_every_kind_of_page_that_the_table_says(form: Format, kind: Kind) -> None:
+    rendered = form.render(make_pages()[kind])
+    assert isinstance(rendered, str) == (form is not TERMINAL)
+    if form.name in ("json", "github", "bmf"):
+        assert json.loads(str(rendered))
+    elif form.name == "junit":
+        assert ET.fromstring(str(rendered)).tag == "testsuites"  # noqa: S314 - our own text
+    elif isinstance(rendered, str):
+        assert rendered.endswith("\n")
+
+
+def test_every_kind_of_page_can_be_shown_on_a_terminal() -> None:
+    assert TERMINAL.kinds == set(get_args(Kind)) == set(make_pages())
+
+
+def test_names_and_suffixes_are_unique() -> None:
+    names = Counter(name for form in FORMATS for name in (form.name, *form.suffixes))
+    assert set(names.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("run", ["terminal", "markdown", "csv", "json", "github", "bmf"]),
+        ("check", ["terminal", "markdown", "json", "junit"]),
+        ("verify", ["terminal", "markdown", "json"]),
+    ],
+)
+def test_a_command_has_the_formats_of_its_page(kind: Kind, names: list[str]) -> None:
+    assert [table.named(name, kind).name for name in names] == names
+    with pytest.raises(UsageError) as error:
+        table.named("pdf", kind)
+    assert str(error.value) == f"-f pdf: no such format; there are {', '.join(names)}"
+
+
+def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
+    assert table.choices("verify") == "terminal, markdown or json"
+    assert table.choices("run").endswith("json, github (github-action-benchmark) or bmf (Bencher)")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("a.md", "markdown"), ("a.Markdown", "markdown"), ("a.CSV", "csv"), ("a.json", "json"), ("a.txt", "terminal")],
+)
+def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> None:
+    assert table.chosen(None, Path(file), "run").name == name
+    assert table.chosen("bmf", Path(file), "run").name == "bmf"
+    assert table.chosen(None, None, "run") is TERMINAL
+
+
+def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> None:
+    with pytest.raises(UsageError) as error:
+        table.chosen(None, Path("a.pdf"), "run")
+    assert str(error.value) == (
+        "-o a.pdf: the suffix is none of .txt, .md, .markdown, .csv, .json; name the format with -f"
+    )
+
+
+def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_by_suffix(vebench: Vebench) -> None:
+    points = "for-loop 1 400\nfor-loop 2 800\n"
+    assert vebench("report", "a.jsonl", "-f", "points") == (0, points, "")
+    assert vebench("report", "a.jsonl", "-o", "a.pts") == (0, "", "")
+    assert Path("a.pts").read_text() == points
+
+
+def test_a_new_format_is_named_wherever_formats_are(vebench: Vebench) -> None:
+    assert table.choices("run").endswith("bmf (Bencher) or points")
+    _, _, unknown = vebench("report", "a.jsonl", "-f", "pdf")
+    assert unknown.endswith("github, bmf, points\n")
+    _, _, suffix = vebench("report", "a.jsonl", "-o", "a.pdf")
+    assert ".json, .pts;" in suffix
+    status, _, refused = vebench("run", "-e", "Pong", "-o", "run.pts")
+    assert (status, "vebench report -o report.pts" in refused) == (2, True)
+    status, _, other = vebench("check", "a.jsonl", "b.jsonl", "-f", "points")
+    assert (status, other) == (2, "vebench: -f points: no such format; there are terminal, markdown, json, junit\n")

@@ -1,0 +1,49 @@
+"""What ``--dry-run`` shows."""
+
+from __future__ import annotations
+
+import pytest
+from support.pages import on_terminal
+
+from vebench.backends.interface import Task
+from vebench.machine.placement import place
+from vebench.plan.cells import Plan, expand, without
+from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.pages.plan import PlanPage
+
+TASKS = (Task("ALE/Pong-v5", "atari", 4, "Pong-v5"), Task("Own-v0", "gymnasium", 1))
+
+
+def shown(plan: Plan) -> str:
+    return on_terminal(PlanPage(plan), 80)
+
+
+@pytest.fixture
+def planned() -> str:
+    spec = RunSpec(("Pong", "Own-v0"), (1, 4), repeats=2)
+    return shown(expand(spec, TASKS, place("compact", frozenset({0, 1})), None))
+
+
+def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
+    spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), repeats=3)
+    whole = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
+    assert "2 cells x 3 repeats" in shown(whole)
+    assert "5 cells in 3 repeats" in shown(without(whole, {whole.cells[0].key}))
+
+
+def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:
+    pool = [line.split() for line in planned.splitlines() if line.startswith(" envpool-async ")]
+    assert pool == [
+        ["envpool-async", "1", "3", "(1", "a", "batch)", "1", "x", "1", "0", "-"],
+        ["envpool-async", "4", "12", "(4", "a", "batch)", "1", "x", "2", "0-1", "-"],
+    ]
+    bare = [line.split() for line in planned.splitlines() if line.startswith(" ceiling ")]
+    assert bare[1] == ["ceiling", "4", "2", "2", "x", "1", "0-1", "-"]
+
+
+def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:
+    assert "skipped: envpool-sync at 1, 4 workers: envpool-sync has no Own-v0" in " ".join(planned.split())
+    # Pong on 9 backends, Own-v0 on 6 and 2 skipped; each at 2 worker counts, twice, for 7 seconds.
+    assert "30 cells x 2 repeats, 4 skipped" in planned
+    assert "about 9 min 00 s, of which 2 s a cell to start it" in planned
+    assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")

@@ -1,0 +1,221 @@
+"""The page of a run: every number with its interval, every cell accounted for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import msgspec
+import pytest
+from support.pages import document_of, on_terminal, page_of, table_of
+from support.records import make_cell, make_header, make_sweep
+
+from vebench.analysis.statistics import Estimate
+from vebench.child.window import Window
+from vebench.reports import figures
+from vebench.reports.document import Listing
+from vebench.reports.formats import csv as as_csv
+from vebench.reports.formats import json as as_json
+from vebench.reports.formats import markdown
+from vebench.reports.pages.run import RunPage
+from vebench.results.records import CellRecord, Run
+
+
+def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_last(page: RunPage) -> None:
+    table = table_of(page)
+    assert [row.label for row in table.rows] == [
+        "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
+    ]  # fmt: skip
+    assert [row.reference_row for row in table.rows] == [False, False, False, False, True, True]
+
+
+def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
+    envs = ("CartPole-v1", "ALE/Pong-v5", "Ant-v5")  # as a shuffled run measures them
+    run = Run(make_header(envs=("Pong", "Ant", "CartPole")), tuple(make_cell(env=env) for env in envs))
+    titles = [table.title.partition(":")[0] for table in document_of(RunPage.of([("a", run)])).tables]
+    assert titles == ["ALE/Pong-v5", "Ant-v5", "CartPole-v1"]
+
+
+def test_no_cell_is_blank(page: RunPage) -> None:
+    table = table_of(page)
+    texts = {
+        (row.label, column): text.lines for row in table.rows for column, text in zip("124v", row.texts, strict=True)
+    }
+    assert all(line for lines in texts.values() for line in lines)
+    assert texts["gym-async", "4"] == ("failed",)
+    assert texts["envpool-sync", "4"] == ("skipped",)
+    assert texts["null", "4"] == ("not run",)
+
+
+def test_a_cell_shows_frames_and_steps_with_interval_and_speedup(page: RunPage) -> None:
+    table = table_of(page)
+    assert table.rows[2].texts[1].lines == ("14,402 ±4.0%", "3,600 steps/s", "1.56x ±5.7%")
+
+
+def test_a_reference_row_shows_no_speedup(page: RunPage) -> None:
+    table = table_of(page)
+    assert (table.rows[4].label, table.rows[4].texts[1].lines) == ("ceiling", ("37,610 ±4.0%", "9,402 steps/s"))
+
+
+@pytest.mark.parametrize(
+    ("loop", "note"),
+    [
+        ((2, "ok"), "was not measured (add -b for-loop and 1 to --workers)"),
+        ((1, "failed"), "has no rate"),
+    ],
+)
+def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tuple[int, str], note: str) -> None:
+    workers, status = loop
+    cells = (make_cell("for-loop", workers, (900,) * 4, status=status), make_cell("gym-sync", 1, (900,) * 4))
+    table = table_of(page_of(*cells))
+    assert table.notes == (f"no speedups: for-loop with one worker {note}",)
+    assert [text.lines[1:] for text in table.rows[1].texts[:-1] if text.tone != "missing"] == [("900 steps/s",)]
+
+
+def test_one_window_is_shown_to_have_no_interval(page: RunPage) -> None:
+    table = table_of(page)
+    assert table.rows[3].texts[1].lines == ("14,800 (no interval)", "3,700 steps/s", "1.61x (no interval)")
+
+
+def test_the_null_backend_shows_the_cost_of_the_loop(page: RunPage) -> None:
+    table = table_of(page)
+    assert table.rows[-1].texts[0].lines == ("0.40 µs ±4.0%", "a batch")
+    assert "null: what the measuring loop itself costs" in table.notes
+
+
+def test_the_best_is_the_fastest_with_an_interval_that_is_no_reference(page: RunPage) -> None:
+    table = table_of(page)
+    best = [(row.label, index) for row in table.rows for index, text in enumerate(row.texts) if text.tone == "best"]
+    assert best == [("envpool-sync", 1)]
+
+
+def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
+    cells = (
+        make_cell("for-loop", 1, (100,) * 4),
+        make_cell("shm-sync", 1, (900,) * 4),
+        make_cell("ceiling", 1, (500,) * 4),
+    )
+    table = table_of(page_of(*cells))
+    assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "reference_row"]
+
+
+def test_the_last_column_says_whether_the_work_is_the_same() -> None:
+    cells = (
+        make_cell("for-loop", 1, (100,) * 4),
+        make_cell("envpool-sync", 1, (900,) * 4, verdict="equal"),
+        make_cell("gym-sync", 1, (100,) * 4, verdict=None),
+        make_cell("null", 1, (10_000,) * 4),
+    )
+    table = table_of(page_of(*cells))
+    verdicts = {row.label: (row.texts[-1].lines, row.texts[-1].value) for row in table.rows}
+    assert verdicts == {
+        "for-loop": (("identical",), "identical"),
+        "envpool-sync": (("equal",), "equal"),
+        "gym-sync": (("unverified",), "unverified"),
+        "null": (("-",), None),
+    }
+
+
+def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
+    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("gym-sync", 1, (900,) * 4, verdict="different"))
+    page = page_of(*cells)
+    table = table_of(page)
+    assert [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table.rows] == [
+        ("best", "1.00x"),
+        ("struck", "other work"),
+    ]
+    assert "~~3,600 ±4.0%~~<br>other work | different |" in markdown.render(page)
+
+
+RATE = re.compile(r"±|no interval|\(to ")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        make_sweep().cells,
+        (
+            make_cell("for-loop", 1, (100,) * 4),
+            make_cell("gym-sync", 1, (900,) * 4, verdict="different"),
+            make_cell("shm-sync", 2, windows=(Window(ns=10**9, rows=0, resets=0),) * 4),
+        ),
+    ],
+)
+def test_every_place_that_shows_a_rate_has_the_estimate_behind_it(cells: tuple[CellRecord, ...]) -> None:
+    table = table_of(page_of(*cells))
+    texts = [text for row in table.rows for text in row.texts[:-1]]
+    rates = [text for text in texts if RATE.search(text.lines[0])]
+    assert len(rates) == sum(cell.status == "ok" for cell in cells)
+    for text in rates:
+        assert isinstance(text.value, Estimate)
+        assert text.lines[0] in (figures.rate(text.value), figures.microseconds(text.value))
+    assert {text.value for text in texts if text not in rates} <= {None}
+
+
+def test_columns_of_rates_are_points_on_an_axis_of_workers(page: RunPage) -> None:
+    table = table_of(page)
+    assert dict(zip(table.columns, table.axis, strict=True)) == {
+        "1 worker": 1, "2 workers": 2, "4 workers !": 4, "same work": None,
+    }  # fmt: skip
+
+
+def test_columns_with_more_workers_than_cpus_are_marked(page: RunPage) -> None:
+    table = table_of(page)
+    assert table.columns == ("1 worker", "2 workers", "4 workers !", "same work")
+    assert "! more workers than the 2 CPUs that they run on" in table.notes
+
+
+def test_differences_from_the_reference_are_noted(page: RunPage) -> None:
+    table = table_of(page)
+    heading = "Not quite the same work as for-loop:"
+    assert table.listing == Listing(heading, ("envpool-sync: rewards are float32",))
+    assert f"{heading}\n  envpool-sync: rewards are float32" in on_terminal(page, 80)
+    assert f"{heading}\n\n- envpool-sync: rewards are float32\n" in markdown.render(page)
+
+
+def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: RunPage) -> None:
+    both = RunPage.of([("b.jsonl", sweep), ("a.jsonl", wide.sections[0].run)])
+    text = markdown.render(both)
+    assert text.index("## b.jsonl") < text.index("## a.jsonl")
+    assert [cell["file"] for cell in json.loads(as_json.render(both))] == ["b.jsonl"] * 14 + ["a.jsonl"] * 18
+    assert len(as_csv.render(both).splitlines()) == 1 + 14 + 18
+
+
+def test_a_run_without_a_cell_is_rendered() -> None:
+    empty = page_of()
+    assert "No cell has been measured yet." in on_terminal(empty, 80)
+    assert "No cell has been measured yet." in markdown.render(empty)
+    assert as_json.render(empty) == "[]\n"
+    assert list(csv.DictReader(io.StringIO(as_csv.render(empty)))) == []
+    assert as_csv.render(empty).startswith("file,env,backend,workers,")
+
+
+def test_a_window_without_transitions_is_rendered() -> None:
+    windows = (Window(ns=10**9, rows=0, resets=0, cpu_ns=10**9), Window(ns=10**9, rows=5, resets=0))
+    run = Run(
+        make_header(),
+        (make_cell(windows=windows), make_cell("null", windows=windows[:1]), make_cell("gym-sync", windows=())),
+    )
+    page = RunPage.of([("a.jsonl", run)])
+    assert "no window" in on_terminal(page, 80)
+    assert json.loads(as_json.render(page))[0]["frames_per_second"]["low"] == 0.0
+
+
+def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -> None:
+    other = msgspec.structs.replace(sweep.header.host, cpu_model="Another 9000", governor="powersave")
+    elsewhere = Run(msgspec.structs.replace(sweep.header, host=other), sweep.cells)
+    documents = RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep), ("c.jsonl", elsewhere)]).documents
+    first, again, away = (dict(document.facts) for document in documents)
+    assert "compared" not in first
+    assert again["compared"] == "comparable with a.jsonl: the same machine and packages"
+    assert away["compared"] == "not comparable with a.jsonl: cpu_model Test CPU against Another 9000"
+
+
+def test_a_run_under_a_quota_says_so() -> None:
+    half = msgspec.structs.replace(make_header().host, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max")
+    run = Run(msgspec.structs.replace(make_header(), host=half), (make_cell("for-loop", 1, (2300, 2310, 2305, 2290)),))
+    (remark,) = document_of(RunPage.of([("pong.jsonl", run)])).remarks
+    assert remark.code == "quota"
+    assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in remark.text

@@ -1,0 +1,90 @@
+"""Pages to render, and what a terminal shows of them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from support.records import make_header, make_sweep
+
+from vebench.analysis.comparison import compare
+from vebench.analysis.findings.rules import Finding
+from vebench.analysis.summary import summarise
+from vebench.backends.interface import Task
+from vebench.child.answers import Mismatch, Proof
+from vebench.machine.host import read_host
+from vebench.machine.placement import place
+from vebench.plan.cells import expand
+from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.formats import terminal
+from vebench.reports.pages.check import CheckPage
+from vebench.reports.pages.list import ListPage
+from vebench.reports.pages.machine import MachinePage
+from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.run import RunPage
+from vebench.reports.pages.verify import VerifyPage
+from vebench.results.records import Run
+
+if TYPE_CHECKING:
+    from vebench.reports.document import Document, Table
+    from vebench.reports.page import Kind, Page
+    from vebench.results.records import CellRecord
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+
+
+def page_of(*cells: CellRecord, file: str = "a.jsonl") -> RunPage:
+    """Return the page of one run file with these cells."""
+    return RunPage.of([(file, Run(make_header(), cells))])
+
+
+def document_of(page: Page) -> Document:
+    """Return the only document of ``page``."""
+    (document,) = page.documents
+    return document
+
+
+def table_of(page: Page) -> Table:
+    """Return the only table of the only document of ``page``."""
+    (table,) = document_of(page).tables
+    return table
+
+
+def on_terminal(page: Page, width: int) -> str:
+    """Return what a terminal of ``width`` columns shows."""
+    console = Console(file=io.StringIO(), width=width)
+    console.print(terminal.render(page))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def make_pages() -> dict[Kind, Page]:
+    """Return a page of every kind."""
+    spec = RunSpec(("Pong",), (1, 2), (BackendChoice("for-loop"), BackendChoice("ceiling")))
+    placement = place("compact", frozenset({0, 1}), None)
+    plan = expand(spec, (PONG,), placement, None)
+    summaries = summarise(make_sweep())
+    slower = tuple(replace(cell, sample=cell.sample.scaled(0.5)) for cell in summaries)
+    found = compare(summaries, slower, metric="fps", tolerance=0.05)
+    mismatch = Mismatch(1, 7, "rewards", "1.0", "0.5", 0.5)
+    proof = Proof("different", rows=40, ends=1, mismatch=mismatch, fault="rewards are clipped to their signs")
+    pages: tuple[Page, ...] = (
+        page_of(*make_sweep().cells),
+        CheckPage("a.jsonl", "b.jsonl", found, ("gymnasium 1.3 against 1.4",), 1),
+        VerifyPage(((plan.cells[0], proof),), 20),
+        PlanPage(plan),
+        ListPage(),
+        MachinePage(
+            host=read_host(),
+            placement=placement,
+            orders={"compact": (0, 1)},
+            workers=1,
+            versions={"numpy": "2.0"},
+            memory_available=None,
+            findings=(Finding("governor", "powersave", "set it to performance"),),
+        ),
+    )
+    return {page.kind: page for page in pages}

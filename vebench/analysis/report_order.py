@@ -1,0 +1,24 @@
+"""Summaries of cells in the order in which reports list them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.plan.ordering import report_order
+from vebench.plan.spec import BackendChoice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vebench.analysis.summary import CellSummary
+    from vebench.plan.spec import RunSpec
+
+
+def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:
+    """Return ``cells`` of a run of ``spec`` by task, then by backend, then by workers."""
+
+    def key(cell: CellSummary) -> tuple[object, ...]:
+        choice = BackendChoice(cell.backend, dict(cell.options))
+        return *report_order(cell.env, choice, spec), cell.workers
+
+    return tuple(sorted(cells, key=key))

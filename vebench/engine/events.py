@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
 
 
-# What a cell tells is checked against these when it arrives, so that nothing absurd gets into a run file.
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+# What a cell reports is checked against these when it arrives, so that nothing absurd gets into a run file, and every
+# rate derived from it is a finite float.
+NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 # The CPUs that each thread of each process may use, as the kernel has them: the measuring process first.
 Seats = tuple[tuple[Annotated[str, Meta(pattern=r"^[0-9,-]*$")], ...], ...]
@@ -34,15 +35,15 @@ class Window:
     """
 
     ns: Positive
-    rows: Count
-    resets: Count
-    cpu_ns: Count | None = None
-    throttled_ns: Count | None = None
-    steal_ns: Count | None = None
-    throttles: Count | None = None
-    others_ns: Count | None = None
-    switches: Count | None = None
-    migrations: Count | None = None
+    rows: NonNegative
+    resets: NonNegative
+    cpu_ns: NonNegative | None = None
+    throttled_ns: NonNegative | None = None
+    steal_ns: NonNegative | None = None
+    throttles: NonNegative | None = None
+    others_ns: NonNegative | None = None
+    switches: NonNegative | None = None
+    migrations: NonNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class Layout:
 
     num_envs: Positive
     batch_size: Positive
-    processes: Count
-    threads: Count
+    processes: NonNegative
+    threads: NonNegative
     frame_skip: Positive
     autoreset: Literal["next_step", "same_step"] = "next_step"
     differences: tuple[str, ...] = ()
-    affinity: tuple[Count, ...] | None = None
+    affinity: tuple[NonNegative, ...] | None = None
     engines: tuple[Engine, ...] = ()
     memory_policy: str | None = None
     unbound: str | None = None
@@ -91,8 +92,8 @@ class Outcome:
 class Parting:
     """Where a backend's row first is not the reference's. ``step`` counts from the reset, which is step 0."""
 
-    env_id: Count
-    step: Count
+    env_id: NonNegative
+    step: NonNegative
     field: str
     expected: str
     found: str
@@ -112,8 +113,8 @@ class Proof:
     """
 
     verdict: Verdict
-    rows: Count = 0
-    ends: Count = 0
+    rows: NonNegative = 0
+    ends: NonNegative = 0
     allowed: tuple[str, ...] = ()
     parting: Parting | None = None
     fault: str | None = None
@@ -121,8 +122,8 @@ class Proof:
     pictures: tuple[str, ...] = ()
     failed: bool = False
     engines: tuple[Engine, ...] = ()
-    simulated: Count | None = None
-    claimed: Count | None = None
+    simulated: NonNegative | None = None
+    claimed: NonNegative | None = None
     frames_from: str | None = None
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from vebench.engine.events import Count, Layout, Proof, Seats, Window
+from vebench.engine.events import Layout, NonNegative, Proof, Seats, Window
 
 
 @dataclass(frozen=True)
 class Ready:
     """The environments are built and reset, which took ``startup_ns`` from the interpreter's first line."""
 
-    startup_ns: Count
+    startup_ns: NonNegative
     layout: Layout
 
 
@@ -25,10 +25,10 @@ class Done:
     ``settled`` is whether the rate had settled when warm-up ended, after ``warmup_ns``; None if nobody looked.
     """
 
-    peak_rss_bytes: Count | None
+    peak_rss_bytes: NonNegative | None
     seats: Seats | None = None
-    memory_by_node: dict[str, Count] | None = None
-    warmup_ns: Count | None = None
+    memory_by_node: dict[str, NonNegative] | None = None
+    warmup_ns: NonNegative | None = None
     settled: bool | None = None
 
 
@@ -41,7 +41,7 @@ class Warm:
 class Lap:
     """A window of a pool that is one of several, and when it began by the clock that all of them share."""
 
-    start_ns: Count
+    start_ns: NonNegative
     window: Window
 
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.environments.engines import Engine
+from vebench.engine.events import NonNegative, Positive  # noqa: TC001 - msgspec reads the annotations
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import Verdict  # noqa: TC001 - msgspec reads the annotations
@@ -28,24 +29,20 @@ if TYPE_CHECKING:
 SCHEMA = 1
 INTERRUPTED = "interrupted"  # the reason that the engine gives for a cell which the user ended
 
-# Bounded, so that every rate derived from them is a finite float.
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
-
 
 class WindowRecord(Struct, frozen=True):
     """One window, as ``vebench.engine.events.Window`` describes it. Times in nanoseconds."""
 
     ns: Positive
-    rows: Count
-    resets: Count
-    cpu_ns: Count | None = None
-    throttled_ns: Count | None = None
-    steal_ns: Count | None = None
-    throttles: Count | None = None
-    others_ns: Count | None = None
-    switches: Count | None = None
-    migrations: Count | None = None
+    rows: NonNegative
+    resets: NonNegative
+    cpu_ns: NonNegative | None = None
+    throttled_ns: NonNegative | None = None
+    steal_ns: NonNegative | None = None
+    throttles: NonNegative | None = None
+    others_ns: NonNegative | None = None
+    switches: NonNegative | None = None
+    migrations: NonNegative | None = None
 
     def __post_init__(self) -> None:
         if self.resets > self.rows:
@@ -79,30 +76,30 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     options: dict[str, bool | int | float | str]
     workers: Positive
     envs_per_worker: Positive
-    num_envs: Count
-    batch_size: Count
-    processes: Count
-    threads: Count
-    cpus: tuple[Count, ...]
+    num_envs: NonNegative
+    batch_size: NonNegative
+    processes: NonNegative
+    threads: NonNegative
+    cpus: tuple[NonNegative, ...]
     frame_skip: Positive
-    repeat: Count
+    repeat: NonNegative
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    startup_ns: Count | None = None
-    peak_rss_bytes: Count | None = None
+    startup_ns: NonNegative | None = None
+    peak_rss_bytes: NonNegative | None = None
     windows: tuple[WindowRecord, ...] = ()
     autoreset: str = "next_step"
     differences: tuple[str, ...] = ()
-    affinity: tuple[Count, ...] | None = None
+    affinity: tuple[NonNegative, ...] | None = None
     verdict: Verdict | None = None
     verdict_reason: str = ""
     engines: tuple[Engine, ...] = ()
     seats: tuple[tuple[str, ...], ...] | None = None
-    replicas: tuple[tuple[Count, ...], ...] = ()
+    replicas: tuple[tuple[NonNegative, ...], ...] = ()
     memory_policy: str | None = None
     unbound: str | None = None
-    memory_by_node: dict[str, Count] | None = None
-    warmup_ns: Count | None = None
+    memory_by_node: dict[str, NonNegative] | None = None
+    warmup_ns: NonNegative | None = None
     settled: bool | None = None
 
     @property
@@ -113,7 +110,13 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     @property
     def key(self) -> CellKey:
         """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the cell measured."""
-        return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
+        return CellKey(
+            env=self.env,
+            backend=self.label,
+            workers=self.workers,
+            envs_per_worker=self.envs_per_worker,
+            repeat=self.repeat,
+        )
 
     @property
     def interrupted(self) -> bool:
@@ -124,8 +127,8 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
 class CacheRecord(Struct, frozen=True):
     """How many data or unified caches of one level and size the machine has."""
 
-    level: Count
-    size_bytes: Count | None
+    level: NonNegative
+    size_bytes: NonNegative | None
     count: Positive
 
 
@@ -152,15 +155,15 @@ class HostRecord(Struct, frozen=True):
     machine: str
     cpu_model: str
     cpus_online: Positive
-    cpus_allowed: tuple[Count, ...]
+    cpus_allowed: tuple[NonNegative, ...]
     usable_cpus: Positive
-    memory_bytes: Count | None = None
+    memory_bytes: NonNegative | None = None
     python: str = ""
     container: bool | None = None
     virtual: bool | None = None
     pinning: bool = True
     topology: TopologyRecord | None = None
-    nodes_allowed: tuple[Count, ...] | None = None
+    nodes_allowed: tuple[NonNegative, ...] | None = None
     quota_cpus: Annotated[float, Meta(gt=0)] | None = None
     quota_source: str | None = None
     smt: bool | None = None
@@ -168,7 +171,7 @@ class HostRecord(Struct, frozen=True):
     boost: bool | None = None
     thp: str | None = None
     microcode: str | None = None
-    isolated: tuple[Count, ...] = ()
+    isolated: tuple[NonNegative, ...] = ()
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
@@ -185,7 +188,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     packages: dict[str, str]
     command: str
     started: str = ""
-    cells: Count | None = None
+    cells: NonNegative | None = None
     interpreter: str | None = None
     fingerprint: str = ""
 

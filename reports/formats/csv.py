@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from vebench.machine.placement import format_cpu_list
 
 if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
     from vebench.reports.pages.run import Report, Section
 
 Value = str | int | float | bool | None

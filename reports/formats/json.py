@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
     from vebench.reports.pages.run import Report, Section
 
 

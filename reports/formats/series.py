@@ -11,8 +11,8 @@ from vebench.reports import figures
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
     from vebench.reports.pages.run import Report
 
 
@@ -30,7 +30,7 @@ def entries(report: Report) -> Iterator[Entry]:
     several = len(report.sections) > 1
     for section in report.sections:
         for cell in section.cells:
-            if cell.frames_per_second is None or cell.reference:
+            if cell.frames_per_second is None or cell.reference_row:
                 continue
             prefix = f"{section.name}: " if several else ""
             yield Entry(f"{prefix}{_name(cell)}", cell.frames_per_second, _note(cell))

@@ -14,9 +14,10 @@ from vebench.reports.pages.run import Document, Remark, Row, Table, Text, Tone
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.comparison import CellComparison, Comparison, Metric, Place
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import CellComparison, Comparison, Metric
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
+    from vebench.plan.cells import CellKey
 
 COLUMNS = ("workers", "verdict", "ratio", "baseline", "candidate")
 TONES: dict[str, Tone] = {"faster": "plain", "same": "plain"}
@@ -37,11 +38,11 @@ class Check:
 def comparison_document(check: Check) -> Document:
     """Return a table for each task, a row for each cell, and why verdicts are what they are."""
     found = check.comparison
-    envs = dict.fromkeys(cell.place.env for cell in found.cells)
+    envs = dict.fromkeys(cell.key.env for cell in found.cells)
     return Document(
         title=f"Check: {answer(check)}",
         facts=tuple(_facts(check)),
-        tables=tuple(_task(env, [cell for cell in found.cells if cell.place.env == env], check) for env in envs),
+        tables=tuple(_task(env, [cell for cell in found.cells if cell.key.env == env], check) for env in envs),
         legend=(
             f"slower, faster: by more than {percent(found.tolerance)}, beyond doubt, all cells taken together.",
             f"same: not slower by more than {percent(found.tolerance)}. inconclusive: nobody can tell.",
@@ -61,14 +62,14 @@ def answer(check: Check) -> str:
     return f"{told} of {figures.counted(len(verdicts), 'cell')}"
 
 
-def cell_name(place: Place) -> str:
+def cell_name(key: CellKey) -> str:
     """Return a cell's name: ``ALE/Pong-v5, shm-sync, 2 workers``."""
-    return f"{one_line(place.env)}, {_label(place)}"
+    return f"{one_line(key.env)}, {_label(key)}"
 
 
-def _label(place: Place) -> str:
-    envs = f" x {figures.counted(place.envs_per_worker, 'env')}" if place.envs_per_worker > 1 else ""
-    return f"{one_line(place.label)}, {figures.counted(place.workers, 'worker')}{envs}"
+def _label(key: CellKey) -> str:
+    envs = f" x {figures.counted(key.envs_per_worker, 'env')}" if key.envs_per_worker > 1 else ""
+    return f"{one_line(key.backend)}, {figures.counted(key.workers, 'worker')}{envs}"
 
 
 def percent(share: float) -> str:
@@ -80,7 +81,7 @@ def sentence(cell: CellComparison) -> str:
     """Return what is to be said of one cell, in a line."""
     ratio = f", ratio {_number(cell.ratio)} ({interval(cell.ratio)})" if cell.ratio else ""
     why = f": {one_line(cell.why)}" if cell.why else ""
-    return f"{cell_name(cell.place)}: {cell.verdict}{ratio}{why}"
+    return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{why}"
 
 
 def interval(ratio: Estimate) -> str:
@@ -117,9 +118,9 @@ def _task(env: str, cells: Sequence[CellComparison], check: Check) -> Table:
         columns=COLUMNS,
         rows=tuple(
             Row(
-                one_line(cell.place.label),
+                one_line(cell.key.backend),
                 (
-                    Text((_workers(cell.place),)),
+                    Text((_workers(cell.key),)),
                     Text((cell.verdict,), TONES.get(cell.verdict, "missing")),
                     Text((f"{_number(cell.ratio)} {figures.spread(cell.ratio)}" if cell.ratio else "-",)),
                     *(Text((_level(cell, side, metric),)) for side in (0, 1)),
@@ -130,9 +131,9 @@ def _task(env: str, cells: Sequence[CellComparison], check: Check) -> Table:
     )
 
 
-def _workers(place: Place) -> str:
-    envs = f" x {figures.counted(place.envs_per_worker, 'env')}" if place.envs_per_worker > 1 else ""
-    return f"{place.workers}{envs}"
+def _workers(key: CellKey) -> str:
+    envs = f" x {figures.counted(key.envs_per_worker, 'env')}" if key.envs_per_worker > 1 else ""
+    return f"{key.workers}{envs}"
 
 
 def _level(cell: CellComparison, side: int, metric: Metric) -> str:
@@ -150,25 +151,25 @@ def _median(cell: CellSummary | None, metric: Metric) -> float | None:
 
 def _remarks(found: Comparison) -> Iterator[Remark]:
     """Yield each reason once, with the cells that it holds for."""
-    shifted = [cell for cell in found.cells if _is_loop(cell.place) and cell.verdict in ("slower", "faster")]
+    shifted = [cell for cell in found.cells if _is_loop(cell.key) and cell.verdict in ("slower", "faster")]
     if found.metric == "fps" and shifted:
         yield Remark(
             "machine",
             f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
-            tuple(f"{cell_name(cell.place)}: {cell.verdict}" for cell in shifted),
+            tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
             "compare with --metric speedup, from which that cancels, or measure the baseline again",
         )
     groups: dict[tuple[str, str], list[str]] = {}
     for cell in found.cells:
         if cell.why:
-            groups.setdefault((cell.verdict, one_line(cell.why)), []).append(cell_name(cell.place))
+            groups.setdefault((cell.verdict, one_line(cell.why)), []).append(cell_name(cell.key))
     for (verdict, why), names in groups.items():
         text, _, remedy = why.partition("; ")
         yield Remark(verdict, text, tuple(names), remedy or SECOND_CHANCE)
 
 
-def _is_loop(place: Place) -> bool:
-    return place.label == REFERENCE and place.workers == 1
+def _is_loop(key: CellKey) -> bool:
+    return key.backend == REFERENCE and key.workers == 1
 
 
 def comparison_json(check: Check) -> str:
@@ -186,10 +187,10 @@ def comparison_json(check: Check) -> str:
                 "differences": list(check.differences),
                 "cells": [
                     {
-                        "env": cell.place.env,
-                        "backend": cell.place.label,
-                        "workers": cell.place.workers,
-                        "envs_per_worker": cell.place.envs_per_worker,
+                        "env": cell.key.env,
+                        "backend": cell.key.backend,
+                        "workers": cell.key.workers,
+                        "envs_per_worker": cell.key.envs_per_worker,
                         "verdict": cell.verdict,
                         "ratio": _estimate(cell.ratio),
                         "why": cell.why,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from vebench.analysis.findings.rules import Finding
+    from vebench.analysis.cell import Finding
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.machine.sysfs import Cpus

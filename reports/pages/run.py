@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
-from vebench.analysis.findings import machine, rules
+from vebench.analysis.cell import NULL, CellSummary, Finding
+from vebench.analysis.findings.grouping import grouped
+from vebench.analysis.findings.run import of_run
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import NULL, CellSummary, summarise
+from vebench.analysis.summary import summarise
 from vebench.backends.registry import ENTRIES
 from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST, REFERENCE
@@ -42,7 +44,7 @@ class Section:
     name: str
     run: Run
     cells: tuple[CellSummary, ...]
-    findings: tuple[rules.Finding, ...]
+    findings: tuple[Finding, ...]
     beside: str = ""
 
 
@@ -144,8 +146,7 @@ def _section(name: str, run: Run) -> Section:
         return *place(cell.env, BackendChoice(cell.backend, dict(cell.options)), spec), cell.workers
 
     file = one_line(name)
-    of_run = (*machine.of_run(run.header.host), *rules.of_run(run, file))
-    return Section(file, run, tuple(sorted(summarise(run, file), key=key)), of_run)
+    return Section(file, run, tuple(sorted(summarise(run, file), key=key)), of_run(run, file))
 
 
 def _beside(section: Section, first: Section) -> str:
@@ -184,7 +185,7 @@ def _task(env: str, cells: Sequence[CellSummary]) -> Table:
             Row(
                 one_line(label),
                 (*(_text(row.get(column), best) for column in columns), _verdict(list(row.values()))),
-                next(iter(row.values())).reference,
+                next(iter(row.values())).reference_row,
             )
             for label, row in by_label.items()
         ),
@@ -199,7 +200,9 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int]) -> Iterator[
         yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
     if any(cell.loop_ns_per_batch for cell in cells):
         yield f"{NULL}: what the measuring loop itself costs"
-    if any(cell.frames_per_second and not cell.reference for cell in cells) and not any(cell.speedup for cell in cells):
+    if any(cell.frames_per_second and not cell.reference_row for cell in cells) and not any(
+        cell.speedup for cell in cells
+    ):
         yield _no_speedups(cells)
 
 
@@ -214,7 +217,7 @@ def _may_be_best(cell: CellSummary) -> bool:
     """Return whether the cell's rate is one to recommend: of no reference, with an interval, and possible at all."""
     known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
     possible = all(finding.code != "above-ceiling" for finding in cell.findings)
-    return known and possible and not cell.reference and not cell.struck
+    return known and possible and not cell.reference_row and not cell.struck
 
 
 def _speed(cell: CellSummary) -> float:
@@ -243,9 +246,9 @@ def _text(cell: CellSummary | None, best: CellSummary | None) -> Text:
         return Text((figures.rate(cell.frames_per_second), "other work"), "struck")
     lines = [figures.rate(cell.frames_per_second), f"{figures.number(cell.steps_per_second.median)} steps/s"]
     # A speedup of what no backend can beat would read as that of one.
-    if cell.speedup is not None and not cell.reference:
+    if cell.speedup is not None and not cell.reference_row:
         lines.append(figures.times(cell.speedup))
-    tone: Tone = "best" if cell is best else "reference" if cell.reference else "plain"
+    tone: Tone = "best" if cell is best else "reference" if cell.reference_row else "plain"
     return Text(tuple(lines), tone)
 
 
@@ -258,7 +261,7 @@ def _differences(cells: Sequence[CellSummary]) -> tuple[str, ...]:
 
 
 def _remarks(section: Section) -> tuple[Remark, ...]:
-    of_cells = ((group.finding, group.places) for group in rules.grouped(section.cells))
+    of_cells = ((group.finding, group.places) for group in grouped(section.cells))
     of_run = ((finding, ()) for finding in section.findings)
     return tuple(
         Remark(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))

@@ -11,13 +11,17 @@ import sys
 from collections import Counter
 from math import sqrt
 from random import Random
+from typing import TYPE_CHECKING
 
 from interval_coverage import World
 
 from vebench.analysis.comparison import compare
-from vebench.analysis.summary import CellSummary, summarise
+from vebench.analysis.summary import summarise
 from vebench.plan.spec import RunSpec
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, WindowRecord
+
+if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
 
 WINDOWS, REPEATS, TOLERANCE = 6, 5, 0.05
 FEWEST = 200

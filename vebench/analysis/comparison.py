@@ -1,4 +1,4 @@
-"""Two runs beside each other, cell by cell: slower, not slower, or inconclusive. Pure functions.
+"""Two runs compared cell by cell: slower, not slower, or inconclusive. Pure functions.
 
 The verdict is on the ratio of the candidate's rate to the baseline's, with a tolerance:
 
@@ -45,7 +45,7 @@ DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 
 @dataclass(frozen=True)
 class CellComparison:
-    """One cell of the baseline beside the candidate's. ``why`` explains a verdict that needs it.
+    """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
     ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first: of
     several processes they are geometric means, not medians.
@@ -148,7 +148,7 @@ def _over(above: Sequence[Term], below: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _by_pass(terms: tuple[Term, ...], fewest: int = FEWEST_PAIRS) -> tuple[Term, ...]:
-    """Return the ratio of two samples as that of each pass; the terms as they are if too few passes have both."""
+    """Return the ratio of two samples in each pass; the terms as they are if too few passes have both."""
     if len(terms) != 2:  # noqa: PLR2004 - a numerator and a denominator
         return terms
     (_, above), (_, below) = terms

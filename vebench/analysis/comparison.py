@@ -284,7 +284,7 @@ def _verdict(ratio: Estimate, tolerance: float, *, slower: bool, faster: bool) -
 def _doubt(ratio: Estimate, tolerance: float, cell: CellComparison) -> str:
     """Return why the data cannot decide, and what would help."""
     if ratio.high is not None and ratio.high < 1 - tolerance:
-        return "slower if it were the only cell, but among so many it may be so by chance; measure with more --repeats"
+        return "slower if it were the only cell, but one of so many may seem so by chance; measure with more --repeats"
     if cell.candidate is not None and (cell.candidate.sample.one_process or cell.baseline.sample.one_process):
         return "one process is too few to decide; measure both with --repeats 5"
     return "the interval reaches across the tolerance; measure both with more --repeats, or a longer --duration"

@@ -242,7 +242,7 @@ def virtual(host: HostRecord) -> Finding | None:
         return None
     return Finding(
         Code.VIRTUAL_MACHINE,
-        "a virtual machine: its CPUs may be threads that others use, too, and the load of others shows in figures",
+        "a virtual machine: others may use the same CPUs, and their load shows in figures",
         "measure often (--repeats), compare within one run only, and look at the time stolen",
     )
 

@@ -48,7 +48,8 @@ class CellSummary:
     """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
 
     What the cell is: ``key`` is its identity, without a repeat; ``replicas`` is how many replicas it consists of;
-    ``cpus_owned`` counts CPUs. Counts of environments, processes and threads are those of the layout that was built.
+    ``cpus_owned`` counts CPUs. Environments, processes and threads are counted as built, or as planned if the cell was
+    never ready.
 
     How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
     ``reason`` is that of one of them. ``verdict`` is whether it does the same work as the reference, None for a

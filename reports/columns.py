@@ -14,9 +14,8 @@ from vebench.machine.placement import format_cpu_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vebench.analysis.findings.rules import Finding
+    from vebench.analysis.cell import CellSummary, Finding
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
 
     Plain = str | int | float | bool | None
 

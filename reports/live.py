@@ -16,8 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from vebench.analysis.cell import NULL
 from vebench.analysis.statistics import estimate
-from vebench.analysis.summary import NULL, batch_time, frame_rates
+from vebench.analysis.summary import batch_time, frame_rates
 from vebench.engine.events import CellFinished, CellReady, CellStarted, RunStarted, WindowDone
 from vebench.errors import one_line
 from vebench.reports import figures

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,28 @@ def test_a_stage_imports_earlier_stages_and_never_later_ones(module: str) -> Non
         other for other in imports(modules()[module]) if (at := stage(other)) and STAGES.index(at) > STAGES.index(own)
     }
     assert later == set()
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Return the modules of the project that each of them imports, for types alone as well."""
+    return {name: imports(path) & modules().keys() for name, path in modules().items()}
+
+
+def reached(module: str) -> set[str]:
+    """Return every module that this one imports, or that those import."""
+    found: set[str] = set()
+    left = [module]
+    while left:
+        more = graph()[left.pop()] - found
+        found |= more
+        left += more
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(name for name in modules() if stage(name) == "analysis"))
+def test_no_module_of_the_analysis_imports_itself_by_way_of_others(module: str) -> None:
+    assert module not in reached(module)
 
 
 def test_every_module_belongs_to_a_stage() -> None:

@@ -10,7 +10,7 @@ from vebench.reports import columns
 from vebench.reports.columns import Figure, Items, with_findings
 
 if TYPE_CHECKING:
-    from vebench.analysis.summary import CellSummary
+    from vebench.analysis.cell import CellSummary
     from vebench.reports.columns import Column, Plain
     from vebench.reports.pages.run import RunPage
 

@@ -29,7 +29,7 @@ def render(page: CheckPage) -> str:
         skipped=str(elements.count("skipped")),
     )
     for cell, element in zip(cells, elements, strict=True):
-        case = ET.SubElement(suite, "testcase", classname=one_line(cell.place.env), name=cell_name(cell.place))
+        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=cell_name(cell.key))
         if element is not None:
             ET.SubElement(case, element, type=cell.verdict, message=sentence(cell))
         ET.SubElement(case, "system-out").text = sentence(cell)

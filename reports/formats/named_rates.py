@@ -11,8 +11,8 @@ from vebench.reports import figures
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
     from vebench.reports.pages.run import RunPage
 
 
@@ -30,7 +30,7 @@ def named_rates(page: RunPage) -> Iterator[NamedRate]:
     several = len(page.sections) > 1
     for section in page.sections:
         for cell in section.cells:
-            if cell.frames_per_second is None or cell.reference:
+            if cell.frames_per_second is None or cell.reference_row:
                 continue
             prefix = f"{section.name}: " if several else ""
             yield NamedRate(f"{prefix}{_name(cell)}", cell.frames_per_second, _note(cell))

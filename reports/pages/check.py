@@ -13,9 +13,10 @@ from vebench.reports.document import Document, Remark, Table, TableRow, Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.comparison import CellComparison, Comparison, Metric, Place
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import CellComparison, Comparison, Metric
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
+    from vebench.plan.cells import CellKey
     from vebench.reports.page import Kind
 
 COLUMNS = ("workers", "verdict", "ratio", "baseline", "candidate")
@@ -49,12 +50,12 @@ class CheckPage:
         """One document: a table for each task, a row for each cell, and why verdicts are what they are."""
         found = self.comparison
         tolerance = percent(found.tolerance)
-        envs = dict.fromkeys(cell.place.env for cell in found.cells)
+        envs = dict.fromkeys(cell.key.env for cell in found.cells)
         document = Document(
             title=f"Check: {self.outcome}",
             facts=tuple(_facts(self)),
             tables=tuple(
-                _task(env, [cell for cell in found.cells if cell.place.env == env], found.metric) for env in envs
+                _task(env, [cell for cell in found.cells if cell.key.env == env], found.metric) for env in envs
             ),
             legend=(
                 f"slower, faster: by more than {tolerance}, beyond doubt, all cells taken together.",
@@ -80,10 +81,10 @@ class CheckPage:
             "differences": self.differences,
             "cells": [
                 {
-                    "env": cell.place.env,
-                    "backend": cell.place.label,
-                    "workers": cell.place.workers,
-                    "envs_per_worker": cell.place.envs_per_worker,
+                    "env": cell.key.env,
+                    "backend": cell.key.backend,
+                    "workers": cell.key.workers,
+                    "envs_per_worker": cell.key.envs_per_worker,
                     "verdict": cell.verdict,
                     "ratio": cell.ratio,
                     "why": cell.why,
@@ -93,17 +94,17 @@ class CheckPage:
         }
 
 
-def cell_name(place: Place) -> str:
+def cell_name(key: CellKey) -> str:
     """Return a cell's name: ``ALE/Pong-v5, shm-sync, 2 workers``."""
-    workers = figures.workers(place.workers, place.envs_per_worker)
-    return f"{one_line(place.env)}, {one_line(place.label)}, {workers}"
+    workers = figures.workers(key.workers, key.envs_per_worker)
+    return f"{one_line(key.env)}, {one_line(key.backend)}, {workers}"
 
 
 def sentence(cell: CellComparison) -> str:
     """Return the verdict on one cell in a line, with its ratio and its reason."""
     ratio = f", ratio {_interval(cell.ratio)}" if cell.ratio else ""
     why = f": {one_line(cell.why)}" if cell.why else ""
-    return f"{cell_name(cell.place)}: {cell.verdict}{ratio}{why}"
+    return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{why}"
 
 
 def percent(share: float) -> str:
@@ -140,9 +141,9 @@ def _task(env: str, cells: Sequence[CellComparison], metric: Metric) -> Table:
         columns=COLUMNS,
         rows=tuple(
             TableRow(
-                one_line(cell.place.label),
+                one_line(cell.key.backend),
                 (
-                    Text((f"{cell.place.workers}{figures.times_envs(cell.place.envs_per_worker)}",)),
+                    Text((f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}",)),
                     Text((cell.verdict,), "plain" if cell.verdict in GOOD else "missing", cell.verdict),
                     _ratio(cell.ratio),
                     *(_level(cell, side, metric) for side in (0, 1)),
@@ -176,22 +177,22 @@ def _median(cell: CellSummary | None, metric: Metric) -> float | None:
 
 def _remarks(found: Comparison) -> Iterator[Remark]:
     """Yield each reason once, with the cells that it holds for."""
-    shifted = [cell for cell in found.cells if _is_loop(cell.place) and cell.verdict in ("slower", "faster")]
+    shifted = [cell for cell in found.cells if _is_loop(cell.key) and cell.verdict in ("slower", "faster")]
     if found.metric == "fps" and shifted:
         yield Remark(
             "machine",
             f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
-            tuple(f"{cell_name(cell.place)}: {cell.verdict}" for cell in shifted),
+            tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
             "compare with --metric speedup, from which that cancels, or measure the baseline again",
         )
     groups: dict[tuple[str, str], list[str]] = {}
     for cell in found.cells:
         if cell.why:
-            groups.setdefault((cell.verdict, one_line(cell.why)), []).append(cell_name(cell.place))
+            groups.setdefault((cell.verdict, one_line(cell.why)), []).append(cell_name(cell.key))
     for (verdict, why), names in groups.items():
         text, _, remedy = why.partition("; ")
         yield Remark(verdict, text, tuple(names), remedy or MEASURE_AGAIN)
 
 
-def _is_loop(place: Place) -> bool:
-    return place.label == REFERENCE and place.workers == 1
+def _is_loop(key: CellKey) -> bool:
+    return key.backend == REFERENCE and key.workers == 1

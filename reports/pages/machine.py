@@ -15,7 +15,7 @@ from vebench.reports.pages.drawing import brief, draw
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vebench.analysis.findings.rules import Finding
+    from vebench.analysis.cell import Finding
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.machine.sysfs import Cpus

@@ -39,7 +39,7 @@ class PlanPage:
         spec = self.plan.spec
         runnable = sum(cell.skip is None for cell in self.plan.cells)
         total = seconds(self.plan) + STARTUP_SECONDS * runnable
-        once = {cell.key._replace(repeat=0): cell for cell in self.plan.cells}
+        once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
         document = Document(
@@ -75,7 +75,7 @@ def _placed(spec: RunSpec) -> str:
 def _cells(plan: Plan) -> str:
     """Return how many cells there are, each counted once, and how often they are measured."""
     by_repeat = Counter(cell.repeat for cell in plan.cells if cell.skip is None)
-    skipped = len({cell.key._replace(repeat=0) for cell in plan.cells if cell.skip is not None})
+    skipped = len({cell.key.without_repeat for cell in plan.cells if cell.skip is not None})
     each = set(by_repeat.values())
     count = figures.counted(max(each, default=0), "cell")
     if len(each) > 1:  # what is left of a run

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from vebench.analysis.findings import machine, rules
+from vebench.analysis.cell import NULL, CellSummary, Finding
+from vebench.analysis.findings.grouping import grouped
+from vebench.analysis.findings.run import of_run
 from vebench.analysis.report_order import in_report_order
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import NULL, CellSummary, summarise
+from vebench.analysis.summary import summarise
 from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST, REFERENCE
 from vebench.plan.spec import PER_NODE
@@ -43,7 +45,7 @@ class Section:
     name: str
     run: Run
     cells: tuple[CellSummary, ...]
-    findings: tuple[rules.Finding, ...]
+    findings: tuple[Finding, ...]
     beside: str = ""
 
 
@@ -78,8 +80,7 @@ class RunPage:
 
 def _section(name: str, run: Run) -> Section:
     file = one_line(name)
-    of_run = (*machine.of_run(run.header.host), *rules.of_run(run, file))
-    return Section(file, run, in_report_order(summarise(run, file), run.header.spec), of_run)
+    return Section(file, run, in_report_order(summarise(run, file), run.header.spec), of_run(run, file))
 
 
 def _record(file: str, cell: CellSummary) -> dict[str, object]:
@@ -150,7 +151,7 @@ def _task(env: str, cells: Sequence[CellSummary]) -> Table:
             TableRow(
                 one_line(label),
                 (*(_figure(row.get(head), best) for head in heads), _work_verdict(list(row.values()))),
-                next(iter(row.values())).reference,
+                next(iter(row.values())).reference_row,
             )
             for label, row in by_label.items()
         ),
@@ -165,7 +166,9 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int]) -> Iterator[
         yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
     if any(cell.loop_ns_per_batch for cell in cells):
         yield f"{NULL}: what the measuring loop itself costs"
-    if any(cell.frames_per_second and not cell.reference for cell in cells) and not any(cell.speedup for cell in cells):
+    if any(cell.frames_per_second and not cell.reference_row for cell in cells) and not any(
+        cell.speedup for cell in cells
+    ):
         yield _no_speedups(cells)
 
 
@@ -180,7 +183,7 @@ def _may_be_best(cell: CellSummary) -> bool:
     """Return whether the cell's rate can be recommended: a backend to choose, with an interval, and a possible rate."""
     known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
     possible = all(finding.code != "above-ceiling" for finding in cell.findings)
-    return known and possible and not cell.reference and not cell.struck
+    return known and possible and not cell.reference_row and not cell.struck
 
 
 def _speed(cell: CellSummary) -> float:
@@ -206,9 +209,9 @@ def _figure(cell: CellSummary | None, best: CellSummary | None) -> Text:
         return Text((figures.rate(rate), "other work"), "struck", rate)
     lines = [figures.rate(rate), f"{figures.number(cell.steps_per_second.median)} steps/s"]
     # No backend can beat a reference row: its speedup would read as that of a backend.
-    if cell.speedup is not None and not cell.reference:
+    if cell.speedup is not None and not cell.reference_row:
         lines.append(figures.times(cell.speedup))
-    tone: Tone = "best" if cell is best else "reference_row" if cell.reference else "plain"
+    tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
     return Text(tuple(lines), tone, rate)
 
 
@@ -222,7 +225,7 @@ def _differences(cells: Sequence[CellSummary]) -> Listing | None:
 
 
 def _remarks(section: Section) -> tuple[Remark, ...]:
-    of_cells = ((group.finding, group.places) for group in rules.grouped(section.cells))
+    of_cells = ((group.finding, group.places) for group in grouped(section.cells))
     of_run = ((finding, ()) for finding in section.findings)
     return tuple(
         Remark(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))

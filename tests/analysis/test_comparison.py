@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import Comparison, Metric, compare
-from vebench.analysis.summary import CellSummary, summarise
+from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vebench.analysis.cell import CellSummary
 
     Compared = Callable[..., Comparison]
     Repeated = Callable[..., tuple[CellRecord, ...]]
@@ -81,13 +83,13 @@ def test_one_cell_among_many_must_be_further_beyond_chance(compared: Compared, r
     assert (found.verdict, "by chance" in str(found.why)) == ("inconclusive", True)
 
 
-def test_one_process_each_cannot_tell_small_changes_and_says_what_would(compared: Compared) -> None:
+def test_one_process_each_is_too_few_for_small_changes_and_the_verdict_says_what_would_do(compared: Compared) -> None:
     steady, slower, halved = ((steps,) * 6 for steps in (1000, 940, 500))
     found = [
         compared((make_cell(steps=steady),), (make_cell(steps=steps),)).cells[0] for steps in (steady, slower, halved)
     ]
     assert [one.verdict for one in found] == ["inconclusive", "inconclusive", "slower"]
-    assert found[0].why == "one process tells too little; measure both with --repeats 5"
+    assert found[0].why == "one process is too few to decide; measure both with --repeats 5"
 
 
 def test_a_speedup_is_relative_to_the_for_loop_of_the_same_run(compared: Compared, repeated: Repeated) -> None:
@@ -96,7 +98,7 @@ def test_a_speedup_is_relative_to_the_for_loop_of_the_same_run(compared: Compare
     slower = repeated("for-loop", 1, 50) + repeated("shm-sync", 2, 70)
     assert [cell.verdict for cell in compared(before, machine_half_as_fast).cells] == ["slower", "slower"]
     (found,) = compared(before, machine_half_as_fast, "speedup").cells
-    assert (found.place.label, found.verdict) == ("shm-sync", "same")
+    assert (found.key.backend, found.verdict) == ("shm-sync", "same")
     assert compared(before, slower, "speedup").cells[0].verdict == "slower"
 
 
@@ -199,15 +201,15 @@ def test_a_single_window_is_inconclusive(compared: Compared) -> None:
     assert (found.verdict, found.why) == ("inconclusive", "baseline: one window, no interval; measure with --repeats 5")
 
 
-def test_reference_rows_and_cells_that_could_not_run_are_not_gated_and_new_ones_are_told(
+def test_reference_rows_and_cells_that_could_not_run_are_not_gated_and_new_ones_are_listed(
     compared: Compared, repeated: Repeated
 ) -> None:
     common = repeated("shm-sync", 2, 100)
     before = (*common, *repeated("ceiling", 2, 300), *repeated("envpool-sync", 2, 1, status="skipped", reason="no"))
     found = compared(before, common + repeated("gym-sync", 2, 100) + repeated("null", 2, 300))
-    assert [one.place.label for one in found.cells] == ["shm-sync"]
-    assert [place.label for place in found.skipped] == ["envpool-sync"]
-    assert [place.label for place in found.new] == ["gym-sync"]
+    assert [one.key.backend for one in found.cells] == ["shm-sync"]
+    assert [key.backend for key in found.skipped] == ["envpool-sync"]
+    assert [key.backend for key in found.new] == ["gym-sync"]
 
 
 def test_all_cells_together_are_their_geometric_mean(compared: Compared, repeated: Repeated) -> None:
@@ -220,7 +222,7 @@ def test_all_cells_together_are_their_geometric_mean(compared: Compared, repeate
 
 
 def test_the_mean_of_all_cells_knows_that_a_pass_may_have_slowed_them_all(compared: Compared) -> None:
-    """Nine cells that share the mood of a pass tell no more of it than one; of speedups it cancels."""
+    """Nine cells that share the mood of a pass say no more about it than one; from speedups it cancels."""
 
     def run(random: Random, number: int) -> tuple[CellRecord, ...]:
         moods = [random.gauss(0, 0.05) for _ in range(5)]

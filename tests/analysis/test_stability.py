@@ -39,8 +39,8 @@ def test_windows_that_agree_or_are_too_few_have_no_outlier() -> None:
 
 @pytest.mark.parametrize("processes", [1, 5])
 def test_noise_is_seldom_called_an_outlier(processes: int) -> None:
-    told = sum(outliers(noise(seed, processes)) > 0 for seed in range(1000))
-    assert told <= 20
+    called = sum(outliers(noise(seed, processes)) > 0 for seed in range(1000))
+    assert called <= 20
 
 
 def test_a_rate_that_rises_or_falls_from_window_to_window_drifts() -> None:
@@ -61,8 +61,8 @@ def test_repeats_that_differ_do_not_drift() -> None:
 
 @pytest.mark.parametrize("processes", [1, 4, 10])
 def test_noise_is_seldom_called_a_drift(processes: int) -> None:
-    told = sum(drift(noise(seed, processes)) != 0 for seed in range(500))
-    assert told <= 18
+    called = sum(drift(noise(seed, processes)) != 0 for seed in range(500))
+    assert called <= 18
 
 
 @given(st.permutations([1.0, 2.0, 3.0, 4.0, 5.0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from math import exp, sqrt
 from random import Random
 from typing import TYPE_CHECKING
@@ -10,12 +11,15 @@ import pytest
 from support.records import make_cell, make_header
 
 from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around, estimate, ratio
-from vebench.analysis.summary import CellSummary, frame_rates, summarise
+from vebench.analysis.summary import frame_rates, summarise
 from vebench.child.window import Window
+from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vebench.analysis.cell import CellSummary
 
     Summaries = Callable[..., list[CellSummary]]
 
@@ -189,6 +193,70 @@ def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summ
         (2, 2, 2),
         (1, 1, 2),
     ]
+
+
+def test_totals_add_up_every_counter_of_a_run_file(summaries: Summaries) -> None:
+    counters = dict.fromkeys((item.name for item in fields(Window)), 3)
+    (found,) = summaries(
+        *(
+            make_cell(windows=(Window(**{**counters, "throttled_ns": 0, "throttles": 0}),) * 2, repeat=repeat)
+            for repeat in range(2)
+        )
+    )
+    assert found.totals == {**dict.fromkeys(counters, 12), "throttled_ns": 0, "throttles": 0}
+
+
+def test_a_total_is_unknown_if_one_window_lacks_its_counter(summaries: Summaries) -> None:
+    windows = (Window(10**9, 1000, 0, cpu_ns=5, switches=7), Window(10**9, 1000, 0, cpu_ns=6))
+    (found,) = summaries(make_cell(windows=windows))
+    assert (found.totals["rows"], found.totals["cpu_ns"], found.totals["switches"]) == (2000, 11, None)
+
+
+def test_totals_are_those_of_the_windows_that_count(summaries: Summaries) -> None:
+    held_back, free = Window(10**9, 10, 0, throttles=1), Window(10**9, 1000, 0, throttles=0)
+    some, none = summaries(
+        make_cell("for-loop", 1, windows=(held_back, free, free)),
+        make_cell("gym-sync", 1, windows=(held_back, held_back)),
+        make_cell("gym-sync", 1, windows=(free,), status="failed", reason="boom", repeat=1),
+    )
+    assert (some.totals["rows"], some.totals["throttles"], some.rows) == (2000, 0, 2010)
+    assert (none.totals["rows"], none.totals["throttles"], none.rows) == (20, 2, 20)
+
+
+def test_a_cell_is_known_by_the_key_of_its_repeats(summaries: Summaries) -> None:
+    records = [make_cell("shm-sync", 2, STEADY, options={"spin": 3}, repeat=repeat) for repeat in range(2)]
+    (found,) = summaries(*records)
+    assert {record.key.without_repeat for record in records} == {found.key}
+    assert found.key == CellKey(env="ALE/Pong-v5", backend="shm-sync[spin=3]", workers=2, envs_per_worker=1)
+
+
+@dataclass(frozen=True)
+class KeyOfAHost(CellKey):
+    """A key with one more dimension."""
+
+    host: str = "here"
+
+
+def test_one_more_field_of_the_key_keeps_cells_apart_and_speedups_with_their_own_loop(
+    summaries: Summaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(record: CellRecord) -> CellKey:
+        host = "there" if record.startup_ns == 1 else "here"
+        return KeyOfAHost(record.env, record.label, record.workers, record.envs_per_worker, record.repeat, host)
+
+    monkeypatch.setattr(CellRecord, "key", property(key))
+    there = {"startup_ns": 1}
+    cells = summaries(
+        make_cell("for-loop", 1, STEADY),
+        make_cell("shm-sync", 2, double(STEADY), processes=2),
+        make_cell("for-loop", 1, double(STEADY), **there),
+        make_cell("shm-sync", 1, double(double(STEADY)), processes=1, **there),
+        make_cell("ceiling", 2, STEADY, **there),
+    )
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert [cell.speedup and round(cell.speedup.median, 6) for cell in cells] == [1.0, 2.0, 1.0, 2.0, 0.5]
+    assert cells[1].of_ceiling is None
+    assert [finding.code for cell in cells for finding in cell.findings] == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from math import sqrt
 from random import Random
+from typing import TYPE_CHECKING
 
 from interval_coverage import World
 
@@ -19,6 +20,9 @@ from vebench.analysis.summary import CellSummary, summarise
 from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
+
+if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
 
 WINDOWS, REPEATS, TOLERANCE = 6, 5, 0.05
 FEWEST = 200

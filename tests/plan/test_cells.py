@@ -46,7 +46,7 @@ def test_cells_are_all_combinations_of_tasks_backends_workers_and_repeats() -> N
     cells = plan(replace(SPEC, repeats=2), PONG, CART_POLE).cells
     assert len(cells) == 2 * 2 * 3 * 2
     assert len({cell.key for cell in cells}) == len(cells)
-    assert {cell.key[:3] for cell in cells} == {
+    assert {(cell.key.env, cell.key.backend, cell.key.workers) for cell in cells} == {
         (task.id, backend, workers)
         for task in (PONG, CART_POLE)
         for backend in ("for-loop", "gym-async")
@@ -57,7 +57,7 @@ def test_cells_are_all_combinations_of_tasks_backends_workers_and_repeats() -> N
 def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
     cells = plan(replace(SPEC, repeats=3), PONG, CART_POLE).cells
     assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)
-    orders = {tuple(cell.key._replace(repeat=0) for cell in cells if cell.repeat == repeat) for repeat in range(3)}
+    orders = {tuple(cell.key.without_repeat for cell in cells if cell.repeat == repeat) for repeat in range(3)}
     assert len(orders) == 3
     assert len({frozenset(order) for order in orders}) == 1
 

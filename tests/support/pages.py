@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from support.records import make_header, make_sweep
 
+from vebench.analysis.cell import Finding
+from vebench.analysis.codes import Code
 from vebench.analysis.comparison import compare
-from vebench.analysis.findings.rules import Finding
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof
@@ -84,7 +85,7 @@ def make_pages() -> dict[Kind, Page]:
             workers=1,
             versions={"numpy": "2.0"},
             memory_available=None,
-            findings=(Finding("governor", "powersave", "set it to performance"),),
+            findings=(Finding(Code.GOVERNOR, "powersave", "set it to performance"),),
         ),
     )
     return {page.kind: page for page in pages}

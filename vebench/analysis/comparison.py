@@ -1,15 +1,15 @@
-"""Two runs beside each other, cell by cell: is it slower, not slower, or can nobody tell? Pure functions.
+"""Two runs compared cell by cell: slower, not slower, or inconclusive. Pure functions.
 
-What is decided, on the ratio of the candidate's rate to the baseline's, with a tolerance:
+The verdict is on the ratio of the candidate's rate to the baseline's, with a tolerance:
 
     slower         it lies below 1 - tolerance, beyond doubt
     faster         it lies above 1 + tolerance, beyond doubt
-    same           it does not lie below 1 - tolerance, beyond doubt, and may or may not be faster
-    inconclusive   the interval reaches across 1 - tolerance
+    same           it does not lie below 1 - tolerance, beyond doubt; it may or may not be faster
+    inconclusive   the data cannot decide: the interval reaches across 1 - tolerance
 
-Beyond doubt is a one-sided test at 2.5 %, so that a cell's verdict is that of its 95 % interval. For ``slower``, and
-for ``faster``, the tests of all cells together (Holm) must also stand at 5 %: in 95 % of comparisons no cell at all is
-called slower without being it. ``same`` needs no such correction: to pass wrongly, the very cell that is slower must be
+Beyond doubt means a one-sided test at 2.5 %, so that a cell's verdict is that of its 95 % interval. For ``slower``, and
+for ``faster``, the tests of all cells together (Holm) must also hold at 5 %: in 95 % of comparisons, no cell at all is
+called slower that is not. ``same`` needs no such correction: to pass wrongly, the very cell that is slower must be
 missed (R. Berger, Multiparameter hypothesis testing and acceptance sampling, Technometrics 24, 1982).
 """
 
@@ -18,8 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from vebench.analysis.cell import base_of
 from vebench.analysis.contrasts import contrast, measurable, rejected
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, FEWEST_PAIRS, Sample, paired
 from vebench.plan.known_work import REFERENCE
@@ -27,40 +28,33 @@ from vebench.plan.known_work import REFERENCE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from vebench.analysis.cell import CellSummary
     from vebench.analysis.contrasts import Contrast
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.summary import CellSummary
+    from vebench.plan.cells import CellKey
 
-Verdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
+SpeedVerdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
 Metric = Literal["fps", "speedup"]
 Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
 
 LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
 FAMILY_LEVEL = 0.05  # of the tests of all cells together
 # Cells that differ in one of these do not do the same work on the same resources.
-DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "pools")
-
-
-class Place(NamedTuple):
-    """What tells one cell of a run from another, repeats apart."""
-
-    env: str
-    label: str
-    workers: int
-    envs_per_worker: int
+DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 
 
 @dataclass(frozen=True)
 class CellComparison:
-    """One cell of the baseline beside the candidate's. ``why`` explains a verdict that needs it.
+    """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
-    ``levels`` are the two that the ratio is that of: of several processes geometric means, not medians.
+    ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first: of
+    several processes they are geometric means, not medians.
     """
 
-    place: Place
+    key: CellKey
     baseline: CellSummary
     candidate: CellSummary | None
-    verdict: Verdict
+    verdict: SpeedVerdict
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None
     why: str | None = None
@@ -70,21 +64,16 @@ class CellComparison:
 class Comparison:
     """All cells of the baseline that can be gated, in its order.
 
-    ``overall`` is the geometric mean of the ratios that there are. ``skipped`` cells could not run in the baseline, and
-    ``new`` ones are in the candidate only: neither is compared.
+    ``overall`` is the geometric mean of all ratios that are known. ``skipped`` cells could not run in the baseline, and
+    ``new`` ones are in the candidate only: neither are compared.
     """
 
     metric: Metric
     tolerance: float
     cells: tuple[CellComparison, ...]
     overall: Estimate | None
-    skipped: tuple[Place, ...] = ()
-    new: tuple[Place, ...] = ()
-
-
-def place_of(cell: CellSummary) -> Place:
-    """Return what tells a cell from the others of its run."""
-    return Place(cell.env, cell.label, cell.workers, cell.envs_per_worker)
+    skipped: tuple[CellKey, ...] = ()
+    new: tuple[CellKey, ...] = ()
 
 
 def compare(
@@ -97,29 +86,34 @@ def compare(
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline`` that is no reference row.
 
-    ``in_turn``: each pass of the two was measured at the same time, so that what slowed one slowed the other.
+    ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
+    slowed one slowed the other.
     """
-    before, after = ({place_of(cell): cell for cell in cells} for cells in (baseline, candidate))
-    gated = [place for place, cell in before.items() if _gated(cell, metric)]
-    cells = [_beside(place, before, after, metric) for place in gated if before[place].status != "skipped"]
-    pairs = {cell.place: pair for cell in cells if (pair := _pair(cell, before, after, metric, in_turn)) is not None}
-    verdicts = _verdicts({place: pair.ratio for place, pair in pairs.items()}, tolerance)
+    before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
+    gated = [key for key, cell in before.items() if _gated(cell, metric)]
+    cells = [_beside(key, before, after, metric) for key in gated if before[key].status != "skipped"]
+    pairs = {cell.key: pair for cell in cells if (pair := _pair(cell, before, after, metric, in_turn)) is not None}
+    verdicts = _verdicts({key: pair.ratio for key, pair in pairs.items()}, tolerance)
     return Comparison(
         metric,
         tolerance,
         tuple(
-            _judged(cell, pairs[cell.place], verdicts[cell.place], tolerance) if cell.place in pairs else cell
+            _judged(cell, pairs[cell.key], verdicts[cell.key], tolerance) if cell.key in pairs else cell
             for cell in cells
         ),
         _overall(list(pairs.values())),
-        skipped=tuple(place for place in gated if before[place].status == "skipped"),
-        new=tuple(place for place, cell in after.items() if _gated(cell, metric) and place not in before),
+        skipped=tuple(key for key in gated if before[key].status == "skipped"),
+        new=tuple(key for key, cell in after.items() if _gated(cell, metric) and key not in before),
     )
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A ratio; the samples behind it, each with its power; the same pass by pass; and what is divided by what."""
+    """A ratio and what it is made of.
+
+    ``terms`` are the samples behind it, each with its power; ``by_pass`` the same pass by pass, where passes are
+    paired; ``levels`` the two values that are divided, the baseline's first.
+    """
 
     ratio: Contrast
     terms: tuple[Term, ...]
@@ -129,15 +123,15 @@ class _Pair:
 
 def _pair(
     cell: CellComparison,
-    before: Mapping[Place, CellSummary],
-    after: Mapping[Place, CellSummary],
+    before: Mapping[CellKey, CellSummary],
+    after: Mapping[CellKey, CellSummary],
     metric: Metric,
     in_turn: bool,
 ) -> _Pair | None:
-    """Return the pair that a cell and its counterpart make, None where something stands in the way."""
+    """Return the pair that a cell and its counterpart make; None if something prevents a comparison."""
     if cell.why is not None:
         return None
-    old, new = (_level(cell.place, cells, metric) for cells in (before, after))
+    old, new = (_level(cell.key, cells, metric) for cells in (before, after))
     terms = _over(new, old)
     if in_turn and metric == "fps":
         by_pass = _by_pass(terms, FEWEST_FOR_INTERVAL)
@@ -154,7 +148,7 @@ def _over(above: Sequence[Term], below: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _by_pass(terms: tuple[Term, ...], fewest: int = FEWEST_PAIRS) -> tuple[Term, ...]:
-    """Return the ratio of two samples as that of each pass; the terms as they are if too few passes have both."""
+    """Return the ratio of two samples in each pass; the terms as they are if too few passes have both."""
     if len(terms) != 2:  # noqa: PLR2004 - a numerator and a denominator
         return terms
     (_, above), (_, below) = terms
@@ -162,7 +156,7 @@ def _by_pass(terms: tuple[Term, ...], fewest: int = FEWEST_PAIRS) -> tuple[Term,
     return terms if pairs is None else ((1.0, pairs),)
 
 
-def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: float) -> CellComparison:
+def _judged(cell: CellComparison, pair: _Pair, verdict: SpeedVerdict, tolerance: float) -> CellComparison:
     ratio = pair.ratio.estimate
     why = _doubt(ratio, tolerance, cell) if verdict == "inconclusive" else None
     return replace(cell, verdict=verdict, ratio=ratio, levels=pair.levels, why=why)
@@ -171,8 +165,9 @@ def _judged(cell: CellComparison, pair: _Pair, verdict: Verdict, tolerance: floa
 def _overall(pairs: Sequence[_Pair]) -> Estimate | None:
     """Return the geometric mean of all ratios.
 
-    What slowed one cell of a pass may have slowed all of them, and all speedups of a run share its loop: so the mean is
-    formed in each pass, where that can be. Otherwise what several have in common counts once, with its joint weight.
+    What slowed one cell of a pass may have slowed all of them, and all speedups of a run share its loop. So the mean is
+    formed in each pass, where that is possible. Otherwise a sample that several ratios share counts once, with the sum
+    of its weights.
     """
     sides = (
         list(zip(*(pair.by_pass for pair in pairs), strict=True)) if len({len(p.by_pass) for p in pairs}) == 1 else []
@@ -197,22 +192,22 @@ def _mean(samples: Sequence[Sample]) -> Sample | None:
 
 
 def _gated(cell: CellSummary, metric: Metric) -> bool:
-    itself = metric == "speedup" and cell.backend == REFERENCE and cell.workers == 1
-    return not cell.reference and not itself
+    itself = metric == "speedup" and cell.key == base_of(cell.key)
+    return not cell.reference_row and not itself
 
 
 def _beside(
-    place: Place, before: Mapping[Place, CellSummary], after: Mapping[Place, CellSummary], metric: Metric
+    key: CellKey, before: Mapping[CellKey, CellSummary], after: Mapping[CellKey, CellSummary], metric: Metric
 ) -> CellComparison:
-    """Return the cell with what stands in the way of a comparison; ``inconclusive`` if nothing but chance does."""
-    old, new = before[place], after.get(place)
-    nothing: tuple[Verdict, str | None] = ("inconclusive", None)
-    verdict, why = next(chain(_gaps(old, new), _bases(place, before, after, metric), _weak(old, new)), nothing)
-    return CellComparison(place, old, new, verdict, why=why)
+    """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""
+    old, new = before[key], after.get(key)
+    nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
+    verdict, why = next(chain(_gaps(old, new), _bases(key, before, after, metric), _weak(old, new)), nothing)
+    return CellComparison(key, old, new, verdict, why=why)
 
 
-def _gaps(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[Verdict, str]]:
-    """Yield what makes the two cells no pair."""
+def _gaps(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+    """Yield why the two cells are no pair."""
     if (lack := _lack(old)) is not None:
         yield "not comparable", f"baseline: {lack}"
     if new is None:
@@ -230,16 +225,16 @@ def _gaps(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[Verdict, 
 
 
 def _bases(
-    place: Place, before: Mapping[Place, CellSummary], after: Mapping[Place, CellSummary], metric: Metric
-) -> Iterator[tuple[Verdict, str]]:
-    """Yield that a run has not got what its speedups are relative to."""
-    base = place._replace(label=REFERENCE, workers=1)
+    key: CellKey, before: Mapping[CellKey, CellSummary], after: Mapping[CellKey, CellSummary], metric: Metric
+) -> Iterator[tuple[SpeedVerdict, str]]:
+    """Yield that a run lacks the cell that its speedups are relative to."""
+    base = base_of(key)
     for name, cells in (("baseline", before), ("candidate", after)):
         if metric == "speedup" and (base not in cells or not measurable(cells[base].sample)):
             yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
 
 
-def _weak(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[Verdict, str]]:
+def _weak(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
     """Yield that a cell has no interval."""
     for name, cell in (("baseline", old), ("candidate", new)):
         if cell is not None and not measurable(cell.sample):
@@ -257,19 +252,19 @@ def _lack(cell: CellSummary) -> str | None:
     return None
 
 
-def _level(place: Place, cells: Mapping[Place, CellSummary], metric: Metric) -> tuple[Term, ...]:
-    """Return what one run brings into a ratio, each sample with its power: its rate, or that over the loop's."""
+def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> tuple[Term, ...]:
+    """Return what one run adds to a ratio, each sample with its power: the cell's rate, or that over the loop's."""
     if metric == "fps":
-        return ((1.0, cells[place].sample),)
-    return (1.0, cells[place].sample), (-1.0, cells[place._replace(label=REFERENCE, workers=1)].sample)
+        return ((1.0, cells[key].sample),)
+    return (1.0, cells[key].sample), (-1.0, cells[base_of(key)].sample)
 
 
-def _verdicts(contrasts: Mapping[Place, Contrast], tolerance: float) -> dict[Place, Verdict]:
+def _verdicts(contrasts: Mapping[CellKey, Contrast], tolerance: float) -> dict[CellKey, SpeedVerdict]:
     slower = _beyond_doubt([found.chance_above(1 - tolerance) for found in contrasts.values()])
     faster = _beyond_doubt([found.chance_below(1 + tolerance) for found in contrasts.values()])
     return {
-        place: _verdict(found.estimate, tolerance, slower=one, faster=other)
-        for (place, found), one, other in zip(contrasts.items(), slower, faster, strict=True)
+        key: _verdict(found.estimate, tolerance, slower=one, faster=other)
+        for (key, found), one, other in zip(contrasts.items(), slower, faster, strict=True)
     }
 
 
@@ -278,7 +273,7 @@ def _beyond_doubt(chances: Sequence[float]) -> list[bool]:
     return [chance <= LEVEL and one for chance, one in zip(chances, together, strict=True)]
 
 
-def _verdict(ratio: Estimate, tolerance: float, *, slower: bool, faster: bool) -> Verdict:
+def _verdict(ratio: Estimate, tolerance: float, *, slower: bool, faster: bool) -> SpeedVerdict:
     if slower:
         return "slower"
     if faster:
@@ -287,9 +282,9 @@ def _verdict(ratio: Estimate, tolerance: float, *, slower: bool, faster: bool) -
 
 
 def _doubt(ratio: Estimate, tolerance: float, cell: CellComparison) -> str:
-    """Return why nobody can tell, and what would help."""
+    """Return why the data cannot decide, and what would help."""
     if ratio.high is not None and ratio.high < 1 - tolerance:
-        return "slower if it were the only cell, but one of so many may be by chance; measure with more --repeats"
+        return "slower if it were the only cell, but one of so many may seem so by chance; measure with more --repeats"
     if cell.candidate is not None and (cell.candidate.sample.one_process or cell.baseline.sample.one_process):
-        return "one process tells too little; measure both with --repeats 5"
+        return "one process is too few to decide; measure both with --repeats 5"
     return "the interval reaches across the tolerance; measure both with more --repeats, or a longer --duration"

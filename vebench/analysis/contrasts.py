@@ -1,7 +1,7 @@
-"""Ratios and products of rates, with tests on them: what a gate decides on. Pure functions.
+"""Ratios and products of rates, with the tests by which a gate decides. Pure functions.
 
-On the log scale a ratio of rates, a ratio of two speedups, and a geometric mean of ratios are all sums of the samples'
-means with weights. Such a sum has a variance and degrees of freedom, and so intervals and tests of any level.
+On the log scale a ratio of rates, a ratio of two speedups, and a geometric mean of ratios are all weighted sums of the
+samples' means. Such a sum has a variance and degrees of freedom, and so intervals and tests of any level.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A product of powers of rates: its logarithm, and the error of that."""
+    """A product of powers of rates: its logarithm, and the error of the logarithm."""
 
     log: float
     error: Error
@@ -41,11 +41,11 @@ class Contrast:
         return around(exp(self.log), self.error.half_width(CONFIDENCE))
 
     def chance_above(self, bound: float) -> float:
-        """Return how likely so small a product is, or a smaller one, if the true one is ``bound`` or more."""
+        """Return the probability of this product, or a smaller one, if the true product is ``bound`` or more."""
         return self._chance(self.log - log(bound))
 
     def chance_below(self, bound: float) -> float:
-        """Return how likely so large a product is, or a larger one, if the true one is ``bound`` or less."""
+        """Return the probability of this product, or a larger one, if the true product is ``bound`` or less."""
         return self._chance(log(bound) - self.log)
 
     def _chance(self, distance: float) -> float:
@@ -55,10 +55,10 @@ class Contrast:
 
 
 def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
-    """Return the product of each sample's level to the power of its weight; None if one has no positive interval.
+    """Return the product of each sample's level to the power of its weight; None if a sample has no positive interval.
 
-    A sample may come more than once, as the for-loop does in a mean of speedups: its weights are added up first, so
-    that what is divided by itself cancels. Samples are told apart by identity.
+    A sample may occur more than once, as the for-loop does in a mean of speedups. Its weights are added up first, so
+    that a sample divided by itself cancels. Two samples are the same if they are the same object.
     """
     weights: dict[int, tuple[float, Sample]] = {}
     for weight, sample in terms:
@@ -80,8 +80,8 @@ def measurable(sample: Sample) -> bool:
 def _level(sample: Sample) -> tuple[float, Error]:
     """Return the log of a sample's level, and its error.
 
-    Of processes it is their mean, for which Student's distribution is exact. Of windows of one process, among which a
-    moment's disturbance is an outlier, it is their median.
+    The level of several processes is their mean, for which Student's distribution is exact. The level of windows of one
+    process is their median, because a short disturbance makes an outlier among them.
     """
     if sample.one_process:
         return log(middle_of(sample.rates)), error_of(sample)
@@ -90,10 +90,10 @@ def _level(sample: Sample) -> tuple[float, Error]:
 
 
 def rejected(chances: Sequence[float], level: float) -> list[bool]:
-    """Return which hypotheses are rejected, so that any true one is with a probability of ``level`` at most.
+    """Return which hypotheses are rejected; the probability that a true one is among them is ``level`` at most.
 
-    It is the step-down of S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
-    Statistics 6, 1979: no assumption about how the tests depend on each other.
+    This is the step-down procedure of S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
+    Journal of Statistics 6, 1979. It assumes nothing about how the tests depend on each other.
     """
     verdicts = [False] * len(chances)
     for place, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):

@@ -10,7 +10,7 @@ from vebench.plan.spec import BackendChoice
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vebench.analysis.summary import CellSummary
+    from vebench.analysis.cell import CellSummary
     from vebench.plan.spec import RunSpec
 
 

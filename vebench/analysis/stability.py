@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from vebench.child.window import Window
     from vebench.results.records import CellRecord
 
-# How often a steady cell may be called unsteady, all its processes together.
+# How often a steady cell may be called unsteady, with all its processes taken together.
 OUTLIER_LEVEL = 0.01
-DRIFT_LEVEL = 0.02  # a monotone row of five windows comes by chance in 1.7 % of cases, a shorter one more often
+DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
 BURST_LEVEL = 0.001
-# A statistic of three values, which can hardly be told from chance, says nothing.
+# Of three values, no statistic differs clearly from chance.
 FEWEST_FOR_OUTLIERS = 4
-# Of more windows, a trend is looked for in the medians of so many stretches; of more processes, by the normal limit.
-MOST_STRETCHES = 12
+# With more windows than this, a trend is looked for in the medians of so many groups of them. With more processes than
+# this, the distribution is approximated by the normal one.
+MOST_MEDIANS = 12
 MOST_EXACT = 8
 
 
 @dataclass(frozen=True)
 class Stability:
-    """What the windows of a cell tell beyond their rates; all repeats that went well together.
+    """What the windows of a cell show beyond their rates, with all repeats that went well taken together.
 
-    ``outliers`` of the windows lie apart from the others of their process. ``drift`` is the relative change of the
-    rate from a process' first window to its last, 0 where there is none beyond chance. ``fewest_batches`` is how many
-    the shortest window held, None without windows. ``bursts``: resets fall into some windows rather than others.
-    ``unsettled`` counts processes whose rate had not settled when their warm-up ended.
+    ``outliers`` is how many windows lie apart from the others of their process. ``drift`` is the relative change of the
+    rate from the first window of a process to its last, 0 if there is none beyond chance. ``fewest_batches`` is how
+    many batches the shortest window held, None without windows. ``bursts``: some windows have more resets than others,
+    beyond chance. ``unsettled`` counts processes whose rate had not settled when their warm-up ended.
     """
 
     outliers: int = 0
@@ -70,8 +71,8 @@ def stability(records: Sequence[CellRecord]) -> Stability:
 def outliers(processes: Sequence[Sequence[float]]) -> int:
     """Return how many windows lie apart from the others of their process; at most one in each process.
 
-    It is Grubbs' test on log rates: the window farthest from the mean, in standard deviations, against what chance
-    gives in ``OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying observations in samples,
+    This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with what
+    chance exceeds in ``OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying observations in samples,
     Technometrics 11, 1969).
     """
     tested = [rates for rates in processes if len(rates) >= FEWEST_FOR_OUTLIERS]
@@ -89,13 +90,13 @@ def _has_outlier(rates: Sequence[float], level: float) -> bool:
 
 
 def drift(processes: Sequence[Sequence[float]]) -> float:
-    """Return the relative change from a process' first window to its last, 0 if it may be chance.
+    """Return the relative change from the first window of a process to its last, 0 if it may be chance.
 
-    Whether there is a trend tells the seasonal Kendall test, each process a season (R. Hirsch, J. Slack, R. Smith,
-    Water Resources Research 18, 1982), with the exact distribution of its statistic. How large it is tells the median
-    slope (P. Sen, Journal of the American Statistical Association 63, 1968).
+    Whether there is a trend is decided by the seasonal Kendall test, with each process as a season, and the exact
+    distribution of its statistic (R. Hirsch, J. Slack, R. Smith, Water Resources Research 18, 1982). The size of the
+    trend is the median slope (P. Sen, Journal of the American Statistical Association 63, 1968).
     """
-    logs = [_stretches([log(rate) for rate in rates]) for rates in processes if len(rates) > 1]
+    logs = [_medians([log(rate) for rate in rates]) for rates in processes if len(rates) > 1]
     if not logs:
         return 0.0
     rises = sum(_rises(values) for values in logs)
@@ -112,15 +113,15 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     return exp(slope * (max(map(len, logs)) - 1)) - 1
 
 
-def _stretches(values: Sequence[float]) -> list[float]:
-    """Return the values, or if they are many the medians of stretches of them."""
-    count = min(len(values), MOST_STRETCHES)
+def _medians(values: Sequence[float]) -> list[float]:
+    """Return the values; if there are many, the medians of groups of values that follow each other."""
+    count = min(len(values), MOST_MEDIANS)
     ends = [len(values) * index // count for index in range(count + 1)]
     return [median(values[start:end]) for start, end in pairwise(ends)]
 
 
 def _rises(values: Sequence[float]) -> float:
-    """Return how many pairs of values rise; equal ones count half."""
+    """Return in how many pairs of values the later one is larger; equal ones count half."""
     return sum(
         (values[before] < values[after]) + (values[before] == values[after]) / 2
         for after in range(len(values))
@@ -130,10 +131,11 @@ def _rises(values: Sequence[float]) -> float:
 
 @cache
 def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
-    """Return how likely random rows of these lengths have no more pairs that rise.
+    """Return the probability that values in random order, so many in each process, have at most ``rises`` such pairs.
 
-    How many orders of n values have k such pairs is the coefficient of x^k in the product of (1 + x + ... + x^j) for j
-    below n (M. Kendall, Biometrika 30, 1938). Their number has the variance n (n - 1) (2 n + 5) / 72.
+    The number of orders of n values that have k such pairs is the coefficient of x^k in the product of
+    (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938). The number of pairs has the variance
+    n (n - 1) (2 n + 5) / 72.
     """
     if len(lengths) > MOST_EXACT:
         mean = sum(length * (length - 1) / 4 for length in lengths)
@@ -151,10 +153,11 @@ def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
 
 
 def bursts(windows: Sequence[Window]) -> bool:
-    """Return whether resets fall into some windows rather than others, more than counts of random events do.
+    """Return whether the numbers of resets in windows vary more than counts of random events do.
 
-    It is the dispersion test: the sum of (count - mean)^2 / mean against the chi-square distribution (R. Fisher,
-    Statistical Methods for Research Workers, 1925, section 16); the mean is that of windows as long.
+    This is the dispersion test: the sum of (count - mean)^2 / mean is compared with the chi-square distribution
+    (R. Fisher, Statistical Methods for Research Workers, 1925, section 16). The mean is in proportion to the rows of
+    the window.
     """
     rows, resets = sum(window.rows for window in windows), sum(window.resets for window in windows)
     if len(windows) < 2 or not resets:  # noqa: PLR2004 - a spread needs two

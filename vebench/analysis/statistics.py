@@ -1,8 +1,8 @@
 """Estimates with their intervals, and ratios of them. Pure functions of samples of rates.
 
-Rates are positive and their noise is multiplicative, so intervals are formed on the log scale, where they are
-symmetric and turned back never reach below zero. What is made of windows and repeats stands in ``Sample``; how often
-the intervals hold what they should, for every number of either, in docs/method.md.
+Rates are positive and their noise is multiplicative. So intervals are formed on the log scale: there they are
+symmetric, and turned back into rates they never reach below zero. How windows and repeats are treated is said in
+``Sample``. docs/method.md has how often the intervals hold the true value, for many numbers of windows and repeats.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ CONFIDENCE = 0.95
 # (H. Cramer, Mathematical Methods of Statistics, 1946, section 28.5).
 MEDIAN_OVER_MEAN = sqrt(pi / 2)
 
-# By how much the rates of two processes that do the same differ, as a standard deviation of log rates: one process
-# alone cannot tell, and so its interval allows for this. Differences of a few percent come from no more than where
-# memory comes to lie (T. Mytkowicz, A. Diwan, M. Hauswirth, P. Sweeney, Producing wrong data without doing anything
-# obviously wrong, ASPLOS 2009; T. Kalibera, R. Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
+# By how much the rates of two processes that do the same differ, as a standard deviation of log rates. One process
+# alone cannot show it, so its interval allows for this much. The place of data in memory alone makes differences of a
+# few percent (T. Mytkowicz, A. Diwan, M. Hauswirth, P. Sweeney, Producing wrong data without doing anything obviously
+# wrong, ASPLOS 2009; T. Kalibera, R. Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
 PROCESS_SPREAD = 0.02
 
-# Correlation of a window with the one before it, which three to ten windows are too few to tell.
+# Correlation of a window with the one before it. Three to ten windows are too few to estimate it from.
 WINDOW_CORRELATION = 0.3
 
 # An interval needs a spread, and a spread needs two values.
 FEWEST_FOR_INTERVAL = 2
 
-# Of fewer passes, the degrees of freedom that pairing them costs weigh more than what it cancels.
+# With fewer passes, the degrees of freedom that pairing costs weigh more than the noise that it cancels.
 FEWEST_PAIRS = 4
 
-# exp() of more overflows; an interval as wide says nothing anyway.
+# exp() of much more overflows, and so wide an interval says nothing anyway.
 WIDEST_LOG = 100.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The rates that an estimate stands on.
+    """The rates that an estimate is made from.
 
-    Of several processes, one rate for each, the middle of its windows: they are independent. ``passes`` are the numbers
-    of the passes that they belong to, none where that is not known. Of ``one_process`` its windows: they are alike, and
-    all share the luck of that process.
+    Of several processes there is one rate for each, the middle of its windows; these are independent. ``passes`` are
+    the numbers of the passes that they belong to, empty if unknown. Of ``one_process`` there are the rates of its
+    windows; these are alike, and share the luck of that process.
     """
 
     rates: tuple[float, ...]
@@ -57,7 +57,7 @@ class Sample:
 
     @classmethod
     def of(cls, processes: Mapping[int, Sequence[float]]) -> Sample:
-        """Return the sample of a cell, given the rates of each pass' windows. Passes without any do not count."""
+        """Return the sample of a cell, given the rates of the windows of each pass. Passes without any do not count."""
         measured = {number: windows for number, windows in processes.items() if windows}
         if len(measured) == 1:
             return cls(tuple(*measured.values()), one_process=True)
@@ -69,7 +69,7 @@ class Sample:
 
     @property
     def by_pass(self) -> dict[int, float]:
-        """The rate of each pass; nothing where passes are not known."""
+        """The rate of each pass, by its number; empty if passes are unknown."""
         return dict(zip(self.passes, self.rates, strict=True)) if self.passes else {}
 
 
@@ -108,9 +108,9 @@ class Estimate:
 
 
 def estimate(sample: Sample) -> Estimate | None:
-    """Return the median of a sample with its interval; without one for a single rate, None for no rate at all.
+    """Return the median of a sample with its interval; without an interval for a single rate, None for no rate.
 
-    The interval is ``median * exp(+-t * se)``, where ``error_of`` has the standard error and the degrees of freedom of
+    The interval is ``median * exp(+-t * se)``; ``error_of`` gives the standard error, and the degrees of freedom of
     Student's t. A rate of zero has no logarithm: then the spread is that of the rates themselves, and the interval is
     cut off at zero.
     """
@@ -132,11 +132,11 @@ def middle_of(rates: Sequence[float]) -> float:
 
 
 def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
-    """Return the ratio of two medians with its interval; None where either is missing or the denominator is zero.
+    """Return the ratio of two medians with its interval; None if either is missing or the denominator is zero.
 
-    Of cells measured in the same passes, it is the median of each pass' ratio. Otherwise, on the log scale a ratio is a
-    difference: its variance is the sum of both, and its degrees of freedom are those of ``summed``. Where a rate is
-    zero, the bounds are those of the two intervals against each other.
+    For cells measured in the same passes, it is the median of the ratios of all passes. For others, a ratio is a
+    difference on the log scale: its variance is the sum of both, and its degrees of freedom are those of ``summed``. If
+    a rate is zero, the bounds are the low bound over the high one, and the high bound over the low one.
     """
     if (pairs := paired(numerator, denominator)) is not None:
         return estimate(pairs)
@@ -152,11 +152,11 @@ def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
 
 
 def paired(numerator: Sample, denominator: Sample, fewest: int = FEWEST_PAIRS) -> Sample | None:
-    """Return the ratio in each pass that both have; None if those are fewer than ``fewest``, or than half of either's.
+    """Return the ratio in each pass that both have; None for fewer than ``fewest`` such passes, or half of either's.
 
-    What is measured in one pass is measured at about the same time. A machine that is slower for a while is so for
-    both, and in their ratio that cancels (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics for
-    Experimenters, 1978, section 4.2).
+    Cells of one pass are measured at about the same time. If the machine is slower for a while, it is slower for both,
+    and in their ratio that cancels (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics for Experimenters,
+    1978, section 4.2).
     """
     above, below = numerator.by_pass, denominator.by_pass
     common = tuple(number for number in above if below.get(number, 0) > 0)
@@ -169,7 +169,8 @@ def error_of(sample: Sample) -> Error:
     """Return the error of the median of two positive rates or more.
 
     Its variance is ``pi / 2 * s^2 / n``, where ``s`` is the standard deviation of the n log rates, with n - 1 degrees
-    of freedom. To that of windows of one process, which are correlated, comes the spread of processes.
+    of freedom. Windows of one process are correlated, so that their variance is larger, and the spread of processes is
+    added to it.
     """
     logs = [log(rate) for rate in sample.rates]
     own = Error((MEDIAN_OVER_MEAN * stdev(logs)) ** 2 / len(logs), len(logs) - 1)
@@ -180,10 +181,10 @@ def error_of(sample: Sample) -> Error:
 
 
 def correlation_factor(count: int, correlation: float = WINDOW_CORRELATION) -> float:
-    """Return by how much ``s^2 / n`` falls short of the variance of a mean of ``count`` windows.
+    """Return the variance of a mean of ``count`` windows over ``s^2 / n``.
 
-    In a first-order autoregressive series values k apart correlate by ``correlation ** k``. Their mean then varies
-    more than ``sigma^2 / n``, and ``s^2`` falls short of ``sigma^2`` (G. Box, G. Jenkins, Time Series Analysis, 1970,
+    In a first-order autoregressive series, values k apart correlate by ``correlation ** k``. Then their mean varies
+    more than ``sigma^2 / n``, and ``s^2`` is less than ``sigma^2`` (G. Box, G. Jenkins, Time Series Analysis, 1970,
     section 2.1; T. Anderson, The Statistical Analysis of Time Series, 1971, section 8.2).
     """
     excess = sum((1 - lag / count) * correlation**lag for lag in range(1, count))
@@ -199,7 +200,7 @@ def summed(errors: Sequence[Error]) -> Error:
     total = sum(error.variance for error in errors)
     if total == 0.0:
         return Error(0.0, min(error.freedom for error in errors))
-    # Shares, not squares: variances of windows that agree to the last digits underflow when squared.
+    # Shares of the total are squared, not variances: those of windows that agree to the last digits would underflow.
     spent = sum((error.variance / total) ** 2 / error.freedom for error in errors)
     return Error(total, 1 / spent if spent else inf)
 
@@ -212,7 +213,7 @@ def around(middle: float, half_width: float) -> Estimate:
 
 @cache
 def student_quantile(share: float, freedom: float) -> float:
-    """Return the quantile of Student's distribution below which ``share`` of it lies; infinite freedom is normal."""
+    """Return the quantile of Student's distribution below which ``share`` of it lies; the normal one for infinity."""
     from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - imported on use: it takes longer than most commands
 
     return float(ndtri(share) if freedom == inf else stdtrit(freedom, share))

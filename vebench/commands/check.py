@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench.analysis.comparison import Metric, compare
-from vebench.analysis.findings.rules import incomplete
+from vebench.analysis.findings.run import incomplete
 from vebench.commands import gate, measuring
 from vebench.errors import NotComparableError, RunFileError, UsageError, did_you_mean, one_line, shown
 from vebench.plan.grammar import check_choices
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from vebench.analysis.summary import CellSummary
+    from vebench.analysis.cell import CellSummary
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.table import Format
     from vebench.results.records import Run, RunRecord
@@ -173,7 +173,7 @@ def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
             f"{request.baseline}: {REFERENCE} with one worker, to which speedups are relative, is not in it: "
             f"measure a baseline with -b {REFERENCE} and 1 among the --workers, too"
         )
-    spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference])
+    spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
     try:
         check(spec)
         check_choices(spec.backends)

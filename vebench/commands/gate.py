@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from vebench.analysis.comparison import Comparison, Verdict
-    from vebench.analysis.summary import CellSummary
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import Comparison, SpeedVerdict
     from vebench.reports.formats.table import Format
     from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 
 DONE, SLOWER, UNDECIDED = 0, 1, 3
 MOST_TOLERANCE = 0.9
-NO_ANSWER: tuple[Verdict, ...] = ("missing", "not comparable")
+NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
 
 Inconclusive = Literal["default", "pass", "fail"]
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from vebench.analysis.precision import another_pass
+from vebench.analysis.precision import next_repeats, wide_cells
 from vebench.child.schedule import MOST_TRIES
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
@@ -21,6 +21,7 @@ from vebench.machine.host import memory_available, read_host
 from vebench.plan.cells import expand, informed, placement_of
 from vebench.plan.interleaving import interleaved
 from vebench.plan.known_work import Knowledge
+from vebench.plan.passes import next_pass
 from vebench.plan.tasks import resolve
 from vebench.reports import console
 from vebench.reports.live import screen
@@ -67,10 +68,10 @@ def measure_all(plan: Plan, left: Plan, writer: RunWriter, *, quiet: bool) -> in
     """Measure what is left of the plan, then pass after pass what ``--until`` asks for. Returns the exit status."""
     done = len(plan.cells) - len(left.cells)
     status = _measure(left, writer, done=done, quiet=quiet)
-    deadline = time.monotonic() + plan.spec.budget
-    while plan.spec.until is not None and time.monotonic() < deadline:
+    until, deadline = plan.spec.until, time.monotonic() + plan.spec.budget
+    while until is not None and time.monotonic() < deadline:
         run = store.read(writer.path)
-        more = another_pass(plan, run)
+        more = next_pass(plan, wide_cells(run, until), next_repeats(run))
         if not more.cells:
             break
         status = max(status, _measure(more, writer, done=len(run.cells), quiet=quiet, deadline=deadline))

@@ -15,7 +15,7 @@ from vebench.plan.replicas import divided
 from vebench.plan.spec import BackendChoice, check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.interface import Task
     from vebench.backends.registry import Entry
@@ -28,14 +28,24 @@ if TYPE_CHECKING:
 MAX_CELLS = 100_000  # a day at one cell a second: a typing error
 
 
-class CellKey(NamedTuple):
-    """What tells one cell of a run from another."""
+@dataclass(frozen=True)
+class CellKey:
+    """What tells one cell of a run from another: to be compared as a whole, or read field by field, by name.
+
+    ``backend`` is the label, options included. ``repeat`` is None for a cell over all its repeats. Another dimension is
+    one more field, with a default.
+    """
 
     env: str
     backend: str
     workers: int
     envs_per_worker: int
-    repeat: int
+    repeat: int | None = None
+
+    @property
+    def without_repeat(self) -> CellKey:
+        """The key of the cell over all its repeats."""
+        return replace(self, repeat=None)
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,13 @@ class Cell:
     @property
     def key(self) -> CellKey:
         """The cell's identity within its run; the backend by its label, options included."""
-        return CellKey(self.task.id, self.backend.label, self.workers, self.envs_per_worker, self.repeat)
+        return CellKey(
+            env=self.task.id,
+            backend=self.backend.label,
+            workers=self.workers,
+            envs_per_worker=self.envs_per_worker,
+            repeat=self.repeat,
+        )
 
 
 class Where(NamedTuple):
@@ -134,7 +150,9 @@ def expand(
         raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: fewer --workers, --backend or --repeats")
     where = Where(placement, memory_available, has)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
-    passes = [_shuffled(once, spec.seed, repeat) for repeat in range(spec.repeats)]
+    passes = [
+        shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
+    ]
     return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass))
 
 
@@ -235,8 +253,9 @@ def _shape(entry: Entry, choice: BackendChoice, workers: int, envs_per_worker: i
     return entry.shape(workers, envs_per_worker, cpus, {**defaults, **choice.options})
 
 
-def _shuffled(once: Sequence[Cell], seed: int, repeat: int) -> list[Cell]:
-    cells = [replace(cell, repeat=repeat) for cell in once]
+def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
+    """Return the cells of a pass, whose number is ``repeat``, in the order that follows from the seed."""
+    order = list(cells)
     # A string seeds alike in every version of Python, and no two pairs of numbers are one string.
-    Random(f"{seed} {repeat}").shuffle(cells)  # noqa: S311 - an order to repeat, no secret
-    return cells
+    Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - an order to repeat, no secret
+    return order

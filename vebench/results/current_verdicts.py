@@ -1,4 +1,4 @@
-"""What has become known of a run's backends since it was measured."""
+"""Verdicts on the work of a run's backends that became known after it was measured."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def informed(run: Run, knowledge: Knowledge) -> Run:
-    """Return ``run`` with the verdicts that are known by now for its tasks, backends and packages."""
+    """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
     return msgspec.structs.replace(run, cells=tuple(_informed(cell, run, knowledge) for cell in run.cells))
 
 
 def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
     try:
         reference = find(cell.backend).reference
-    except KeyError:  # of a version that had other backends
+    except KeyError:  # a file of a version that had other backends
         return cell
     if reference:
         return cell
-    settled = Known(cell.verdict or "unverified", cell.verdict_reason)
+    known = Known(cell.verdict or "unverified", cell.verdict_reason)
     if cell.env in BY_NAME:
         now = knowledge.of(BY_NAME[cell.env], BackendChoice(cell.backend, cell.options), run.header.packages)
-        if now != UNKNOWN and now.outweighs(settled) and settled.verdict != "different":
-            settled = now
-    return replace(cell, verdict=settled.verdict, verdict_reason=settled.reason)
+        if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
+            known = now
+    return replace(cell, verdict=known.verdict, verdict_reason=known.reason)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 INTERRUPTED = "interrupted"  # the reason that the engine gives for a cell which the user ended
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 
 
@@ -49,12 +49,12 @@ class CellRecord(Done, Layout):
     options: dict[str, bool | int | float | str]
     workers: Positive
     envs_per_worker: Positive
-    repeat: Count
+    repeat: NonNegative
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    startup_ns: Count | None = None
-    cpus: tuple[Count, ...]
-    replicas: tuple[tuple[Count, ...], ...] = ()
+    startup_ns: NonNegative | None = None
+    cpus: tuple[NonNegative, ...]
+    replicas: tuple[tuple[NonNegative, ...], ...] = ()
     verdict: WorkVerdict | None = None
     verdict_reason: str = ""
     windows: tuple[Window, ...] = ()
@@ -72,7 +72,13 @@ class CellRecord(Done, Layout):
     @property
     def key(self) -> CellKey:
         """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the cell measured."""
-        return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
+        return CellKey(
+            env=self.env,
+            backend=self.label,
+            workers=self.workers,
+            envs_per_worker=self.envs_per_worker,
+            repeat=self.repeat,
+        )
 
     @property
     def interrupted(self) -> bool:
@@ -88,8 +94,8 @@ _CELL_FIELDS = sorted((item.name for item in fields(CellRecord)), key=lambda nam
 class CacheRecord(Struct, frozen=True):
     """How many data or unified caches of one level and size the machine has."""
 
-    level: Count
-    size_bytes: Count | None
+    level: NonNegative
+    size_bytes: NonNegative | None
     count: Positive
 
 
@@ -116,15 +122,15 @@ class HostRecord(Struct, frozen=True):
     machine: str
     cpu_model: str
     cpus_online: Positive
-    cpus_allowed: tuple[Count, ...]
+    cpus_allowed: tuple[NonNegative, ...]
     usable_cpus: Positive
-    memory_bytes: Count | None = None
+    memory_bytes: NonNegative | None = None
     python: str = ""
     container: bool | None = None
     virtual: bool | None = None
     pinning: bool = True
     topology: TopologyRecord | None = None
-    nodes_allowed: tuple[Count, ...] | None = None
+    nodes_allowed: tuple[NonNegative, ...] | None = None
     quota_cpus: Annotated[float, Meta(gt=0)] | None = None
     quota_source: str | None = None
     smt: bool | None = None
@@ -132,7 +138,7 @@ class HostRecord(Struct, frozen=True):
     boost: bool | None = None
     thp: str | None = None
     microcode: str | None = None
-    isolated: tuple[Count, ...] = ()
+    isolated: tuple[NonNegative, ...] = ()
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
@@ -149,7 +155,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     packages: dict[str, str]
     command: str
     started: str = ""
-    cells: Count | None = None
+    cells: NonNegative | None = None
     interpreter: str | None = None
     fingerprint: str = ""
 

@@ -1,6 +1,6 @@
-"""What of the machine makes figures lower, or uncertain, or hard to repeat: typed warnings, none without a remedy.
+"""Findings on the machine: what it did while a cell ran, and what makes figures on it lower or harder to repeat.
 
-Pure functions of facts. What is not known is not warned of.
+What is not known is not warned of.
 """
 
 from __future__ import annotations
@@ -8,13 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.findings.rules import Finding
+from vebench.analysis.cell import Finding
+from vebench.analysis.codes import Code
+from vebench.backends.registry import BY_NAME
 from vebench.machine.host import MEBIBYTE
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.findings.sweep import Rule, Sweep
     from vebench.results.records import HostRecord
 
+# What others may take of a cell's CPUs before its rate says more of them.
+TAKEN_SHARE = 0.05
 # A container's /dev/shm is 64 MiB unless it was given more.
 LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
 # The share of the allowed CPUs' time that others may take before figures are in doubt.
@@ -25,15 +31,99 @@ STEADY_GOVERNORS = frozenset({"performance"})
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is so at the moment. ``others_share``: how much of the allowed CPUs' time others took, 0 to 1.
+    """The machine right now. Each is None if nobody looked.
 
-    ``shared_memory_bytes``: what is free in /dev/shm. ``missing``: packages without which some backends cannot run.
-    All are None where they were not looked at.
+    ``others_share``: how much of the allowed CPUs' time others take, 0 to 1. ``shared_memory_bytes``: what is free in
+    /dev/shm. ``missing``: packages without which some backends cannot run.
     """
 
     others_share: float | None = None
     shared_memory_bytes: int | None = None
     missing: tuple[str, ...] | None = None
+
+
+def oversubscribed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if there are more workers, processes or threads than CPUs that do work at the same time."""
+    if not (cell.oversubscribed or cell.crowded) or cell.status == "skipped":
+        return None
+    one = cell.cpus_owned == 1
+    if cell.crowded:
+        message = f"more processes or threads than the {cell.cpus_owned} CPU{'' if one else 's'} owned"
+        remedy = "with a smaller --envs-per-worker, or " if cell.envs_per_worker > 1 else ""
+        return Finding(Code.OVERSUBSCRIBED, message, f"measure {remedy}on more CPUs")
+    return Finding(
+        Code.OVERSUBSCRIBED,
+        f"more workers than the {cell.cpus_owned} CPU{'' if one else 's'} owned",
+        f"measure with --workers {'1' if one else f'1..{cell.cpus_owned}'}, or on more CPUs",
+    )
+
+
+def throttled(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if a CPU quota held the cell back while it was measured."""
+    if not cell.throttled_windows:
+        return None
+    return Finding(
+        Code.THROTTLED,
+        "held back by the container's CPU quota; windows that were are left out where there are others",
+        "give the container more CPUs (--cpus), or measure with fewer --workers",
+    )
+
+
+def disturbed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if its CPUs worked for others while the cell was measured, on this machine or on its host."""
+    culprits = [
+        name
+        for name, share in (("other processes", cell.others_share), ("the hypervisor", cell.stolen_share))
+        if share > TAKEN_SHARE
+    ]
+    if not culprits:
+        return None
+    return Finding(
+        Code.DISTURBED,
+        f"{' and '.join(culprits)} took over {TAKEN_SHARE:.0%} of its CPUs' time",
+        "measure on an idle machine; vebench doctor shows others' load",
+    )
+
+
+def strayed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if a process or thread was free to run on other CPUs than those owned."""
+    if not cell.strayed:
+        return None
+    return Finding(
+        Code.UNPINNED,
+        "ran on other CPUs than those it owns",
+        "measure where the CPU affinity of a process can be set, or say so with --pin none",
+    )
+
+
+def unbound(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if memory could not be bound to nodes as it was asked for."""
+    if cell.unbound is None:
+        return None
+    return Finding(
+        Code.MEMORY_UNBOUND,
+        f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first",
+        "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --membind local",
+    )
+
+
+def extra_threads(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if processes have more threads than step, such as those that some library has started in each.
+
+    W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step Gymnasium's
+    environments are looked at: EnvPool has threads that wait and hand out work.
+    """
+    in_processes = cell.backend in BY_NAME and BY_NAME[cell.backend].steps_gymnasium and cell.threads == 1
+    if not in_processes or cell.most_threads <= 1 or cell.reference_row or cell.status != "ok":
+        return None
+    return Finding(
+        Code.EXTRA_THREADS,
+        "processes with more threads than the one that steps: some library has started threads of its own",
+        "limit that library to one thread; OMP_NUM_THREADS and similar variables are set to 1 already",
+    )
+
+
+CELL: tuple[Rule, ...] = (oversubscribed, throttled, disturbed, strayed, unbound, extra_threads)
 
 
 def of_host(host: HostRecord, now: Surroundings) -> tuple[Finding, ...]:
@@ -52,119 +142,114 @@ def of_host(host: HostRecord, now: Surroundings) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding is not None)
 
 
-def of_run(host: HostRecord) -> tuple[Finding, ...]:
-    """Return what of the machine is to be said of every run on it: what makes its figures those of another machine."""
-    found = quota(host)
-    return () if found is None else (found,)
-
-
 def quota(host: HostRecord) -> Finding | None:
-    """Tell of CPU time that is less than a CPU, or no whole number of them: workers are held back at times."""
+    """Return a finding if the quota is less than the allowed CPUs: workers are held back at times."""
     if host.quota_cpus is None or host.quota_cpus >= len(host.cpus_allowed):
         return None
     where = f" ({host.quota_source})" if host.quota_source else ""
-    said = f"a quota of {host.quota_cpus:g} CPU{'' if host.quota_cpus == 1 else 's'}{where}"
+    limit = f"a quota of {host.quota_cpus:g} CPU{'' if host.quota_cpus == 1 else 's'}{where}"
     if host.quota_cpus < 1:
         return Finding(
-            "quota",
-            f"{said} is less than one CPU: every cell will be held back",
+            Code.QUOTA,
+            f"{limit} is less than one CPU: every cell will be held back",
             "give the container a whole CPU or more (--cpus)",
         )
     return Finding(
-        "quota",
-        f"{said} allows {host.usable_cpus} worker{'s' * (host.usable_cpus != 1)} at a time, "
+        Code.QUOTA,
+        f"{limit} allows {host.usable_cpus} worker{'s' * (host.usable_cpus != 1)} at a time, "
         f"though {len(host.cpus_allowed)} CPUs may be used",
         f"measure with --workers up to {host.usable_cpus}, or give the container CPUs of its own (--cpuset-cpus)",
     )
 
 
 def others(now: Surroundings) -> Finding | None:
-    """Tell of other work on the CPUs that cells will own."""
+    """Return a finding if the CPUs that cells will own do other work."""
     if now.others_share is None or now.others_share <= OTHERS_SHARE:
         return None
     return Finding(
-        "other-load", f"others take {now.others_share:.0%} of the allowed CPUs' time", "end them, or wait for their end"
+        Code.OTHER_LOAD,
+        f"others take {now.others_share:.0%} of the allowed CPUs' time",
+        "end them, or wait until they have ended",
     )
 
 
 def shared_memory(now: Surroundings) -> Finding | None:
-    """Tell of too little room for what processes share."""
+    """Return a finding if there is little room for what processes share."""
     if now.shared_memory_bytes is None or now.shared_memory_bytes >= LITTLE_SHARED_MEMORY:
         return None
     return Finding(
-        "little-shm",
+        Code.LITTLE_SHM,
         f"{now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are left for what processes share",
         "give the container more (--shm-size 1g), or free it",
     )
 
 
 def governor(host: HostRecord) -> Finding | None:
-    """Tell of clocks that are raised only after a while."""
+    """Return a finding if clocks are raised only after a while."""
     if host.governor is None or set(host.governor.split(", ")) <= STEADY_GOVERNORS:
         return None
     return Finding(
-        "governor",
+        Code.GOVERNOR,
         f"the frequency governor is {host.governor}: clocks follow the load, and so do figures",
         "as root: cpupower frequency-set -g performance",
     )
 
 
 def boost(host: HostRecord) -> Finding | None:
-    """Tell of clocks that depend on how many cores are at work: no sweep over workers is straight then."""
+    """Return a finding if clocks depend on how many cores are at work: no sweep over workers is straight then."""
     if not host.boost:
         return None
     return Finding(
-        "boost",
+        Code.BOOST,
         "boost is on: few busy cores clock higher than many, so efficiency falls with workers also without contention",
         "leave it on to see what users see; to compare machines or versions, switch it off in the firmware or in sysfs",
     )
 
 
 def siblings(host: HostRecord) -> Finding | None:
-    """Tell of hardware threads that share a core, if workers will use them."""
+    """Return a finding if hardware threads share a core, and workers will use them."""
     if host.topology is None or host.topology.threads_per_core == 1 or host.smt is False:
         return None
     return Finding(
-        "smt",
+        Code.SMT,
         f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one",
         "measure up to the number of cores, or with --smt off",
     )
 
 
 def without_cpus(host: HostRecord) -> Finding | None:
-    """Tell of memory nodes that may be used but have none of the CPUs, as in a poorly cut container."""
+    """Return a finding if CPUs may be used but not the memory of their node, as in a poorly configured container."""
     if host.topology is None or host.nodes_allowed is None:
         return None
-    nodes = host.topology.nodes
     allowed = set(host.cpus_allowed)
     near = [
         node
-        for node, cpus in nodes.items()
+        for node, cpus in host.topology.nodes.items()
         if int(node) not in host.nodes_allowed and allowed.intersection(parse_list(cpus))
     ]
     if not near:
         return None
     return Finding(
-        "memory-nodes",
+        Code.MEMORY_NODES,
         f"the memory of node {', '.join(near)} may not be used, though its CPUs may",
         "allow the memory nodes of the allowed CPUs (--cpuset-mems)",
     )
 
 
 def virtual(host: HostRecord) -> Finding | None:
-    """Tell of a hypervisor, which may take CPUs away unseen."""
+    """Return a finding if there is a hypervisor, which may take CPUs away unseen."""
     if not host.virtual:
         return None
     return Finding(
-        "virtual-machine",
-        "a virtual machine: its CPUs may be others' threads, and its neighbours' load shows in figures",
+        Code.VIRTUAL_MACHINE,
+        "a virtual machine: others may use the same CPUs, and their load shows in figures",
         "measure often (--repeats), compare within one run only, and look at the time stolen",
     )
 
 
 def missing(now: Surroundings) -> Finding | None:
-    """Tell of packages that are not installed."""
+    """Return a finding if packages are not installed."""
     if not now.missing:
         return None
     names = " ".join(now.missing)
-    return Finding("missing-packages", f"not installed: {', '.join(now.missing)}", f"pip install {names}")
+    return Finding(Code.MISSING_PACKAGES, f"not installed: {', '.join(now.missing)}", f"pip install {names}")

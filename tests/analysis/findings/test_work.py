@@ -1,0 +1,106 @@
+"""Findings on what a cell did."""
+
+from __future__ import annotations
+
+import pytest
+from support.findings import FAST, NOISY, STEADY, codes, findings
+from support.records import make_cell
+
+from vebench.backends.environments.engines import Engine
+
+
+def test_a_cell_with_nothing_to_report_has_no_finding() -> None:
+    assert codes(make_cell("for-loop", 1, STEADY), make_cell("envpool-sync", 2, FAST)) == [[], []]
+
+
+def test_a_failed_cell_is_reported_with_its_reason() -> None:
+    ((found,),) = findings(make_cell("gym-async", 2, status="failed", reason="killed by signal 9"))
+    assert (found.code, found.message) == ("failed", "killed by signal 9")
+
+
+def test_failed_repeats_are_counted() -> None:
+    cells = (make_cell("for-loop", 1, STEADY), make_cell("for-loop", 1, status="failed", reason="boom", repeat=1))
+    ((found,),) = findings(*cells)
+    assert found.message == "1 of 2 repeats: boom"
+
+
+def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again() -> None:
+    ((found,),) = findings(make_cell("gym-async", 2, status="failed", reason="boom"), file="my runs/a.jsonl")
+    assert "my runs/a.jsonl.log" in found.remedy
+    assert "vebench run --resume 'my runs/a.jsonl'" in found.remedy
+
+
+def test_an_interrupted_cell_needs_no_fixing() -> None:
+    ((found,),) = findings(make_cell("gym-async", 2, STEADY, status="failed", reason="interrupted"))
+    assert (found.code, found.remedy) == ("interrupted", "vebench run --resume a.jsonl measures it again")
+
+
+def test_other_work_is_reported_with_how_it_differs() -> None:
+    liar = make_cell("gym-sync", 1, FAST, verdict="different", verdict_reason="frame skip 5 instead of 4")
+    _, (found,) = findings(make_cell("for-loop", 1, STEADY), liar)
+    assert (found.code, found.message) == (
+        "different-work",
+        "not the same work as for-loop: frame skip 5 instead of 4; compared with nothing",
+    )
+
+
+def test_work_that_was_not_compared_is_reported() -> None:
+    found = codes(
+        make_cell("for-loop", 1, STEADY),
+        make_cell("gym-sync", 1, STEADY, verdict="unverified"),
+        make_cell("gym-async", 1, STEADY, verdict=None),
+        make_cell("ceiling", 1, FAST),
+    )
+    assert found == [[], ["unverified"], ["unverified"], []]
+
+
+def test_a_backend_slower_than_a_plain_loop_is_reported() -> None:
+    assert codes(make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY)) == [[], ["slower-than-for-loop"]]
+
+
+def test_a_backend_that_may_be_as_fast_as_a_plain_loop_is_not_called_slower() -> None:
+    assert codes(make_cell("for-loop", 1, STEADY), make_cell("gym-async", 2, NOISY)) == [[], ["unstable"]]
+
+
+def test_more_environments_are_no_remedy_where_each_is_a_process() -> None:
+    cells = (make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY), make_cell("shm-sync", 2, STEADY))
+    _, (process_each,), (process_per_cpu,) = findings(*cells)
+    assert "--envs-per-worker" not in process_each.remedy
+    assert "--envs-per-worker" in process_per_cpu.remedy
+
+
+def test_a_backend_faster_than_the_bare_simulator_is_reported() -> None:
+    found = codes(make_cell("for-loop", 1, STEADY), make_cell("envpool-sync", 2, FAST), make_cell("ceiling", 2, STEADY))
+    assert found == [[], ["above-ceiling"], []]
+
+
+def test_a_backend_within_the_noise_of_the_ceiling_is_not_reported() -> None:
+    assert codes(make_cell("envpool-sync", 2, (1001, 1002, 1000, 1001)), make_cell("ceiling", 2, STEADY)) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("engine", "remedies"),
+    [
+        (Engine("MuJoCo", "3.6.0", "3.11.0", "mujoco==3.6.0"), ["pip install mujoco==3.6.0"]),
+        (Engine("MuJoCo", "3.6.0", "3.6.0", "mujoco==3.6.0"), []),
+        (Engine("ALE", "0.11.2", "0.12.1", "ale-py==0.11.2"), []),  # they gave the same bytes
+    ],
+)
+def test_another_physics_engine_inside_a_backend_is_reported_with_the_version_that_would_match(
+    engine: Engine, remedies: list[str]
+) -> None:
+    (found,) = findings(make_cell("envpool-sync", 1, STEADY, engines=(engine,)))
+    assert [finding.remedy for finding in found if finding.code == "unlike-engines"] == remedies
+
+
+def test_a_backend_slower_than_with_fewer_workers_is_reported() -> None:
+    two_processes = {"processes": 2, "threads": 1}
+    cells = (
+        make_cell("shm-sync", 1, FAST),
+        make_cell("shm-sync", 2, STEADY, **two_processes),
+        make_cell("shm-sync", 2, STEADY, **two_processes, env="Ant-v5"),
+        make_cell("shm-sync", 2, STEADY, **two_processes, options={"k": 1}),
+        make_cell("gym-sync", 1, FAST),
+        make_cell("gym-sync", 2, STEADY),
+    )
+    assert codes(*cells) == [[], ["retrograde"], [], [], [], []]

@@ -1,0 +1,167 @@
+"""A cell over all its repeats, as reports show it, and a finding about it: the two values that analysis returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from vebench.analysis.codes import Code
+from vebench.analysis.stability import STEADY, Stability
+from vebench.analysis.statistics import Sample
+from vebench.backends.registry import BY_NAME
+from vebench.plan.known_work import REFERENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+    from vebench.analysis.statistics import Estimate
+    from vebench.backends.environments.engines import Engine
+    from vebench.child.answers import WorkVerdict
+    from vebench.plan.cells import CellKey
+
+CEILING = "ceiling"
+NULL = "null"
+REFERENCE_ROWS = frozenset(name for name, entry in BY_NAME.items() if entry.reference)
+NOTHING = Sample((), one_process=False)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A warning: its ``code``, a ``message`` that says what was found, and a ``remedy`` that says what to do about it.
+
+    A message has nothing in it that differs from cell to cell without need, so that reports can write the same finding
+    of many cells once. Raises TypeError for a code that is not in the table.
+    """
+
+    code: Code
+    message: str
+    remedy: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.code, Code):
+            raise TypeError(f"{self.code!r} is not in the table of codes")
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
+
+    What the cell is: ``key`` is its identity, without a repeat; ``replicas`` is how many replicas it consists of;
+    ``cpus_owned`` counts CPUs. Environments, processes and threads are counted as built, or as planned if the cell was
+    never ready.
+
+    How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
+    ``reason`` is that of one of them. ``verdict`` is whether it does the same work as the reference, None for a
+    reference row.
+
+    What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` are totals over all windows,
+    ``throttled_windows`` is how many of them a CPU quota held back. Those count only where there are no others.
+    ``totals`` has the sum of every counter of the windows that count, by its name in a run file, None for a counter
+    that one of these windows does not have.
+
+    How fast it was: ``sample`` holds the frames per second that estimates stand on, of the windows that count;
+    ``observations`` is how many values that are: windows of a single repeat, or else repeats. ``stability`` is how
+    steady they were. ``speedup`` is over the reference with one worker; ``ns_per_batch`` is wall time.
+
+    What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
+    hypervisor and other processes took, 0 where too little was counted to say. ``strayed``: some thread was free to run
+    on other CPUs than those owned. ``oversubscribed``: more workers than CPUs that do work at the same time;
+    ``crowded``: not that, but more processes or threads at work than CPUs owned. ``unbound`` is why its memory is not
+    bound as was asked for. ``most_threads`` is how many threads one of its processes had at the most, 0 if unknown.
+    """
+
+    key: CellKey
+    backend: str
+    options: Mapping[str, bool | int | float | str]
+    num_envs: int
+    batch_size: int
+    processes: int
+    threads: int
+    cpus: tuple[int, ...]
+    cpus_owned: int
+    frame_skip: int
+    replicas: int
+    status: Literal["ok", "failed", "skipped"]
+    reason: str | None
+    repeats: int
+    failed_repeats: int
+    verdict: WorkVerdict | None
+    verdict_reason: str
+    differences: tuple[str, ...]
+    engines: tuple[Engine, ...]
+    startup_seconds: float | None
+    peak_rss_bytes: int | None
+    windows: int = 0
+    rows: int = 0
+    resets: int = 0
+    throttled_windows: int = 0
+    totals: Mapping[str, int | None] = field(default_factory=dict)
+    observations: int = 0
+    sample: Sample = NOTHING
+    stability: Stability = STEADY
+    steps_per_second: Estimate | None = None
+    frames_per_second: Estimate | None = None
+    frames_per_cpu_second: Estimate | None = None
+    ns_per_batch: Estimate | None = None
+    speedup: Estimate | None = None
+    efficiency: Estimate | None = None
+    of_ceiling: Estimate | None = None
+    stolen_share: float = 0.0
+    others_share: float = 0.0
+    strayed: bool = False
+    oversubscribed: bool = False
+    crowded: bool = False
+    unbound: str | None = None
+    most_threads: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def env(self) -> str:
+        """The task's full name."""
+        return self.key.env
+
+    @property
+    def label(self) -> str:
+        """The backend as a user writes it, options included."""
+        return self.key.backend
+
+    @property
+    def workers(self) -> int:
+        """How many workers it was asked to have."""
+        return self.key.workers
+
+    @property
+    def envs_per_worker(self) -> int:
+        """How many environments each worker was asked to have."""
+        return self.key.envs_per_worker
+
+    @property
+    def struck(self) -> bool:
+        """Whether the cell's rate is compared with no other, because it does other work."""
+        return self.verdict == "different"
+
+    @property
+    def reference_row(self) -> bool:
+        """Whether the cell is there to be compared with, and is no backend to choose."""
+        return self.backend in REFERENCE_ROWS
+
+    @property
+    def loop_ns_per_batch(self) -> Estimate | None:
+        """What the measuring loop itself costs for each batch; None for every backend but ``null``."""
+        return self.ns_per_batch if self.backend == NULL else None
+
+
+def base_of(key: CellKey) -> CellKey:
+    """Return the cell that this one's speedup is relative to: the reference with one worker, all else the same."""
+    return replace(key, backend=REFERENCE, workers=1)
+
+
+def ceiling_of(key: CellKey) -> CellKey:
+    """Return the cell that no other of the same size can be faster than."""
+    return replace(key, backend=CEILING)
+
+
+def null_of(key: CellKey) -> CellKey:
+    """Return the cell that shows what the measuring loop costs for batches of the same size."""
+    return replace(key, backend=NULL)

@@ -1,0 +1,141 @@
+"""Findings on what a cell did: whether it ended well, did the same work, and was as fast as it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.analysis.cell import Finding
+from vebench.analysis.codes import Code
+from vebench.analysis.findings.run import resume
+from vebench.analysis.statistics import ratio
+from vebench.plan.known_work import REFERENCE
+from vebench.results.logs import SUFFIX as LOG_SUFFIX
+from vebench.results.records import INTERRUPTED
+
+if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.findings.sweep import Rule, Sweep
+    from vebench.backends.environments.engines import Engine
+
+# More environments for each worker are more processes to these, not more work for each.
+PROCESS_FOR_EACH_ENVIRONMENT = frozenset({"gym-async"})
+# Engines whose versions are known to diverge: HalfCheetah by 15 within 300 steps. Atari games of different versions of
+# ALE gave the same bytes, so whether those agree is left to vebench verify.
+DRIFTING = frozenset({"MuJoCo"})
+NO_REASON = "no reason was recorded"
+
+
+def failed(cell: CellSummary, sweep: Sweep) -> Finding | None:
+    """Return a finding if some repeat did not end well, also if it was the user who ended it."""
+    if not cell.failed_repeats:
+        return None
+    share = f"{cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
+    again = f"{resume(sweep.file)} measures it again"
+    if cell.reason == INTERRUPTED:
+        return Finding(Code.INTERRUPTED, f"{share}ended by the user while measured", again)
+    return Finding(
+        Code.FAILED,
+        share + (cell.reason or NO_REASON),
+        f"see {sweep.file}{LOG_SUFFIX} for what it printed, if anything; once that is fixed, {again}",
+    )
+
+
+def skipped(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the cell could not run here."""
+    if cell.status != "skipped":
+        return None
+    return Finding(
+        Code.SKIPPED, cell.reason or NO_REASON, "provide what it lacks, or leave it out with -b and --workers"
+    )
+
+
+def different_work(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the backend does other work than the reference."""
+    if not cell.struck:
+        return None
+    return Finding(
+        Code.DIFFERENT_WORK,
+        f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing",
+        "see vebench verify for where it differs; leave it out with -b, or take another task",
+    )
+
+
+def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if it is unknown whether the backend does the same work."""
+    if cell.verdict != "unverified" or cell.status != "ok":
+        return None
+    if cell.verdict_reason:
+        message = f"could not be shown to do the same work as {REFERENCE}: {cell.verdict_reason}"
+        remedy = "choose a task on which it can be, or compare what it returns yourself"
+        return Finding(Code.UNVERIFIED, message, remedy)
+    return Finding(
+        Code.UNVERIFIED,
+        f"not compared with {REFERENCE}: whether it does the same work is not known",
+        "measure with vebench run --verify, or see vebench verify",
+    )
+
+
+def above_ceiling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the backend seems faster than the bare simulator, beyond doubt."""
+    if cell.of_ceiling is None or cell.of_ceiling.low is None or cell.of_ceiling.low <= 1:
+        return None
+    return Finding(
+        Code.ABOVE_CEILING,
+        "faster than the bare simulator, which no backend can be: it does less work, or the ceiling was disturbed",
+        "do not trust it: measure again with more --rounds, and check that it resets finished environments",
+    )
+
+
+def slower_than_for_loop(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the backend is slower than a plain loop with one worker, beyond doubt."""
+    if cell.reference_row or cell.backend == REFERENCE or cell.speedup is None:
+        return None
+    if cell.speedup.high is None or cell.speedup.high >= 1:
+        return None
+    more_work = "" if _has_a_process_for_each_environment(cell) else ", or try a larger --envs-per-worker"
+    return Finding(
+        Code.SLOWER_THAN_FOR_LOOP,
+        "slower than a plain Python loop with one worker",
+        f"use {REFERENCE} here{more_work}",
+    )
+
+
+def _has_a_process_for_each_environment(cell: CellSummary) -> bool:
+    return cell.backend in PROCESS_FOR_EACH_ENVIRONMENT
+
+
+def unlike_engines(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the physics engine inside a backend is not the one that the others use."""
+    unlike = [engine for engine in cell.engines if engine.unlike and _diverges(engine)]
+    if cell.status != "ok" or not unlike:
+        return None
+    return Finding(
+        Code.UNLIKE_ENGINES,
+        f"{'; '.join(engine.words for engine in unlike)}: not the same simulation",
+        f"pip install {' '.join(engine.matching for engine in unlike)}",
+    )
+
+
+def _diverges(engine: Engine) -> bool:
+    """Return whether another version of the engine gives other results."""
+    return engine.name in DRIFTING
+
+
+def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:
+    """Return a finding if the cell is slower than with fewer workers, beyond doubt, though each worker has a CPU."""
+    alone = cell.processes * cell.threads <= 1
+    if cell.reference_row or alone or cell.oversubscribed or cell.crowded:
+        return None
+    fewer = [ratio(cell.sample, other.sample) for other in sweep.curve(cell) if other.workers < cell.workers]
+    if all(over is None or over.high is None or over.high >= 1 for over in fewer):
+        return None
+    return Finding(
+        Code.RETROGRADE,
+        "slower than with fewer workers, though there is a CPU for each",
+        "use fewer workers, or give each more to do with --envs-per-worker",
+    )
+
+
+OUTCOME: tuple[Rule, ...] = (failed, skipped, different_work, unverified)
+SPEED: tuple[Rule, ...] = (above_ceiling, slower_than_for_loop, unlike_engines)
+WORKERS: tuple[Rule, ...] = (retrograde,)

@@ -1,0 +1,42 @@
+"""Passes over a part of the plan, which follow those that were planned: cells to be measured once more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from vebench.plan.cells import shuffled
+from vebench.plan.spec import MAX_REPEATS
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping
+
+    from vebench.plan.cells import Cell, CellKey, Plan
+
+
+def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
+    """Return the ``wanted`` cells of ``plan``, to be measured once more in a shuffled order.
+
+    ``repeats`` has the number of the next repeat of every cell that can be measured again; others are left out, as are
+    those that have been measured as often as may be. Keys are without repeats. Cells that take turns are measured once
+    more together, if one of them is wanted.
+    """
+    able = list(_able(plan, repeats))
+    chosen = [cell for cell in able if cell.key.without_repeat in wanted]
+    keys = {cell.key for cell in chosen}
+    groups = {cell.group for cell in chosen} - {None}
+    cells = [cell for cell in able if cell.key in keys or cell.group in groups]
+    repeat = max((cell.repeat for cell in cells), default=0)
+    together: dict[object, list[Cell]] = {}
+    for cell in shuffled(cells, plan.spec.seed, repeat):
+        together.setdefault(cell.key if cell.group is None else cell.group, []).append(cell)
+    return replace(plan, cells=tuple(chain.from_iterable(together.values())))
+
+
+def _able(plan: Plan, repeats: Mapping[CellKey, int]) -> Iterator[Cell]:
+    """Yield each cell that can be measured again once, with the number of its next repeat."""
+    once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
+    for key, cell in once.items():
+        if key in repeats and repeats[key] < MAX_REPEATS:
+            yield replace(cell, repeat=repeats[key])

@@ -1,11 +1,11 @@
-"""The structure itself: data goes one way, and what the measuring child loads stays light."""
+"""The structure itself: data goes one way, without circles, and the child's side of the wall stays light."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,8 @@ FOLDERS = {
     "vebench.backends": Path(vebench.backends.__path__[0]),
     "vebench.reports": Path(vebench.reports.__path__[0]),
 }
-# Each may import those before it, and itself.
-STAGES = (
+# The floors of the house: each may import from those before it, and from itself.
+FLOORS = (
     "errors",
     "machine",
     "backends",
@@ -35,8 +35,12 @@ STAGES = (
     "options",
     "cli",
 )
+# What runs in the interpreter that steps environments: whole folders, and what they all may import.
+CHILD_SIDE = ("vebench.child", "vebench.machine", "vebench.backends")
+CHILD_MAY_IMPORT = ("vebench", "vebench.errors", *CHILD_SIDE)
+COMMANDS = ("run", "report", "check", "compare", "verify", "list", "doctor")
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
-CHILD_SIDE = ("vebench.child", "vebench.machine", "vebench.backends")  # folders
+OLDEST = Path(sys.prefix) / "oldest" / "bin" / "python"  # made by tests/support/oldest_python.py
 
 
 def modules() -> dict[str, Path]:
@@ -49,92 +53,112 @@ def modules() -> dict[str, Path]:
     return found
 
 
+MODULES = modules()
+
+
 def imports(path: Path) -> set[str]:
-    """Return all modules that a file names in its imports, wherever they stand in it."""
+    """Return the project's modules that a file imports, wherever in it, for types alone or not."""
     named = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             named.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            named.add(f"{node.module}")
-            named.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return named
+            deeper = {f"{node.module}.{alias.name}" for alias in node.names}
+            named.update(deeper & MODULES.keys() or {f"{node.module}"})
+    return named & MODULES.keys()
 
 
-def stage(module: str) -> str | None:
+def floor(module: str) -> str | None:
     parts = module.split(".")
-    return parts[1] if parts[0] == "vebench" and len(parts) > 1 and parts[1] in STAGES else None
+    return parts[1] if parts[0] == "vebench" and len(parts) > 1 and parts[1] in FLOORS else None
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_a_stage_imports_earlier_stages_and_never_later_ones(module: str) -> None:
-    own = stage(module)
+def below(folder: str) -> list[str]:
+    return sorted(name for name in MODULES if f"{name}.".startswith(f"{folder}."))
+
+
+def loaded_by(script: str, python: str | Path = sys.executable) -> set[str]:
+    """Return the packages and modules at the top level that an interpreter has loaded after this script."""
+    shown = f"import sys; {script}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    return set(subprocess.run([python, "-c", shown], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_every_module_is_on_a_floor() -> None:
+    assert {name for name in MODULES if floor(name) is None} == {"vebench"}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_no_import_goes_up(module: str) -> None:
+    own = floor(module)
     if own is None:
         return
-    later = {
-        other for other in imports(modules()[module]) if (at := stage(other)) and STAGES.index(at) > STAGES.index(own)
+    higher = {
+        other for other in imports(MODULES[module]) if (at := floor(other)) and FLOORS.index(at) > FLOORS.index(own)
     }
-    assert later == set()
+    assert higher == set()
 
 
-@cache
-def graph() -> dict[str, set[str]]:
-    """Return the modules of the project that each of them imports, for types alone as well."""
-    return {name: imports(path) & modules().keys() for name, path in modules().items()}
+def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
+    try:
+        TopologicalSorter({name: imports(path) for name, path in MODULES.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
-def reached(module: str) -> set[str]:
-    """Return every module that this one imports, or that those import."""
-    found: set[str] = set()
-    left = [module]
-    while left:
-        more = graph()[left.pop()] - found
-        found |= more
-        left += more
-    return found
+@pytest.mark.parametrize("command", [name for name in COMMANDS if f"vebench.commands.{name}" in MODULES])
+def test_no_command_imports_another(command: str) -> None:
+    others = {f"vebench.commands.{name}" for name in COMMANDS}
+    assert imports(MODULES[f"vebench.commands.{command}"]) & others == set()
 
 
-@pytest.mark.parametrize("module", sorted(name for name in modules() if stage(name) == "analysis"))
-def test_no_module_of_the_analysis_imports_itself_by_way_of_others(module: str) -> None:
-    assert module not in reached(module)
+@pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])
+def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents(module: str) -> None:
+    ast.parse(MODULES[module].read_text(), feature_version=(3, 10))
+    allowed = {name for part in CHILD_MAY_IMPORT for name in ([part] if part == "vebench" else below(part))}
+    assert imports(MODULES[module]) <= allowed
 
 
-def test_every_module_belongs_to_a_stage() -> None:
-    assert {name for name in modules() if stage(name) is None} == {"vebench"}
+@pytest.mark.skipif(not OLDEST.exists(), reason="no Python 3.10 with numpy alone: make test makes one, if it finds one")
+def test_the_childs_folder_imports_in_a_python_3_10_that_has_only_numpy(tmp_path: Path) -> None:
+    package = tmp_path / "vebench"
+    package.mkdir()
+    for source in ("__init__.py", "errors.py", "child", "machine"):
+        (package / source).symlink_to(FOLDERS["vebench"] / source)
+    (package / "backends").symlink_to(FOLDERS["vebench.backends"])
+    names = [name for folder in ("vebench.child", "vebench.machine") for name in below(folder)]
+    script = f"sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(names)}"
+    assert loaded_by(script, OLDEST) & (HEAVY - {"numpy"} | {"typer", "rich", "msgspec"}) == set()
 
 
-def child_side() -> list[str]:
-    """Return the modules that the measuring child may load: whole folders, errors, and the package itself."""
-    below = [name for name in modules() if any(f"{name}.".startswith(f"{folder}.") for folder in CHILD_SIDE)]
-    return sorted({"vebench", "vebench.errors", *below})
-
-
-@pytest.mark.parametrize("module", child_side())
-def test_what_the_child_loads_is_python_3_10(module: str) -> None:
-    ast.parse(modules()[module].read_text(), feature_version=(3, 10))
-
-
-@pytest.mark.parametrize("module", child_side())
-def test_what_the_child_loads_needs_no_more_of_vebench_than_the_child_loads(module: str) -> None:
-    ours = {name for name in imports(modules()[module]) if name in modules()}
-    assert ours <= set(child_side())
-
-
-def test_what_the_child_loads_first_is_the_standard_library_and_numpy() -> None:
+@pytest.mark.skipif(not OLDEST.exists(), reason="no Python 3.10 with numpy alone: make test makes one, if it finds one")
+def test_adapters_import_there_as_far_as_their_libraries_do(tmp_path: Path) -> None:
+    package = tmp_path / "vebench"
+    package.mkdir()
+    for source in ("__init__.py", "errors.py", "child", "machine"):
+        (package / source).symlink_to(FOLDERS["vebench"] / source)
+    (package / "backends").symlink_to(FOLDERS["vebench.backends"])
     script = (
-        "import sys; import vebench.child.main, vebench.child.loop, vebench.machine.counters, "
-        "vebench.machine.pinning, vebench.backends.interface; "
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+        "import importlib, sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        f"for name in {below('vebench.backends')}:\n"
+        "    try:\n"
+        "        importlib.import_module(name)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print(error.name.partition('.')[0])\n"
     )
-    loaded = set(
-        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
-    )
-    assert not loaded & (HEAVY - {"numpy"} | {"typer", "rich", "msgspec"})
+    done = subprocess.run([OLDEST, "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"gymnasium", "ale_py"}
+
+
+def test_a_child_loads_the_standard_library_alone_until_it_is_pinned() -> None:
+    script = "import vebench.child.main, vebench.child.request"
+    assert loaded_by(script) & (HEAVY | {"typer", "rich", "msgspec"}) == set()
+
+
+def test_a_child_that_measures_loads_numpy_and_nothing_else_by_itself() -> None:
+    script = "import vebench.child.main, vebench.child.cell, vebench.backends.interface"
+    assert loaded_by(script) & (HEAVY - {"numpy"} | {"typer", "rich", "msgspec"}) == set()
 
 
 def test_the_command_line_is_imported_without_anything_heavy() -> None:
-    script = "import sys; import vebench.cli; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    loaded = set(
-        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
-    )
-    assert not loaded & (HEAVY | {"msgspec"})
+    assert loaded_by("import vebench.cli") & (HEAVY | {"msgspec"}) == set()

@@ -61,7 +61,7 @@ def test_a_budget_that_ends_does_not_part_those_that_take_turns(tmp_path: Path) 
         (backend, repeat) for backend in ("for-loop", "null") for repeat in range(len(cells) // 2)
     ]
     assert all(len(cell["windows"]) == 2 for cell in cells)
-    assert "cells in turn" in vebench(tmp_path, "report", "run.jsonl").stdout
+    assert "cells taking turns" in vebench(tmp_path, "report", "run.jsonl").stdout
 
 
 @pytest.mark.parametrize(

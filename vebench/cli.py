@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from vebench import __version__, options
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 from vebench.reports.formats import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.commands.world import World
 
 app = typer.Typer(
     help="Measure which vector-env backend is fastest on this machine, and how far to trust the figure.",
@@ -22,38 +28,59 @@ app = typer.Typer(
 
 
 def main() -> NoReturn:
-    """Run the command line. Every error that a user can meet becomes one line and an exit status."""
+    """Run the command line of this process."""
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(arguments: Sequence[str], world: World | None = None) -> int:
+    """Run a command line in ``world``, by default this one. Returns the exit status.
+
+    Every error that a user can meet becomes one line on standard error.
+    """
     try:
-        status = _invoke()
+        return _invoke(arguments, world)
     except VebenchError as error:
-        status = _fail(str(error), error.exit_status)
+        return _fail(str(error), error.exit_status)
     except typer.TyperException as error:
-        status = _fail(error.format_message(), UsageError.exit_status)
+        return _fail(error.format_message(), UsageError.exit_status)
     except KeyboardInterrupt:
-        status = _fail("interrupted", InterruptedRunError.exit_status)
+        return _fail("interrupted", InterruptedRunError.exit_status)
     except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
         _discard_output()
-        status = 0
+        return 0
     except OSError as error:
         _discard_output()
-        status = _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
-    sys.exit(status)
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
 
 
-def _invoke() -> int:
+def _invoke(arguments: Sequence[str], world: World | None) -> int:
     """Return the exit status of the command. Typer's own way to call it would answer some of its errors itself."""
     command = typer.main.get_command(app)
     try:
-        with command.make_context("vebench", sys.argv[1:]) as context:
+        with command.make_context("vebench", [*arguments], obj=_Call(tuple(arguments), world)) as context:
             return command.invoke(context) or 0
     except typer.Exit as done:
         return done.exit_code
 
 
+class _Call:
+    """A command line, and the world that it runs in, which is made when a command asks for it."""
+
+    def __init__(self, arguments: tuple[str, ...], world: World | None) -> None:
+        self._arguments = arguments
+        self._world = world
+
+    @property
+    def world(self) -> World:
+        from vebench.commands.world import World
+
+        return replace(self._world or World(), arguments=self._arguments)
+
+
 def _fail(text: str, status: int) -> int:
     try:
         typer.echo(f"vebench: {one_line(text)}", err=True)
-    except OSError:  # nobody is there to read it: the status must do
+    except OSError:  # nobody reads it: the status must do
         from vebench.reports.console import discard
 
         discard(sys.stderr)
@@ -119,27 +146,23 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"{context.args[0]}: a word too many; an environment is named with --env {context.args[0]}")
     given = options.given(context)
     if resume is not None:
-        _refuse_beside_resume(given)
-        return command.resume(resume, dry_run=dry_run, quiet=quiet)
+        if settled := sorted(given - {"resume", "dry_run", "quiet"}):
+            names = ", ".join(options.names_of(context, settled))
+            raise UsageError(f"--resume takes its plan from the file: leave out {names}")
+        return command.resume(resume, context.obj.world, dry_run=dry_run, quiet=quiet)
     if "budget" in given and "until" not in given:
         budget = context.params["budget"]
         raise UsageError(f"--budget {budget:g} limits what --until adds: give that, too, such as --until 5%")
     path = None if output is None else run_file.named(output)
-    return command.start(options.spec_from(context), path, verify=verify, dry_run=dry_run, quiet=quiet)
-
-
-def _refuse_beside_resume(given: set[str]) -> None:
-    """Raise UsageError if an option was given that the resumed run has settled already."""
-    if settled := sorted(given - {"resume", "dry_run", "quiet"}):
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in settled)
-        raise UsageError(f"--resume takes its plan from the file: leave out {options}")
+    spec = options.spec_from(context)
+    return command.start(spec, path, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
 @app.command()
 def report(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", hidden=True),  # told of below, without Python's name of its type
+        typer.Argument(metavar="FILE", hidden=True),  # described below, without Python's name of its type
     ] = None,
     *,
     form: Annotated[
@@ -162,28 +185,15 @@ def report(
     vebench report
     vebench report pong.jsonl -o pong.md
     """  # noqa: D301 - as above
-    from vebench.plan.known_work import Knowledge
-    from vebench.reports.output import save, show
-    from vebench.reports.pages.run import RunPage
-    from vebench.results import paths, store
-    from vebench.results.current_verdicts import informed
+    from vebench.commands import report as command
 
-    target = None if output is None else paths.output(output)
-    chosen = table.chosen(form, target, "run")
-    sources = paths.named(files) if files else [paths.newest()]
-    if target is not None:
-        store.refuse_to_overwrite(target, sources)
-    knowledge = Knowledge.load()
-    page = RunPage.of((str(path), informed(store.read(path), knowledge)) for path in sources)
-    if target is None:
-        show(page, chosen)
-    else:
-        save(page, chosen, target)
+    command.report(files or (), form, output)
 
 
 @app.command()
 def check(  # noqa: PLR0913 - one parameter for each option
-    baseline: Annotated[Path, typer.Argument(metavar="BASELINE", hidden=True)],  # told of below
+    context: typer.Context,
+    baseline: Annotated[Path, typer.Argument(metavar="BASELINE", hidden=True)],  # described below
     candidate: Annotated[Path | None, typer.Argument(metavar="CANDIDATE", hidden=True)] = None,
     *,
     tolerance: options.Tolerance = "5%",
@@ -213,7 +223,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     quiet: options.Quiet = False,
 ) -> int:
-    """Gate a run against a baseline: slower, not slower, or nobody can tell.
+    """Gate a run against a baseline: slower, not slower, or inconclusive.
 
     BASELINE and CANDIDATE are run files. Without CANDIDATE, the baseline's plan is measured again here. Exit status: 0
     not slower, 1 slower, 2 bad input, 3 not comparable or inconclusive.
@@ -222,12 +232,13 @@ def check(  # noqa: PLR0913 - one parameter for each option
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --metric speedup --tolerance 10% --junit check.xml
     """  # noqa: D301 - as above
-    from vebench.commands import check, run_file
+    from vebench.commands import check as command
+    from vebench.commands import run_file
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     if candidate is not None and output is not None:
         raise UsageError(f"-o {output}: nothing is measured where {candidate} is given")
-    request = check.Request(
+    request = command.Request(
         baseline,
         candidate,
         None if output is None else run_file.named(output),
@@ -236,9 +247,9 @@ def check(  # noqa: PLR0913 - one parameter for each option
         parse_envs(env or ()),
         parse_backends(backend or ()),
         allow_different_host,
-        "default" if inconclusive is None else options.one_of("--inconclusive", inconclusive, ("pass", "fail")),
+        options.inconclusive_from(inconclusive),
     )
-    return check.run(request, form=table.named(form, "check"), junit=junit, quiet=quiet)
+    return command.run(request, context.obj.world, form=table.named(form, "check"), junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -275,23 +286,18 @@ def compare(  # noqa: PLR0913 - one parameter for each option
         options.spec_from(context),
         None if output is None else run_file.named(output),
         parse_share("--tolerance", tolerance),
-        "default" if inconclusive is None else options.one_of("--inconclusive", inconclusive, ("pass", "fail")),
+        options.inconclusive_from(inconclusive),
     )
-    return command.run(request, form=table.named(form, "check"), junit=junit, quiet=quiet)
+    return command.run(request, context.obj.world, form=table.named(form, "check"), junit=junit, quiet=quiet)
 
 
 @app.command()
-def verify(  # noqa: PLR0913 - one parameter for each option
+@options.asks_for_spec(only=("envs", "backends", "seed", "timeout"))
+def verify(
+    context: typer.Context,
     *,
-    env: Annotated[list[str], typer.Option("--env", "-e", metavar="ENV", help="As in vebench run. Comma or repeat.")],
-    backend: Annotated[
-        list[str] | None,
-        typer.Option("--backend", "-b", metavar="NAME", help="As in vebench run. Comma or repeat. Default: all."),
-    ] = None,
     steps: Annotated[int, typer.Option(metavar="N", help="Steps of each environment to be compared.")] = 1100,
     num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time.")] = 4,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of environments and actions.")] = 0,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="After which a comparison is ended.")] = 300.0,
     form: options.VerifyFormat = "terminal",
     save_frames: Annotated[
         Path | None,
@@ -303,32 +309,26 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     Steps each backend beside the for-loop on a variant of the task without chance, and compares every row by its bytes.
     Exit status 1 if any does other work or fails, 3 if none could be compared. What is found is kept for later runs.
     """
-    from vebench.commands import verify
-    from vebench.plan.grammar import parse_backends, parse_envs
+    from vebench.commands import verify as command
 
-    return verify.verify(
-        parse_envs(env),
-        parse_backends(backend or ()),
-        steps=steps,
-        num_envs=num_envs,
-        seed=seed,
-        timeout=timeout,
-        form=table.named(form, "verify"),
-        frames=save_frames,
+    spec = options.spec_from(context)
+    return command.verify(
+        spec, context.obj.world, num_envs=num_envs, steps=steps, form=table.named(form, "verify"), frames=save_frames
     )
 
 
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why not."""
-    from vebench.reports.output import show
-    from vebench.reports.pages.list import ListPage
+    from vebench.commands import list as command
 
-    show(ListPage())
+    command.show_list()
 
 
 @app.command()
+@options.asks_for_spec(only=("pin", "smt"))
 def doctor(
+    context: typer.Context,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print it for other programs.")] = False,
     sysroot: Annotated[
@@ -338,16 +338,14 @@ def doctor(
     workers: Annotated[
         int | None, typer.Option("--workers", "-w", metavar="N", help="Show where so many workers will be placed.")
     ] = None,
-    pin: Annotated[str, typer.Option(metavar="CPUS", help="As in vebench run.")] = "compact",
-    smt: Annotated[str, typer.Option(metavar="WHEN", help="As in vebench run.")] = "last",
-) -> None:
-    """Show the machine as vebench sees it: CPUs, caches, memory nodes, what may be used, and what to mend.
+) -> int:
+    """Show the machine as vebench sees it: CPUs, caches, memory nodes, what may be used, and what to fix.
 
     It only reads.
     """
-    from vebench.commands import doctor as physician
+    from vebench.commands import doctor as command
 
-    physician.examine(sysroot, workers, pin, smt, as_json=as_json)
+    return command.examine(sysroot, workers, context.params["pin"], context.params["smt"], as_json=as_json)
 
 
 if __name__ == "__main__":

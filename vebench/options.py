@@ -9,7 +9,7 @@ import functools
 import inspect
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -18,17 +18,13 @@ from vebench.plan.spec import RunSpec
 from vebench.reports.formats import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from dataclasses import Field
 
     from vebench.plan.spec import Option
 
 Name = TypeVar("Name", bound=str)
 
-Envs = Annotated[list[str] | None, typer.Option("--env", "-e", metavar="ENV", help="These only. Comma or repeat.")]
-Backends = Annotated[
-    list[str] | None, typer.Option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat.")
-]
 Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="By how much a cell may be slower, such as 5% or 0.05.")]
 Inconclusive = Annotated[
     str | None,
@@ -41,11 +37,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def asks_for_spec(
-    *, without: Collection[str] = (), **defaults: object
+    *, only: Collection[str] = (), without: Collection[str] = (), **defaults: object
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return a decorator that gives a command the options of a ``RunSpec``, to be read with ``spec_from``.
 
-    ``without`` names fields that the command has no option for; ``defaults`` are those that differ from the spec's own.
+    ``only`` names the fields that the command has options for, by default all but those ``without``; ``defaults`` are
+    those that differ from the spec's own.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -54,7 +51,7 @@ def asks_for_spec(
         added = [
             _parameter(item, kinds[item.name], defaults.get(item.name, item.default))
             for item in fields(RunSpec)
-            if item.name not in without
+            if item.name in (only or kinds) and item.name not in without
         ]
 
         @functools.wraps(command)
@@ -108,6 +105,17 @@ def given(context: typer.Context) -> set[str]:
     """Return the names of the parameters that were given on the command line."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def names_of(context: typer.Context, parameters: Sequence[str]) -> list[str]:
+    """Return the options of these parameters as a user writes them: ``--env`` for ``envs``."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return [names[parameter] for parameter in parameters]
+
+
+def inconclusive_from(text: str | None) -> Literal["default", "pass", "fail"]:
+    """Return what ``--inconclusive`` asks for. Raises UsageError for an unknown word."""
+    return "default" if text is None else one_of("--inconclusive", text, ("pass", "fail"))
 
 
 def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:

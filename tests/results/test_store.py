@@ -61,7 +61,7 @@ def test_what_is_appended_is_read_again(written: Path) -> None:
 
 def test_a_cell_is_on_the_disk_as_soon_as_it_is_appended(path: Path) -> None:
     with RunWriter.create(path, make_header()) as writer:
-        writer.reserve(4096)
+        writer.expect(make_cell().key, 4096)
         writer.append(make_cell())
         assert read(path).cells == (make_cell(),)
 
@@ -380,7 +380,7 @@ def test_space_that_cannot_be_reserved_is_said_before_measuring(written: Path, m
 
     monkeypatch.setattr(store, "_allocate", refuse)
     with RunWriter.resume(written) as writer, pytest.raises(StorageError, match="its 2 cells are whole"):
-        writer.reserve(4096)
+        writer.expect(make_cell().key, 4096)
 
 
 def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
@@ -391,7 +391,7 @@ def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
 
     monkeypatch.setattr(store, "_allocate", refuse)
     with RunWriter.resume(written) as writer:
-        writer.reserve(4096)
+        writer.expect(make_cell().key, 4096)
         writer.append(make_cell("shm-sync", 2, (3000,)))
     assert len(read(written).cells) == 3
 
@@ -399,7 +399,7 @@ def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
 def test_what_was_reserved_is_no_part_of_the_file_and_is_given_back(written: Path) -> None:
     size, blocks = written.stat().st_size, written.stat().st_blocks
     with RunWriter.resume(written) as writer:
-        writer.reserve(1 << 20)
+        writer.expect(make_cell().key, 1 << 20)
         assert written.stat().st_size == size
         writer.append(make_cell("shm-sync", 2, (3000,)))
     assert written.stat().st_blocks <= blocks + 16

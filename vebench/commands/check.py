@@ -1,21 +1,19 @@
-"""A check from beginning to end: a baseline, a candidate or a run of the same plan here, the verdicts, who is told."""
+"""``vebench check``: a candidate, or the baseline's plan measured again here, beside a baseline."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from vebench.analysis.comparison import Metric, compare
 from vebench.analysis.findings.run import incomplete
-from vebench.commands import gate, measuring
-from vebench.errors import NotComparableError, RunFileError, UsageError, did_you_mean, one_line, shown
-from vebench.plan.grammar import check_choices
+from vebench.commands import gate, measuring, planning
+from vebench.errors import NotComparableError, UsageError, did_you_mean, one_line, shown
 from vebench.plan.known_work import REFERENCE
-from vebench.plan.spec import BackendChoice, check
+from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
@@ -25,11 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
+    from vebench.commands.world import World
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.table import Format
     from vebench.results.records import Run, RunRecord
 
-# What the measured work is made of; vebench's own version is told, not refused.
+# Not what the measured work is made of: other versions of these are reported, and no reason to refuse.
 OUR_PACKAGES = frozenset({"vebench", "torch"})
 
 
@@ -53,7 +52,7 @@ class Request:
         return self.allow_different_host or self.metric == "speedup"
 
 
-def run(request: Request, *, form: Format, junit: Path | None, quiet: bool) -> int:
+def run(request: Request, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
     """Compare, print the verdicts in ``form`` and leave them where a CI service looks. Returns the exit status.
 
     Raises NotComparableError if the runs cannot be put beside each other, RunFileError and UsageError for bad input.
@@ -64,7 +63,7 @@ def run(request: Request, *, form: Format, junit: Path | None, quiet: bool) -> i
     before = _read(request.baseline)
     candidate = request.candidate
     if candidate is None:
-        candidate = _measure(request, before, quiet=quiet)
+        candidate = _measure(request, before, world, quiet=quiet)
     elif _same_file(request.baseline, candidate):
         raise UsageError(f"{candidate} is the baseline itself: name another run")
     after = _read(candidate)
@@ -103,7 +102,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
-    """Return what differs between the runs, told with the verdicts. Raises NotComparableError if that matters."""
+    """Return what differs between the runs, to be reported. Raises NotComparableError if that matters."""
     pinning = [(run.spec.pin == "none" or not run.host.pinning) for run in (before, after)]
     if pinning[0] != pinning[1]:
         raise NotComparableError(
@@ -117,7 +116,7 @@ def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str
             "measure a baseline here, or compare with --metric speedup or --allow-different-host"
         )
     if before.spec.interleave != after.spec.interleave:
-        differences.append("cells in turn (--interleave) in one of them only")
+        differences.append("cells took turns (--interleave) in one of them only")
     ours = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(OUR_PACKAGES & before.packages.keys() & after.packages.keys())
@@ -164,7 +163,7 @@ def _is_base(cell: CellSummary) -> bool:
     return cell.label == REFERENCE and cell.workers == 1
 
 
-def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
+def _measure(request: Request, before: Run, world: World, *, quiet: bool) -> Path:
     """Measure the baseline's plan here, without reference rows and what is not asked for. Returns the run file."""
     header.refuse_foreign(before.header, request.baseline)
     cells = _chosen(request, gate.cells_of(before, request.baseline))
@@ -174,15 +173,10 @@ def _measure(request: Request, before: Run, *, quiet: bool) -> Path:
             f"measure a baseline with -b {REFERENCE} and 1 among the --workers, too"
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
-    try:
-        check(spec)
-        check_choices(spec.backends)
-        plan, head = measuring.prepare(spec)
-    except UsageError as error:
-        raise RunFileError(f"{request.baseline}, line 1: {error}") from None
+    plan, head = planning.plan_again(spec, request.baseline, world)
     _admit(request, before.header, head, "this machine")
-    path = request.output or paths.default_path(datetime.now(UTC), spec.envs)
-    measuring.into(path, plan, head, quiet=quiet)
+    path = request.output or paths.default_path(world.now(), spec.envs)
+    measuring.measure_into(path, plan, head, world, quiet=quiet)
     return path
 
 

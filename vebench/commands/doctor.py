@@ -1,4 +1,4 @@
-"""An examination of the machine: read, judged, shown. It changes nothing."""
+"""``vebench doctor``: the machine as vebench sees it. It only reads."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 WATCH_S = 0.2
 
 
-def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as_json: bool) -> None:
-    """Print what vebench sees of this machine, or of that whose tree lies in ``sysroot``.
+def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as_json: bool) -> int:
+    """Print what vebench sees of this machine, or of that whose tree lies in ``sysroot``. Returns the exit status.
 
     Raises UsageError if there is no such tree.
     """
@@ -51,6 +51,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
         findings=machine.of_host(facts, _surroundings(host) if here else Surroundings()),
     )
     show(page, JSON if as_json else TERMINAL)
+    return 0
 
 
 def _surroundings(host: Host) -> Surroundings:
@@ -58,7 +59,7 @@ def _surroundings(host: Host) -> Surroundings:
 
 
 def _others_share(host: Host) -> float | None:
-    """Return the share of the allowed CPUs' time that is used while this process sleeps, None where it is not told."""
+    """Return the share of the allowed CPUs' time that is used while this process sleeps, None if unknown."""
     cpus = list(host.cpus_allowed)
     before, start = counters.busy_ns(cpus), time.monotonic_ns()
     time.sleep(WATCH_S)

@@ -50,7 +50,7 @@ def check_target(junit: Path, files: Sequence[Path]) -> None:
 
 
 def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
-    """Return 1 for a regression, 3 where somebody ought to know and nobody does, 0 if no cell is slower."""
+    """Return 1 if a cell is slower, 3 if that is not known of some cell and should be, 0 otherwise."""
     verdicts = {cell.verdict for cell in found.cells}
     if "slower" in verdicts:
         return SLOWER

@@ -1,93 +1,70 @@
-"""What the commands that measure have in common: a plan for this machine, and cells measured into run files."""
+"""What the commands that measure have in common: cells measured into run files, with progress on the screen."""
 
 from __future__ import annotations
 
 import math
 import shlex
-import sys
-import time
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vebench.analysis.precision import next_repeats, wide_cells
-from vebench.child.schedule import MOST_TRIES
+from vebench.engine import runner
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
-from vebench.engine.launcher import Launcher
-from vebench.engine.runner import run as measure
-from vebench.errors import InterruptedRunError, UsageError
-from vebench.machine.host import memory_available, read_host
-from vebench.plan.cells import expand, informed, placement_of
-from vebench.plan.interleaving import interleaved
-from vebench.plan.known_work import Knowledge
+from vebench.errors import InterruptedRunError
 from vebench.plan.passes import next_pass
-from vebench.plan.tasks import resolve
 from vebench.reports import console
 from vebench.reports.live import screen
-from vebench.results import header, logs, store
-from vebench.results.records import record
+from vebench.results import logs, store
+from vebench.results.records import most_bytes, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from vebench.commands.world import World
     from vebench.engine.conversation import Launch
-    from vebench.plan.cells import Cell, CellKey, Plan
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.cells import Cell, Plan
     from vebench.results.records import CellRecord, RunRecord
     from vebench.results.store import RunWriter
 
 DONE, FAILED = 0, 1
-# The most that a cell's line in the run file takes: its windows, and the rest of it.
-BYTES_PER_WINDOW, BYTES_PER_CELL, BYTES_PER_SEAT = 384, 8192, 64
 
 
-def prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
-    """Return the plan on this machine, and the header of its run. Raises UsageError if nothing of it can run."""
-    host = read_host()
-    placement = placement_of(spec, host)
-    tasks = resolve(spec.envs, spec.backends)
-    room = memory_available()
-    plan = informed(expand(spec, tasks, placement, room), Knowledge.load())
-    if spec.interleave:
-        plan = interleaved(plan, room)
-    if plan.cells and all(cell.skip for cell in plan.cells):
-        raise UsageError(f"nothing of this can run here: {plan.cells[0].skip}")
-    command = shlex.join(["vebench", *sys.argv[1:]])
-    return plan, header.gather(plan, host, placement, command, datetime.now(UTC))
-
-
-def into(path: Path, plan: Plan, head: RunRecord, *, quiet: bool) -> int:
-    """Measure a prepared plan into a new run file, and show no table. Returns the exit status."""
+def measure_into(path: Path, plan: Plan, head: RunRecord, world: World, *, quiet: bool) -> int:
+    """Measure a plan into a new run file. Returns the exit status."""
     with store.RunWriter.create(path, head) as writer:
-        return measure_all(plan, plan, writer, quiet=quiet)
+        return measure(plan, plan, writer, world, quiet=quiet)
 
 
-def measure_all(plan: Plan, left: Plan, writer: RunWriter, *, quiet: bool) -> int:
-    """Measure what is left of the plan, then pass after pass what ``--until`` asks for. Returns the exit status."""
+def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: bool) -> int:
+    """Measure what is left of the plan, then pass after pass what ``--until`` asks for. Returns the exit status.
+
+    Raises InterruptedRunError if the user ends it.
+    """
     done = len(plan.cells) - len(left.cells)
-    status = _measure(left, writer, done=done, quiet=quiet)
-    until, deadline = plan.spec.until, time.monotonic() + plan.spec.budget
-    while until is not None and time.monotonic() < deadline:
+    status = _measure(left, writer, world, done=done, quiet=quiet)
+    until, deadline = plan.spec.until, world.clock() + plan.spec.budget
+    while until is not None and world.clock() < deadline:
         run = store.read(writer.path)
         more = next_pass(plan, wide_cells(run, until), next_repeats(run))
         if not more.cells:
             break
-        status = max(status, _measure(more, writer, done=len(run.cells), quiet=quiet, deadline=deadline))
+        status = max(status, _measure(more, writer, world, done=len(run.cells), quiet=quiet, deadline=deadline))
     return status
 
 
-def _measure(plan: Plan, writer: RunWriter, *, done: int, quiet: bool, deadline: float = math.inf) -> int:
-    """Measure the plan's cells until the deadline, each on disk as soon as it ends. Returns the exit status.
-
-    Raises InterruptedRunError if the user ends it.
-    """
+def _measure(  # noqa: PLR0913 - what a pass is made of
+    plan: Plan, writer: RunWriter, world: World, *, done: int, quiet: bool, deadline: float = math.inf
+) -> int:
+    """Measure the plan's cells, and start no more of them after the deadline. Returns the exit status."""
     kept: list[CellRecord] = []
     try:
-        with Interrupts() as interrupts, Launcher(plan.spec, interrupts) as launch:
-            for cell in follow(plan, launch, lambda _: writer, done=done, quiet=quiet, deadline=deadline):
-                kept.append(cell)  # noqa: PERF402 - what came before an interrupt counts
+        with Interrupts() as interrupts, world.start(plan.spec, interrupts) as launch:
+            for cell in follow(plan, launch, lambda _: writer, world, done=done, quiet=quiet):
+                kept.append(cell)
+                if not writer.expects and world.clock() > deadline:
+                    break
     except KeyboardInterrupt:
         here = done + sum(not cell.interrupted for cell in kept)
         raise InterruptedRunError(
@@ -101,39 +78,27 @@ def follow(  # noqa: PLR0913 - what a run is made of
     plan: Plan,
     launch: Launch,
     writer_of: Callable[[Cell], RunWriter],
+    world: World,
     *,
-    done: int,
+    done: int = 0,
     quiet: bool,
-    deadline: float = math.inf,
 ) -> Iterator[CellRecord]:
-    """Measure the plan's cells until the deadline, each in the file that is its own; yield each once it is on disk.
+    """Measure the plan's cells, each into the file that is its own; yield each once it is on the disk.
 
-    Raises KeyboardInterrupt if the user ends it.
+    ``done`` cells were measured before. Raises KeyboardInterrupt if the user ends it.
     """
-    owed: dict[tuple[str, CellKey], int] = {}  # bytes of the lines of all cells that run
     with (
-        screen(console.for_progress(), time.monotonic, quiet=quiet) as display,
-        closing(measure(plan, launch, done)) as events,
+        screen(console.for_progress(), world.clock, quiet=quiet) as display,
+        closing(runner.run(plan, launch, done)) as events,
     ):
         for event in events:
             finished = None
             if isinstance(event, CellStarted):
-                side = event.cell.side
-                owed[side, event.cell.key] = _line_bytes(event.cell, plan.spec.rounds)
-                writer_of(event.cell).reserve(sum(size for (whose, _), size in owed.items() if whose == side))
+                writer_of(event.cell).expect(event.cell.key, most_bytes(event.cell.shape, plan.spec.rounds))
             elif isinstance(event, CellFinished):
-                owed.pop((event.cell.side, event.cell.key), None)
                 writer = writer_of(event.cell)
                 finished = writer.append(record(event.cell, event.outcome))
                 logs.keep(writer.path, event.cell.key, event.outcome.log)
             display.show(event)
             if finished is not None:
                 yield finished
-                if not owed and time.monotonic() > deadline:
-                    return
-
-
-def _line_bytes(cell: Cell, rounds: int) -> int:
-    """Return the most bytes that the cell's line takes: every window tried as often as may be, and its seats."""
-    seats = cell.shape.processes * cell.shape.threads
-    return BYTES_PER_CELL + BYTES_PER_WINDOW * MOST_TRIES * rounds + BYTES_PER_SEAT * seats

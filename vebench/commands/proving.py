@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from vebench.backends import registry
 from vebench.child.request import Proving
+from vebench.commands.planning import lay_out
 from vebench.engine import verifier
 from vebench.engine.interrupts import Interrupts
-from vebench.engine.launcher import Launcher
 from vebench.errors import one_line
-from vebench.machine.host import memory_available, read_host
 from vebench.plan import known_work
-from vebench.plan.cells import expand, placement_of
 from vebench.plan.known_work import SAME, Knowledge, Known
-from vebench.plan.tasks import resolve
+from vebench.plan.ordering import report_order
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.pages.verify import reason
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.child.answers import Proof
+    from vebench.commands.world import World
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
@@ -35,16 +34,18 @@ SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 1100, 2, 4
 ENOUGH_STEPS = 5000
 
 
-def learn(spec: RunSpec, knowledge: Knowledge) -> None:
+def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
     """Compare briefly whatever ``spec`` will measure, and add to ``knowledge`` what is found."""
     envs_per_worker = min(spec.envs_per_worker, MOST_ENVS_PER_WORKER)
     short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=envs_per_worker, repeats=1, replicas="1")
-    prove(short, SHORT_STEPS, knowledge, None)
+    prove(short, SHORT_STEPS, knowledge, None, world)
 
 
-def prove(spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None) -> list[tuple[Cell, Proof]]:
-    """Compare every backend on every task; tell of each on standard error, and keep what is learned."""
-    cells = _cells(spec, steps, frames)
+def prove(
+    spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None, world: World
+) -> list[tuple[Cell, Proof]]:
+    """Compare every backend on every task; report each on standard error, and keep what is learned."""
+    cells = _cells(spec, steps, frames, world)
     progress = console.for_progress()
     proofs = []
     envs = cells[0].workers if cells else 0
@@ -55,7 +56,7 @@ def prove(spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None) 
             progress.print(one_line(f"known: {_words(cell, known)}"), markup=False, soft_wrap=True)
     with (
         Interrupts() as interrupts,
-        Launcher(spec, interrupts) as launch,
+        world.start(spec, interrupts) as launch,
         closing(verifier.prove(cells, launch)) as answers,
     ):
         for count, (cell, proof) in enumerate(answers, start=1):
@@ -90,17 +91,11 @@ def _keep(cell: Cell, found: Known) -> None:
         console.for_progress().print(one_line(text), markup=False, soft_wrap=True)
 
 
-def _cells(spec: RunSpec, steps: int, frames: Path | None) -> tuple[Cell, ...]:
-    """Return a cell for each task and backend, in the order of tasks asked for and of the registry."""
-    host = read_host()
-    tasks = [replace(task, exact=True) for task in resolve(spec.envs, spec.backends)]
-    plan = expand(spec, tasks, placement_of(spec, host), memory_available())
+def _cells(spec: RunSpec, steps: int, frames: Path | None, world: World) -> tuple[Cell, ...]:
+    """Return a cell for each task and backend, in the order of reports."""
+    tasks = [replace(task, exact=True) for task in world.resolve(spec.envs, spec.backends)]
+    plan = lay_out(spec, tasks, world).plan
     contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference]
-    names = [entry.name for entry in registry.ENTRIES]
-
-    def place_of(cell: Cell) -> tuple[int, int]:
-        rank = names.index(cell.backend.name) if cell.backend.name in names else len(names)
-        return tasks.index(cell.task), rank
-
     folder = None if frames is None else str(frames.absolute())
-    return tuple(replace(cell, proving=Proving(steps, folder)) for cell in sorted(contestants, key=place_of))
+    ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
+    return tuple(replace(cell, proving=Proving(steps, folder)) for cell in ordered)

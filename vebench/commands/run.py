@@ -1,16 +1,13 @@
-"""A run from beginning to end: plan, engine and results composed, the screen told, a table at the end."""
+"""``vebench run``: a plan, cells measured into a run file, and a table of them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from vebench.commands import measuring, proving
-from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
+from vebench.commands import measuring, planning, proving
+from vebench.errors import InterruptedRunError, NotComparableError
 from vebench.plan.cells import informed, without
-from vebench.plan.grammar import check_choices
 from vebench.plan.known_work import Knowledge
-from vebench.plan.spec import check
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
@@ -19,67 +16,61 @@ from vebench.results import header, paths, store
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vebench.commands.world import World
     from vebench.plan.cells import CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.results.records import Run
 
-DONE, FAILED = 0, 1
+DONE = 0
 
 
-def start(spec: RunSpec, output: Path | None, *, verify: bool, dry_run: bool, quiet: bool) -> int:
-    """Plan and measure a new run, into ``output`` or a file of its own name. Returns the exit status.
+def start(  # noqa: PLR0913 - what the command line asks
+    spec: RunSpec, output: Path | None, world: World, *, verify: bool, dry_run: bool, quiet: bool
+) -> int:
+    """Measure a new run, into ``output`` or a file of its own name. Returns the exit status.
 
-    With ``verify`` every backend is compared with the reference first.
+    With ``verify`` every backend is compared with the reference first; with ``dry_run`` only the plan is shown.
     """
-    plan, head = measuring.prepare(spec)
+    plan, head = planning.plan_here(spec, world)
     if dry_run:
         return _show(plan)
     if verify:
-        plan = _verified(plan)
-    path = output or paths.default_path(datetime.now(UTC), spec.envs)
-    status = measuring.into(path, plan, head, quiet=quiet)
-    if not quiet:
-        _show_table(path)
-    return status
+        plan = _verified(plan, world)
+    path = output or paths.default_path(world.now(), spec.envs)
+    status = measuring.measure_into(path, plan, head, world, quiet=quiet)
+    return _finish(path, status, quiet=quiet)
 
 
-def resume(path: Path, *, dry_run: bool, quiet: bool) -> int:
+def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    Raises RunFileError if the file asks for what nobody can have asked for, and NotComparableError if this machine or
-    its packages are not those of the run.
+    Raises RunFileError if no command line can have asked for what the file asks for, and NotComparableError if this
+    machine or its packages are not those of the run.
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path)
-    try:
-        check(run.header.spec)
-        check_choices(run.header.spec.backends)
-        plan, head = measuring.prepare(run.header.spec)
-    except UsageError as error:
-        raise RunFileError(f"{path}, line 1: {error}") from None
+    plan, head = planning.plan_again(run.header.spec, path, world)
     if differences := header.what_differs(run.header, head):
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a run of its own")
-    left = without(plan, _settled(plan, run))
+    left = without(plan, _measured(plan, run))
     if dry_run:
         return _show(left)
     with store.RunWriter.resume(path) as writer:
-        status = measuring.measure_all(plan, left, writer, quiet=quiet)
-    if not quiet:
-        _show_table(path)
-    return status
+        status = measuring.measure(plan, left, writer, world, quiet=quiet)
+    return _finish(path, status, quiet=quiet)
 
 
-def _verified(plan: Plan) -> Plan:
+def _verified(plan: Plan, world: World) -> Plan:
     """Return ``plan`` with verdicts found now. Raises InterruptedRunError if the user does not wait for them."""
     knowledge = Knowledge.load()
     try:
-        proving.learn(plan.spec, knowledge)
+        proving.learn(plan.spec, knowledge, world)
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
     return informed(plan, knowledge)
 
 
-def _settled(plan: Plan, run: Run) -> set[CellKey]:
+def _measured(plan: Plan, run: Run) -> set[CellKey]:
     """Return the keys of the cells that need no measuring: done, or skipped as they were before."""
     before = {cell.key: cell for cell in run.cells}
     return {
@@ -94,5 +85,7 @@ def _show(plan: Plan) -> int:
     return DONE
 
 
-def _show_table(path: Path) -> None:
-    show(RunPage.of([(str(path), store.read(path))]))
+def _finish(path: Path, status: int, *, quiet: bool) -> int:
+    if not quiet:
+        show(RunPage.of([(str(path), store.read(path))]))
+    return status

@@ -1,14 +1,15 @@
-"""A verification from beginning to end: what is to be compared, the comparing, the verdicts, what is kept of them."""
+"""``vebench verify``: backends beside the reference, and the verdicts on their work."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
 from vebench.commands import proving
 from vebench.errors import UsageError
 from vebench.plan.known_work import Knowledge
-from vebench.plan.spec import RunSpec, check_count
+from vebench.plan.spec import check_count
 from vebench.reports.output import show
 from vebench.reports.pages.verify import VerifyPage
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.child.answers import Proof
+    from vebench.commands.world import World
     from vebench.plan.cells import Cell
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.spec import RunSpec
     from vebench.reports.formats.table import Format
 
 DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
@@ -26,29 +28,21 @@ MAX_STEPS = 10_000_000
 
 
 def verify(  # noqa: PLR0913 - what the command line asks
-    envs: tuple[str, ...],
-    backends: tuple[BackendChoice, ...],
-    *,
-    steps: int,
-    num_envs: int,
-    seed: int,
-    timeout: float,
-    form: Format,
-    frames: Path | None = None,
+    asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format, frames: Path | None = None
 ) -> int:
     """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status.
 
-    Pictures that differ are written to the folder ``frames``.
+    Of ``asked``, the tasks, backends, seed and timeout count. Each backend steps ``num_envs`` environments, ``steps``
+    steps each. Pictures that differ are written to the folder ``frames``.
     """
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, registry.MAX_COUNT)
-    if backends and all(registry.find(choice.name).reference for choice in backends):
+    if asked.backends and all(registry.find(choice.name).reference for choice in asked.backends):
         raise UsageError("--backend: reference rows are compared with nothing; name a backend of another kind")
     if frames is not None:
         _make(frames)
-    spec = RunSpec(envs, (num_envs,), backends, seed=seed, timeout=timeout)
-    knowledge = Knowledge.load()
-    proofs = proving.prove(spec, steps, knowledge, frames)
+    spec = replace(asked, workers=(num_envs,))
+    proofs = proving.prove(spec, steps, Knowledge.load(), frames, world)
     show(VerifyPage(tuple(proofs), steps), form)
     return _status(proofs)
 

@@ -18,16 +18,20 @@ from msgspec import Meta, Struct
 from vebench.backends.environments.engines import Engine
 from vebench.child.answers import Done, Layout, WorkVerdict
 from vebench.child.counts import check_counts
+from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import Window  # noqa: TC001 - msgspec reads the annotations
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
+    from vebench.backends.registry import Shape
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
 
 SCHEMA = 1
+# The most that a cell's line takes: its windows, the CPUs of each thread, and the rest of it.
+BYTES_PER_WINDOW, BYTES_PER_THREAD, BYTES_PER_CELL = 384, 64, 8192
 INTERRUPTED = "interrupted"  # the reason that the engine gives for a cell which the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -194,6 +198,12 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         verdict_reason=one_line(cell.known.reason) if cell.known else "",
         replicas=tuple(replica.cpus for replica in cell.replicas),
     )
+
+
+def most_bytes(shape: Shape, rounds: int) -> int:
+    """Return the most bytes that a cell's line takes, even if every window is tried as often as it may be."""
+    threads = shape.processes * shape.threads
+    return BYTES_PER_CELL + BYTES_PER_WINDOW * MOST_TRIES * rounds + BYTES_PER_THREAD * threads
 
 
 def encode(line: CellRecord | RunRecord) -> bytes:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from vebench.plan.cells import CellKey
+
 RUN_BEGINS = b'{"type":"run"'  # as it is written
 LONGEST_HEADER = 1 << 24
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
@@ -44,6 +46,7 @@ class RunWriter:
         self.run = run
         self._fd = fd
         self._cells = len(run.cells)
+        self._expected: dict[CellKey, int] = {}
 
     @classmethod
     def create(cls, path: Path, header: RunRecord) -> Self:
@@ -101,13 +104,20 @@ class RunWriter:
             raise
         return cls(path, fd, run)
 
-    def reserve(self, size: int) -> None:
-        """Take ``size`` bytes of disk beyond the end, so that a cell is not measured which could not be kept.
+    @property
+    def expects(self) -> bool:
+        """Whether a cell is expected that has not been appended yet."""
+        return bool(self._expected)
 
-        Raises StorageError if they are not to be had. Does nothing where the file system cannot reserve.
+    def expect(self, key: CellKey, size: int) -> None:
+        """Keep room on the disk for the line of a cell that starts, so that none is measured that could not be kept.
+
+        ``size`` is in bytes. Raises StorageError if there is not so much room, that for other cells expected included.
+        Does nothing where the file system cannot reserve.
         """
+        self._expected[key] = size
         try:
-            _allocate(self._fd, os.fstat(self._fd).st_size, size)
+            _allocate(self._fd, os.fstat(self._fd).st_size, sum(self._expected.values()))
         except OSError as error:
             if error.errno in NO_SPACE:
                 self._cannot_write(error)
@@ -118,6 +128,7 @@ class RunWriter:
         A cell that could not be read again is written as failed instead, since one such line makes a whole file
         unreadable. Raises StorageError; the file then ends as it did before.
         """
+        self._expected.pop(cell.key, None)
         try:
             line = encode(cell)
         except ValueError as error:

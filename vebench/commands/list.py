@@ -1,0 +1,11 @@
+"""``vebench list``: what can be measured here, and why not."""
+
+from __future__ import annotations
+
+from vebench.reports.output import show
+from vebench.reports.pages.list import ListPage
+
+
+def show_list() -> None:
+    """Print the backends, their options, and the tasks known by name."""
+    show(ListPage())

@@ -1,0 +1,80 @@
+"""What the commands that start cells have in common: from a spec to a plan for this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from vebench.errors import RunFileError, UsageError
+from vebench.plan.cells import expand, informed, placement_of
+from vebench.plan.grammar import check_choices
+from vebench.plan.interleaving import interleaved
+from vebench.plan.known_work import Knowledge
+from vebench.plan.spec import check
+from vebench.results import header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from vebench.backends.interface import Task
+    from vebench.commands.world import World
+    from vebench.interpreters.interpreter import Interpreter
+    from vebench.machine.host import Host
+    from vebench.machine.placement import Placement
+    from vebench.plan.cells import Plan
+    from vebench.plan.spec import RunSpec
+    from vebench.results.records import RunRecord
+
+
+class NothingRunsError(UsageError):
+    """No cell of a plan can run."""
+
+
+class LaidOut(NamedTuple):
+    """A plan, and the machine that it is for."""
+
+    plan: Plan
+    host: Host
+    placement: Placement
+
+
+def lay_out(spec: RunSpec, tasks: Sequence[Task], world: World, has: Callable[[str], bool] | None = None) -> LaidOut:
+    """Return the cells of ``spec`` on this machine, where ``has`` says which modules can be imported."""
+    host = world.read_host()
+    placement = placement_of(spec, host)
+    return LaidOut(expand(spec, tasks, placement, world.memory_available(), has), host, placement)
+
+
+def planned(
+    spec: RunSpec, tasks: Sequence[Task], world: World, interpreter: Interpreter | None = None
+) -> tuple[Plan, RunRecord]:
+    """Return the plan with what is known of each backend's work, and the header of its run, here or elsewhere.
+
+    Raises NothingRunsError if every cell is skipped.
+    """
+    has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
+    laid = lay_out(spec, tasks, world, has)
+    plan = informed(laid.plan, Knowledge.load(), packages)
+    if plan.cells and all(cell.skip for cell in plan.cells):
+        where = "here" if interpreter is None else "there"
+        raise NothingRunsError(f"nothing of this can run {where}: {plan.cells[0].skip}")
+    return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
+
+
+def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
+    """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
+    plan, head = planned(spec, world.resolve(spec.envs, spec.backends), world)
+    return (interleaved(plan, world.memory_available()) if spec.interleave else plan), head
+
+
+def plan_again(spec: RunSpec, path: Path, world: World) -> tuple[Plan, RunRecord]:
+    """Return the plan of a spec that the run file ``path`` holds.
+
+    Raises RunFileError if it is none that the command line can have made, or if nothing of it can run.
+    """
+    try:
+        check(spec)
+        check_choices(spec.backends)
+        return plan_here(spec, world)
+    except UsageError as error:
+        raise RunFileError(f"{path}, line 1: {error}") from None

@@ -1,0 +1,34 @@
+"""``vebench report``: run files rendered in a format, on standard output or into a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.plan.known_work import Knowledge
+from vebench.reports.formats import table
+from vebench.reports.output import save, show
+from vebench.reports.pages.run import RunPage
+from vebench.results import paths, store
+from vebench.results.current_verdicts import informed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def report(files: Sequence[Path], form: str | None, output: str | None) -> None:
+    """Render runs, by default the newest in ``.vebench/``, in the format ``form`` or that of the suffix of ``output``.
+
+    Raises UsageError for an unknown format and a file that would be overwritten, RunFileError for what is no run.
+    """
+    target = None if output is None else paths.output(output)
+    chosen = table.chosen(form, target, "run")
+    sources = paths.named(files) if files else [paths.newest()]
+    if target is not None:
+        store.refuse_to_overwrite(target, sources)
+    knowledge = Knowledge.load()
+    page = RunPage.of((str(path), informed(store.read(path), knowledge)) for path in sources)
+    if target is None:
+        show(page, chosen)
+    else:
+        save(page, chosen, target)

@@ -1,0 +1,70 @@
+"""What commands need of the machine and of other processes, in one place: a test gives them another."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from vebench.engine.launcher import Launcher
+from vebench.interpreters import interpreter
+from vebench.machine import host
+from vebench.plan import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from vebench.backends.interface import Task
+    from vebench.engine.conversation import Launch
+    from vebench.engine.interrupts import Interrupts
+    from vebench.interpreters.interpreter import Interpreter
+    from vebench.machine.host import Host
+    from vebench.plan.spec import BackendChoice, RunSpec
+
+
+class Start(Protocol):
+    """How commands get what starts the cells of a run."""
+
+    def __call__(
+        self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable
+    ) -> AbstractContextManager[Launch]:
+        """Return what starts cells in ``python``; when it is left, nothing of them is left."""
+
+
+class Resolve(Protocol):
+    """How commands learn what tasks are meant."""
+
+    def __call__(
+        self, names: tuple[str, ...], backends: tuple[BackendChoice, ...], *, python: str = sys.executable
+    ) -> tuple[Task, ...]:
+        """Return the tasks of these names, looked up in ``python`` where vebench does not know them."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class World:
+    """The outside of vebench. ``arguments`` are those of the command line, ``memory_available`` is in bytes.
+
+    ``now`` is the time of day, ``clock`` counts seconds.
+    """
+
+    arguments: tuple[str, ...] = ()
+    start: Start = Launcher
+    examine: Callable[[str, str], Interpreter] = interpreter.examine
+    resolve: Resolve = tasks.resolve
+    read_host: Callable[[], Host] = host.read_host
+    memory_available: Callable[[], int | None] = host.memory_available
+    now: Callable[[], datetime] = _now
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def command(self) -> str:
+        """The command as a user can repeat it."""
+        return shlex.join(("vebench", *self.arguments))

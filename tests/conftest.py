@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import command_in
 from support.records import make_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from support.commands import Command
 
     from vebench.results.records import Run
 
@@ -34,3 +37,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 def sweep() -> Run:
     """Return a run of Pong on two CPUs with every outcome that a cell can have."""
     return make_sweep()
+
+
+@pytest.fixture
+def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Return the command, called in this process and in an empty folder, outside of any CI service."""
+    return command_in(tmp_path, monkeypatch, capsys)

@@ -1,0 +1,104 @@
+"""A world in which no process is started: cells answer at once, as a script or a table of rates says."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from vebench.child.answers import Answer, Done, Failure, Layout, Proof, Ready
+from vebench.child.window import Window
+from vebench.commands.world import World
+from vebench.interpreters.interpreter import Interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from vebench.engine.interrupts import Interrupts
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
+
+    Script = Sequence[Answer | Exception]
+
+SECOND = 1_000_000_000
+
+
+def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0) -> list[Answer]:
+    """Return the answers of a cell that goes well, at this rate for each CPU owned, with 1 % of noise."""
+    if cell.proving is not None:
+        return [Proof("identical", rows=cell.proving.steps * cell.workers, ends=3)]
+    noise = Random(repr(cell.key))  # noqa: S311 - noise to repeat, no secret
+    built = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip, affinity=cell.cpus)
+    rate = steps_per_second * max(1, len(cell.cpus))
+    rows = [round(spec.duration * rate * noise.gauss(1, 0.01)) for _ in range(spec.rounds)]
+    windows = [Window(ns=round(spec.duration * SECOND), rows=count, resets=0) for count in rows]
+    return [Ready(SECOND // 2, built), *windows, Done(100 << 20, settled=True)]
+
+
+def failing(reason: str) -> Callable[[Cell, RunSpec], Script]:
+    """Return the script of a cell whose adapter raises."""
+    return lambda _cell, _spec: [Failure(reason)]
+
+
+@dataclass
+class FakeStart:
+    """Starts cells that answer by the script of their backend, others steadily.
+
+    ``started`` are the cells that were started, each with the Python that it was started in; ``left`` is how many runs
+    were left in good order.
+    """
+
+    scripts: Mapping[str, Callable[[Cell, RunSpec], Script]] = field(default_factory=dict)
+    started: list[tuple[Cell, str]] = field(default_factory=list)
+    left: int = 0
+
+    @contextmanager
+    def __call__(
+        self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable
+    ) -> Iterator[Callable[[Cell], object]]:
+        @contextmanager
+        def launch(cell: Cell) -> Iterator[FakeCell]:
+            self.started.append((cell, python))
+            yield FakeCell(self.scripts.get(cell.backend.name, steady)(cell, spec))
+
+        assert not interrupts.requested
+        yield launch
+        self.left += 1
+
+
+class FakeCell:
+    """A running cell that answers what its script holds; an exception in it is raised."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def messages(self) -> Iterator[Answer]:
+        for answer in self._script:
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+
+    def take_turn(self) -> None:
+        """Go on: it has been at rest only in name."""
+
+    def rest(self) -> None:
+        """Rest."""
+
+    def log(self) -> str:
+        return "what it printed"
+
+
+EVERYTHING = frozenset({"numpy", "gymnasium", "ale_py", "cv2", "mujoco", "imageio", "packaging", "envpool"})
+
+
+def fake_examine(option: str, path: str) -> Interpreter:
+    """Return a Python that has all packages, whatever ``path`` names."""
+    assert option in ("--a", "--b")
+    return Interpreter(path, "3.11.9", {"gymnasium": "1.4.0", "numpy": "2.4.0"}, EVERYTHING)
+
+
+def fake_world(start: FakeStart | None = None, **parts: object) -> World:
+    """Return a world of fakes; ``parts`` replace some of them."""
+    return World(**{"start": start or FakeStart(), "examine": fake_examine, **parts})  # type: ignore[arg-type]

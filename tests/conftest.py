@@ -41,5 +41,5 @@ def sweep() -> Run:
 
 @pytest.fixture
 def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Return the command, called in this process and in an empty folder, outside of any CI service."""
+    """Return the command of a user who stands in the test's folder, which is empty."""
     return command_in(tmp_path, monkeypatch, capsys)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.leaks import segments
 from support.places import ENVIRONMENTS
 
 from vebench.backends.interface import BackendInfo, Batch, Setup, Task
@@ -46,8 +47,6 @@ SHAPES: dict[Task, tuple[tuple[int, ...], str]] = {
     PONG: ((4, 84, 84), "uint8"),
     CHEETAH: ((17,), "float64"),
 }
-
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
 
 PYTHON = ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async")
 POOLS = ("envpool-sync", "envpool-async")
@@ -298,9 +297,10 @@ def test_recv_without_a_request_before_it_is_an_error_and_not_a_hang(build: Buil
 def running() -> tuple[int, int, list[Path]]:
     """Return the threads and child processes of this process, and what lies in the machine's shared memory."""
     threads = list(Path("/proc/self/task").iterdir())
-    return len(threads), len(multiprocessing.active_children()), sorted(SHARED_MEMORY.iterdir())
+    return len(threads), len(multiprocessing.active_children()), sorted(segments())
 
 
+@pytest.mark.whole_machine
 @pytest.mark.parametrize("outstanding", [False, True], ids=["after-recv", "after-send"])
 @every_backend
 def test_nothing_is_left_after_close_however_often(build: Build, name: str, task: Task, outstanding: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from support.places import ADAPTERS, ENVIRONMENTS
 from vebench import cli
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+    from typing import TextIO
 
     import pytest
 
@@ -36,6 +39,15 @@ class Result:
         """The one line of a command that refused and printed nothing else."""
         assert (self.out, self.err.count("\n")) == ("", 1), self
         return self.err
+
+
+@contextmanager
+def without_a_reader() -> Iterator[TextIO]:
+    """Return a stream whose reader has gone away, as `head` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        yield stream
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The one interface: what an adapter is given, what it says of itself, and five methods.
+"""The one interface: what an adapter is given, what it reports about itself, a constructor and four methods.
 
 Asynchronous use is primitive: a step is :meth:`VectorBackend.send` followed by :meth:`VectorBackend.recv`. After
 :meth:`VectorBackend.reset` the first ``recv`` returns the rows of the reset; from then on each ``send`` answers the
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.engines import Engine
 
-Suite = Literal["atari", "mujoco", "classic", "gymnasium"]
 OptionValue = bool | int | float | str
 
 
@@ -29,15 +28,14 @@ class Task:
     """One environment to be stepped, by facts that hold for every backend.
 
     ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that,
-    for environments that register themselves on import. ``frame_skip`` is the number of emulator frames or physics
-    sub-steps in one agent step. ``pool_id`` is EnvPool's name for the same task, None where it has none. ``exact`` asks
-    for the variant without chance, as far as there is one: one no-op at a reset, no noise on the start.
+    for environments that register themselves on import. ``suite`` is the name of its kind in ``environments.suites``.
+    ``frame_skip`` is the number of emulator frames or physics sub-steps in one agent step. ``exact`` asks for the
+    variant without chance, as far as there is one: one no-op at a reset, no noise on the start.
     """
 
     id: str
-    suite: Suite
+    suite: str
     frame_skip: int
-    pool_id: str | None = None
     module: str | None = None
     exact: bool = False
 
@@ -107,7 +105,7 @@ class Difference:
     """One way in which a backend's rows differ from the reference's, in words, and where that may be seen.
 
     ``field`` is a field of ``Batch``, empty if rows show nothing of it. ``rows``: ``every``; ``end``, those that end an
-    episode; ``start``, the first ``count`` after a reset, its own row included. What shows in every row is told to
+    episode; ``start``, the first ``count`` after a reset, its own row included. What shows in every row is reported to
     readers, but excuses nothing in a comparison, since it could hide any other fault.
     """
 
@@ -119,7 +117,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What an adapter says of itself once it is built. The harness takes counts from here, never from what was asked.
+    """What an adapter reports about itself once it is built. Counts are taken from here, never from what was asked for.
 
     ``num_envs``: environments alive. ``batch_size``: rows that one ``recv`` returns. ``processes``: processes that step
     environments, the caller's included where it does. ``threads``: threads that step environments, in each of those.
@@ -185,16 +183,16 @@ class VectorBackend(Protocol):
 
 @runtime_checkable
 class CountsFrames(Protocol):
-    """What a backend may have besides: it can be asked what its simulators have really done."""
+    """An addition to a backend, by choice: it can be asked what its simulators have really done."""
 
     frames_from: str
     """Who counts, in words."""
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames of each environment's episode so far, by id, or None if that cannot be told.
+        """Return the frames of each environment's episode so far, by id, or None if they are not known.
 
-        It is called after a ``recv``, if at all then after each, and counts up to the row that this environment has
-        returned last. Frames of the reset itself, such as no-ops, may be among them.
+        It is called after every ``recv`` or never, and counts up to the row that the environment returned last. Frames
+        of the reset itself, such as no-ops, may be among them.
         """
 
 

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vebench.analysis.statistics import estimate
-from vebench.analysis.summary import NULL, batch_time, frame_rates
+from vebench.analysis.summary import batch_time, frame_rates
+from vebench.backends.registry import NULL
 from vebench.engine.events import CellFinished, CellReady, CellStarted, RunStarted, WindowDone
 from vebench.errors import one_line
 from vebench.reports import figures

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
-from vebench.plan.known_work import REFERENCE
 from vebench.reports import figures
 from vebench.reports.pages.run import Document, Remark, Row, Table, Text, Tone
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from vebench.analysis.findings import machine, rules
 from vebench.analysis.statistics import PROCESS_SPREAD
-from vebench.analysis.summary import NULL, CellSummary, summarise
-from vebench.backends.registry import ENTRIES
+from vebench.analysis.summary import CellSummary, summarise
+from vebench.backends.registry import ENTRIES, NULL, REFERENCE
 from vebench.errors import one_line
-from vebench.plan.known_work import BEST_FIRST, REFERENCE
+from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import PER_NODE, BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.reports import figures
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.results.records import HostRecord, Run
 
 Tone = Literal["plain", "best", "reference", "missing", "struck"]
-RANKS = {entry.name: (entry.reference, rank) for rank, entry in enumerate(ENTRIES)}
+RANKS = {entry.name: (entry.reference_row, rank) for rank, entry in enumerate(ENTRIES)}
 THIRD_PARTY = (False, len(RANKS))
 GIB = 2**30
 SAME_WORK = "same work"

@@ -36,10 +36,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning"),
 ]
 
-CARTPOLE = Task("CartPole-v1", "classic", 1, "CartPole-v1")
-PENDULUM = Task("Pendulum-v1", "classic", 1, "Pendulum-v1")
-PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
-CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
+CARTPOLE = Task("CartPole-v1", "classic", 1)
+PENDULUM = Task("Pendulum-v1", "classic", 1)
+PONG = Task("ALE/Pong-v5", "atari", 4)
+CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
 SHAPES: dict[Task, tuple[tuple[int, ...], str]] = {
     CARTPOLE: ((4,), "float32"),
     PENDULUM: ((3,), "float32"),

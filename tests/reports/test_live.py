@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
+from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.backends.registry import Shape
 from vebench.engine.events import (
     CellFinished,
     CellReady,

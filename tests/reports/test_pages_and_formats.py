@@ -365,7 +365,7 @@ def test_a_window_without_transitions_is_rendered() -> None:
     assert json.loads(as_json.render(report))[0]["frames_per_second"]["low"] == 0.0
 
 
-TASKS = (Task("ALE/Pong-v5", "atari", 4, "Pong-v5"), Task("Own-v0", "gymnasium", 1))
+TASKS = (Task("ALE/Pong-v5", "atari", 4), Task("Own-v0", "gymnasium", 1))
 
 
 def shown(plan: Plan) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from vebench.analysis.findings import rules, windows
 from vebench.analysis.stability import STEADY, Stability, stability
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
-from vebench.backends.registry import BY_NAME
+from vebench.backends.registry import CEILING, NULL, REFERENCE, find_recorded
 from vebench.machine.sysfs import parse_list
-from vebench.plan.known_work import BEST_FIRST, REFERENCE
+from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from vebench.backends.environments.engines import Engine
-    from vebench.plan.known_work import Verdict
+    from vebench.plan.known_work import WorkVerdict
     from vebench.results.records import CellRecord, Run, WindowRecord
 
-CEILING = "ceiling"
-NULL = "null"
-REFERENCE_ROWS = frozenset(name for name, entry in BY_NAME.items() if entry.reference)
 NANO = 1e-9
 LEAST_TAKEN_NS = 100_000_000  # ten ticks of the kernel's clock, by which steal and others' work are counted
 NOTHING = Sample((), one_process=False)
@@ -75,7 +72,7 @@ class CellSummary:
     oversubscribed: bool
     crowded: bool
     differences: tuple[str, ...]
-    verdict: Verdict | None
+    verdict: WorkVerdict | None
     verdict_reason: str
     engines: tuple[Engine, ...]
     unbound: str | None
@@ -107,7 +104,7 @@ class CellSummary:
     @property
     def reference(self) -> bool:
         """Whether the cell is there to be compared with, and not a backend to choose."""
-        return self.backend in REFERENCE_ROWS
+        return find_recorded(self.backend).reference_row
 
     @property
     def loop_ns_per_batch(self) -> Estimate | None:
@@ -248,7 +245,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
         oversubscribed=first.workers > usable,
         crowded=_at_work(first) > cpus_owned and first.workers <= usable,
         differences=first.differences,
-        verdict=None if first.backend in REFERENCE_ROWS else verdict,
+        verdict=None if find_recorded(first.backend).reference_row else verdict,
         verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
         engines=first.engines,
         unbound=next((record.unbound for record in records if record.unbound), None),
@@ -258,7 +255,7 @@ def _counted(records: Sequence[CellRecord], usable: int) -> CellSummary:
     )
 
 
-def _verdict(record: CellRecord) -> Verdict:
+def _verdict(record: CellRecord) -> WorkVerdict:
     return record.verdict or "unverified"
 
 
@@ -279,6 +276,4 @@ def _strayed(record: CellRecord) -> bool:
 
 def _at_work(record: CellRecord) -> int:
     """Return how many threads of all processes step environments at the same time."""
-    limit = record.options.get("max_concurrency") if record.backend == "gym-async" else None
-    processes = min(record.processes, limit) if isinstance(limit, int) else record.processes
-    return processes * record.threads
+    return find_recorded(record.backend).at_work(record.processes, record.threads, record.options)

@@ -11,10 +11,10 @@ import msgspec
 
 from vebench.analysis.comparison import Metric, compare
 from vebench.analysis.findings.rules import incomplete
+from vebench.backends.registry import REFERENCE
 from vebench.commands import gate, measuring
 from vebench.errors import NotComparableError, RunFileError, UsageError, did_you_mean, one_line, shown
 from vebench.plan.grammar import check_choices
-from vebench.plan.known_work import REFERENCE
 from vebench.plan.spec import BackendChoice, check
 from vebench.plan.tasks import short_name
 from vebench.reports.pages.check import Check

@@ -90,7 +90,7 @@ def _cells(spec: RunSpec, steps: int, frames: Path | None) -> tuple[Cell, ...]:
     host = read_host()
     tasks = [replace(task, exact=True) for task in resolve(spec.envs, spec.backends)]
     plan = expand(spec, tasks, placement_of(spec, host), memory_available())
-    contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference]
+    contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference_row]
     names = [entry.name for entry in registry.ENTRIES]
 
     def place_of(cell: Cell) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from vebench.backends.environments.engines import Engine  # noqa: TC001 - msgspec reads the annotations
-from vebench.plan.known_work import Verdict  # noqa: TC001 - msgspec reads the annotations
+from vebench.plan.known_work import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
@@ -111,7 +111,7 @@ class Proof:
     ``frames_from`` counts them, of those ``claimed``; None where it cannot be asked.
     """
 
-    verdict: Verdict
+    verdict: WorkVerdict
     rows: Count = 0
     ends: Count = 0
     allowed: tuple[str, ...] = ()

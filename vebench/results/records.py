@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from vebench.backends.environments.engines import Engine
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import Verdict  # noqa: TC001 - msgspec reads the annotations
+from vebench.plan.known_work import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class CellRecord(Struct, frozen=True, tag_field="type", tag="cell"):
     autoreset: str = "next_step"
     differences: tuple[str, ...] = ()
     affinity: tuple[Count, ...] | None = None
-    verdict: Verdict | None = None
+    verdict: WorkVerdict | None = None
     verdict_reason: str = ""
     engines: tuple[Engine, ...] = ()
     seats: tuple[tuple[str, ...], ...] | None = None

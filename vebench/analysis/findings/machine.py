@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.findings.rules import Finding
+from vebench.backends.packages import how_to_install
 from vebench.machine.host import MEBIBYTE
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
+    from vebench.backends.packages import Package
     from vebench.results.records import HostRecord
 
 # A container's /dev/shm is 64 MiB unless it was given more.
@@ -33,7 +35,7 @@ class Surroundings:
 
     others_share: float | None = None
     shared_memory_bytes: int | None = None
-    missing: tuple[str, ...] | None = None
+    missing: tuple[Package, ...] | None = None
 
 
 def of_host(host: HostRecord, now: Surroundings) -> tuple[Finding, ...]:
@@ -166,5 +168,5 @@ def missing(now: Surroundings) -> Finding | None:
     """Tell of packages that are not installed."""
     if not now.missing:
         return None
-    names = " ".join(now.missing)
-    return Finding("missing-packages", f"not installed: {', '.join(now.missing)}", f"pip install {names}")
+    names = ", ".join(package.name for package in now.missing)
+    return Finding("missing-packages", f"not installed: {names}", how_to_install(now.missing))

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
-from vebench.backends.registry import BY_NAME
+from vebench.backends.environments.suites import DRIFTING_ENGINES
+from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
 from vebench.results.records import INTERRUPTED
 
@@ -30,12 +31,7 @@ LOOP_LIMIT_NS = 1_000
 TAKEN_SHARE = 0.05
 # Told in steps, so that cells with about the same share are told of together.
 LOOP_SHARES = (0.01, 0.1)
-# More environments for each worker are more processes to these, not more work for each.
-PROCESS_FOR_EACH_ENVIRONMENT = frozenset({"gym-async"})
 RANGE_LENGTH = 3
-# Engines whose versions are known to go apart: HalfCheetah by 15 within 300 steps. Atari games of unlike ALE versions
-# gave the same bytes, so that is left to vebench verify to tell.
-DRIFTING = frozenset({"MuJoCo"})
 GRAVEST_FIRST = (
     "failed",
     "interrupted",
@@ -187,7 +183,7 @@ def unstable(cell: CellSummary) -> Finding | None:
     half = cell.frames_per_second.half_width if cell.frames_per_second else None
     if half is None or half <= WIDE or cell.observations < ENOUGH:
         return None
-    effect = ", and all speedups with it" if cell.backend == "for-loop" and cell.workers == 1 else ""
+    effect = ", and all speedups with it" if cell.backend == REFERENCE and cell.workers == 1 else ""
     return Finding(
         "unstable",
         f"uncertain by more than {WIDE:.0%}{effect}",
@@ -208,11 +204,12 @@ def above_ceiling(cell: CellSummary) -> Finding | None:
 
 def slower_than_for_loop(cell: CellSummary) -> Finding | None:
     """Tell of a backend that a plain loop with one worker beats, beyond doubt."""
-    if cell.reference or cell.backend == "for-loop" or cell.speedup is None:
+    if cell.reference or cell.backend == REFERENCE or cell.speedup is None:
         return None
     if cell.speedup.high is None or cell.speedup.high >= 1:
         return None
-    more_work = "" if cell.backend in PROCESS_FOR_EACH_ENVIRONMENT else ", or try a larger --envs-per-worker"
+    # More environments for each worker are then more processes, not more work for each of them.
+    more_work = "" if find_recorded(cell.backend).process_per_environment else ", or try a larger --envs-per-worker"
     return Finding(
         "slower-than-for-loop", "slower than a plain Python loop with one worker", f"use for-loop here{more_work}"
     )
@@ -220,7 +217,7 @@ def slower_than_for_loop(cell: CellSummary) -> Finding | None:
 
 def unlike_engines(cell: CellSummary) -> Finding | None:
     """Tell of a physics engine inside a backend that is not the one which the others use."""
-    unlike = [engine for engine in cell.engines if engine.unlike and engine.name in DRIFTING]
+    unlike = [engine for engine in cell.engines if engine.unlike and engine.name in DRIFTING_ENGINES]
     if cell.status != "ok" or not unlike:
         return None
     return Finding(
@@ -301,7 +298,7 @@ def extra_threads(cell: CellSummary) -> Finding | None:
     Pools of W workers on W CPUs run W x W threads (pytorch/rl #1325). Of others than Gymnasium's environments in
     processes nothing can be said: EnvPool has threads that wait and hand out work.
     """
-    in_processes = cell.backend in BY_NAME and BY_NAME[cell.backend].steps_gymnasium and cell.threads == 1
+    in_processes = find_recorded(cell.backend).steps_gymnasium and cell.threads == 1
     if not in_processes or cell.most_threads <= 1 or cell.reference or cell.status != "ok":
         return None
     return Finding(

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.backends.environments.parity import frames_of, make, raw_screen_rows, read_spaces
-from vebench.backends.for_loop import Loop
-from vebench.child.proof.frames import COUNTED, FrameCount
+from vebench.backends.environments.atari import raw_screen_rows
+from vebench.backends.environments.frames import frames_of
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.for_loop import EnvironmentLoop
+from vebench.child.proof.frames import FrameCount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,10 +70,10 @@ class Reference:
         self.task = task
         self.fresh = True
         self._same_step = same_step
-        self._environment = make(task, upper_rows=upper_rows)
+        self._environment = make(task) if upper_rows is None else make(task, upper_rows=upper_rows)
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
-        self._loop = Loop([self._environment], self._rows)
+        self._loop = EnvironmentLoop([self._environment], self._rows)
         self._loop.reset(seed)
         self.actions = spaces.actions
         self.rows: list[Row] = [row_of(self._rows, 0)]
@@ -77,7 +81,7 @@ class Reference:
     @property
     def frames(self) -> int | None:
         """Frames simulated in this episode, None where that cannot be told."""
-        return frames_of(self._environment)
+        return frames_of(self.task, self._environment)
 
     @property
     def raw_screen_rows(self) -> int | None:
@@ -191,7 +195,7 @@ def misdeclared(info: BackendInfo, task: Task, actions: ActionSpace) -> str | No
     own = info.action_space
     if own.integer != actions.integer or not (_one_bound(own.low, actions.low) and _one_bound(own.high, actions.high)):
         return "actions are drawn from another space than the task's: bounds, shape or type differ"
-    if task.suite not in COUNTED and info.frame_skip != task.frame_skip:
+    if SUITES[task.suite].frames is None and info.frame_skip != task.frame_skip:
         return f"claims {info.frame_skip} frames in a step that has {task.frame_skip}"
     return None
 

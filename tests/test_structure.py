@@ -12,6 +12,8 @@ import pytest
 import vebench
 import vebench.backends
 import vebench.reports
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.registry import BY_NAME
 
 FOLDERS = {
     "vebench": Path(vebench.__path__[0]),
@@ -78,6 +80,15 @@ def test_a_stage_imports_earlier_stages_and_never_later_ones(module: str) -> Non
 
 def test_every_module_belongs_to_a_stage() -> None:
     assert {name for name in modules() if stage(name) is None} == {"vebench"}
+
+
+@pytest.mark.parametrize("module", sorted(name for name in modules() if stage(name) != "backends"))
+def test_only_backends_ask_for_a_backend_or_a_suite_by_name_or_prefix(module: str) -> None:
+    names = (*BY_NAME, *SUITES)
+    nodes = ast.walk(ast.parse(modules()[module].read_text()))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    asked_for = [text for text in texts if len(text) > len("env") and any(name.startswith(text) for name in names)]
+    assert asked_for == []
 
 
 def child_side() -> list[str]:

@@ -95,6 +95,17 @@ def test_without_a_terminal_each_cell_is_one_plain_line(plan: Plan) -> None:
     ]
 
 
+def test_a_reason_why_cells_are_skipped_costs_one_line() -> None:
+    cells = [make_cell("envpool-sync", workers, "not installed: envpool") for workers in (1, 2, 4)]
+    cells.append(make_cell("gym-async", 256, "needs 34 GiB"))
+    plan = Plan(RunSpec(("Pong",), (1, 2)), tuple(cells))
+    events = [RunStarted(plan, 0), *(CellFinished(cell, Outcome("skipped", cell.skip)) for cell in cells)]
+    assert shown(events, terminal=False).splitlines() == [
+        "[1/4] ALE/Pong-v5  envpool-sync  1 worker     skipped: not installed: envpool",
+        "[4/4] ALE/Pong-v5  gym-async     256 workers  skipped: needs 34 GiB",
+    ]
+
+
 def test_the_null_backend_is_shown_by_what_the_loop_costs(plan: Plan) -> None:
     (null,) = plan.cells[2:]
     windows = (Window(SECOND, 2_000_000, 0),) * 4

@@ -406,6 +406,13 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
 
 
+def test_what_is_not_installed_costs_a_plan_one_line_for_all_backends_that_need_it() -> None:
+    spec = RunSpec(("Pong",), (1, 4), tuple(map(BackendChoice, ("for-loop", "gym-sync", "envpool-sync"))))
+    without_ale = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None, lambda module: module != "ale_py")
+    (table,) = plan_document(without_ale).tables
+    assert table.notes == ("skipped: for-loop, gym-sync at 1, 4 workers: not installed: ale-py (pip install ale-py)",)
+
+
 def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -> None:
     other = msgspec.structs.replace(sweep.header.host, cpu_model="Another 9000", governor="powersave")
     elsewhere = Run(msgspec.structs.replace(sweep.header, host=other), sweep.cells)

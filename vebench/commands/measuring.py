@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vebench.analysis.precision import another_pass
+from vebench.backends.registry import find
 from vebench.child.windows import MOST_TRIES
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from vebench.results.store import RunWriter
 
 DONE, FAILED = 0, 1
+MOST_REASONS = 3  # in one line
 # The most that a cell's line in the run file takes: its windows, and the rest of it.
 BYTES_PER_WINDOW, BYTES_PER_CELL, BYTES_PER_SEAT = 384, 8192, 64
 
@@ -51,8 +53,12 @@ def prepare(spec: RunSpec) -> tuple[Plan, RunRecord]:
     plan = informed(expand(spec, tasks, placement, room), Knowledge.load())
     if spec.interleave:
         plan = interleaved(plan, room)
-    if plan.cells and all(cell.skip for cell in plan.cells):
-        raise UsageError(f"nothing of this can run here: {plan.cells[0].skip}")
+    # Reference rows alone answer nothing, unless they are all that was asked for.
+    wanted = [cell for cell in plan.cells if not find(cell.backend.name).reference_row] or plan.cells
+    if wanted and all(cell.skip for cell in wanted):
+        reasons = sorted({str(cell.skip) for cell in wanted})
+        more = "; ..." if len(reasons) > MOST_REASONS else ""
+        raise UsageError(f"nothing of this can run here: {'; '.join(reasons[:MOST_REASONS])}{more}")
     command = shlex.join(["vebench", *sys.argv[1:]])
     return plan, header.gather(plan, host, placement, command, datetime.now(UTC))
 

@@ -83,7 +83,7 @@ def _own_threads() -> set[int]:
 
 
 def _pin(threads: Sequence[int], cpus: Sequence[int]) -> None:
-    """Keep each thread on a CPU of its own: left alone, the kernel at times puts two of them on one."""
+    """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
     for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
         os.sched_setaffinity(thread, {cpu})
 

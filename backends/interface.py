@@ -44,8 +44,8 @@ class Task:
 class Setup:
     """What a cell gives to its adapter's constructor, along with the adapter's own options as keyword arguments.
 
-    ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned. If ``pinned``, the process is restricted to them
-    already when the adapter is built, and threads may be placed on them. The adapter steps ``workers x
+    ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned. If ``pinned``, the process is already restricted
+    to them when the adapter is built, and threads may be placed on them. The adapter steps ``workers x
     envs_per_worker`` environments at a time (its batch size); environment ``i`` is seeded with ``seed + i``.
     """
 

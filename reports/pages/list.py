@@ -46,7 +46,7 @@ def list_document() -> Document:
                 numbers=False,
             ),
             Table(
-                title="Tasks (full ids such as ALE/Pong-v5 will do as well)",
+                title="Tasks (full ids such as ALE/Pong-v5 work, too)",
                 corner="kind",
                 columns=("names",),
                 rows=tuple(Row(suite.title, (Text((_names(suite),)),)) for suite in SUITES.values()),

@@ -1,4 +1,4 @@
-"""What only some backends do: workers that fail, die or are left alone, the ceiling's counting, EnvPool's settings."""
+"""What only some backends do: workers that fail or lose their caller, the ceiling's counting, EnvPool's settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _odd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def faulty(fault: str) -> Setup:
-    """Return five environments in two workers; the one with id 3 does as told in its third step."""
+    """Return five environments in two workers; the one with id 3 has the fault in its third step."""
     return Setup(Task(f"odd/Faulty-{fault}-v0", "gymnasium", 1, module="odd"), workers=5, cpus=(0, 1))
 
 
@@ -250,7 +250,7 @@ def test_steps_of_other_processes_count_and_those_beyond_a_batch_come_with_the_n
     backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
     backend.reset(0)
     deadline = time.monotonic() + LONG
-    while len(backend.recv()) and not backend._left_over:  # noqa: SLF001 - nothing else tells that rows were held back
+    while len(backend.recv()) and not backend._left_over:  # noqa: SLF001 - nothing else shows that rows were held back
         assert time.monotonic() < deadline
         backend.send(np.zeros(1, np.int64))
         time.sleep(0.05)

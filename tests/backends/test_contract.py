@@ -98,7 +98,7 @@ every_stepping_backend = pytest.mark.parametrize(("name", "task"), STEPPING, ids
 
 @pytest.fixture
 def build() -> Iterator[Build]:
-    """Build backends by name, two workers on two CPUs unless told otherwise, and close them in the end."""
+    """Build backends by name, two workers on two CPUs by default, and close them in the end."""
     built: list[VectorBackend] = []
 
     def build_one(

@@ -1,4 +1,4 @@
-"""The parity-matched environments: their settings, their spaces, and frames counted as the simulator counts them."""
+"""The environments that all backends step: their settings, their spaces, and frames as the simulator counts them."""
 
 from __future__ import annotations
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.parity import THE_SIMULATOR, as_counts, frames_of, make, read_spaces
-from vebench.backends.for_loop import Loop
+from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.shared_memory.division import plan
 from vebench.backends.shared_memory.in_flight import Flow
@@ -45,14 +47,14 @@ class LoopShare:
         self._copies = actions.ndim > 1
         self._actions = [actions[first:last] for first, last in bounds]
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self.loops: list[Loop] = []
+        self.loops: list[EnvironmentLoop] = []
 
     def open(self) -> None:
         """Build every environment."""
         for rows in self._rows:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
-            self.loops.append(Loop(environments, rows))
+            self.loops.append(EnvironmentLoop(environments, rows))
         if self.loops and not self._copies:
             # What is called again and again, without a detour.
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
@@ -69,7 +71,7 @@ class LoopShare:
     def answer(self, name: str, argument: Any) -> list[int | None] | None:  # noqa: ANN401 - each request has its own
         """Reset every environment from the seed given, or tell how many frames each has simulated."""
         if name == "frames":
-            return [frames_of(environment) for environment in self._environments]
+            return [frames_of(self._task, environment) for environment in self._environments]
         for loop in self.loops:
             loop.reset(argument)
         return None

@@ -14,9 +14,9 @@ import numpy as np
 from vebench.backends.environments.parity import THE_SIMULATOR, as_counts, frames_of, make, read_spaces
 from vebench.backends.for_loop import Loop
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
-from vebench.backends.shared_memory.division import plan
-from vebench.backends.shared_memory.in_flight import Flow
-from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory.memory_layout import Leaf
 from vebench.backends.shared_memory.team import Team
 from vebench.machine import pinning
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Setup, Task
-    from vebench.backends.shared_memory.layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import Arrays
 
 GRACE_SECONDS = 1.0
 
@@ -90,7 +90,7 @@ class _Shm:
         spaces = read_spaces(setup.task, example.observation_space, example.action_space)
         example.close()
         self._before = os.sched_getaffinity(0) if setup.pinned else None
-        how = plan(
+        how = divide(
             num_envs,
             min(setup.workers, len(setup.cpus)),
             caller_steps=caller_steps,
@@ -197,7 +197,7 @@ class ShmAsync(_Shm):
     ) -> None:
         count = ratio * setup.batch_size
         super().__init__(setup, count, spin, context, caller_steps=caller_steps, single=True)
-        self._flow = Flow(self._team)
+        self._in_flight = InFlight(self._team)
         self._size = setup.batch_size
         self._out = Batch._make(array[: self._size].copy() for array in self._batch)
         self._asked = self._stepping = False
@@ -206,7 +206,7 @@ class ShmAsync(_Shm):
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
         if self._asked:
             self._team.answers()
-        self._flow.settle()
+        self._in_flight.settle()
         self._stepping = False
         self._team.ask("reset", [seed] * self._team.shares)
         self._asked = True
@@ -215,7 +215,7 @@ class ShmAsync(_Shm):
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
         ids = self._out.env_ids
         self._actions[ids] = actions
-        self._flow.send(ids.tolist())
+        self._in_flight.send(ids.tolist())
         self._stepping = True
 
     def recv(self) -> Batch:
@@ -226,11 +226,11 @@ class ShmAsync(_Shm):
         if self._asked:
             self._asked = False
             self._team.answers()
-            self._flow.put_back(range(self.info.num_envs))
+            self._in_flight.put_back(range(self.info.num_envs))
         elif not self._stepping:
             raise NothingToReceiveError
         self._stepping = False
-        out, ids = self._out, self._flow.recv(self._size, self._size)
+        out, ids = self._out, self._in_flight.recv(self._size, self._size)
         out.env_ids[:] = ids
         for rows, picked in zip(self._batch[:4], out[:4], strict=True):
             rows.take(out.env_ids, 0, picked, "clip")  # "raise" would copy twice: it fills a buffer of its own first

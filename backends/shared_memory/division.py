@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
-from vebench.backends.shared_memory.layout import Layout, share_out
+from vebench.backends.shared_memory.memory_layout import MemoryLayout, share_out
 from vebench.machine import cgroups, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.backends.shared_memory.layout import Leaf
+    from vebench.backends.shared_memory.memory_layout import Leaf
 
 
 @dataclass(frozen=True)
-class Plan:
+class Division:
     """How environments are shared out to processes.
 
     ``processes`` of them step environments, the caller among them if ``caller_steps``. Process ``k`` keeps to
@@ -46,10 +46,10 @@ class Plan:
         """Return the CPU that a worker keeps to, None if any."""
         return self.cpus[worker + self.caller_steps] if self.cpus else None
 
-    def layout(self, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]) -> Layout:
+    def layout(self, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]) -> MemoryLayout:
         """Return where everything lies in memory."""
         ring = max((stop - start for start, stop in self.shares), default=1) if self.single else 1
-        return Layout(self.num_envs, self.shares, observations, actions, ring)
+        return MemoryLayout(self.num_envs, self.shares, observations, actions, ring)
 
 
 def usable_cpus() -> int:
@@ -59,7 +59,7 @@ def usable_cpus() -> int:
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 
 
-def plan(  # noqa: PLR0913 - what a user can set, by name
+def divide(  # noqa: PLR0913 - what a user can set, by name
     num_envs: int,
     processes: int | None = None,
     *,
@@ -68,7 +68,7 @@ def plan(  # noqa: PLR0913 - what a user can set, by name
     spin: float | None = None,
     single: bool = False,
     available: int | None = None,
-) -> Plan:
+) -> Division:
     """Return a plan: by default a process for each CPU in ``cpus`` or, without, for each that may be used.
 
     ``spin`` is in microseconds; by default it is 0 where there are more processes than ``available`` CPUs, since one
@@ -84,4 +84,4 @@ def plan(  # noqa: PLR0913 - what a user can set, by name
     available = available or (len(set(cpus)) if cpus else usable_cpus())
     crowded = count + (not caller_steps) > available
     spin_ns = int(spin * 1000) if spin is not None else 0 if crowded else MOST_SPIN_NS
-    return Plan(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, single)
+    return Division(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, single)

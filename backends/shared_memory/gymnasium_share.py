@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector.utils import CloudpickleWrapper
 
-    from vebench.backends.shared_memory.layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import Arrays
 
 Mode = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]

@@ -7,15 +7,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.shared_memory.team import OverdueError, Team, WorkerError
-from vebench.backends.shared_memory.worker import LOOK_SECONDS, Failure
+from vebench.backends.shared_memory.worker import LOOK_SECONDS, WorkerFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.backends.shared_memory.worker_handle import Member
+    from vebench.backends.shared_memory.worker_handle import WorkerHandle
 
 
-class Flow:
+class InFlight:
     """The environments of a team on their way. Those of one process come back in the order in which they were sent.
 
     The caller steps those of its own share, one at a time, while too few others are ready. Between processes the order
@@ -28,8 +28,8 @@ class Flow:
         self._remarks: dict[int, Any] = {}
         self._own: deque[int] = deque()
         self._next_look = 0.0
-        own = team.plan.own
-        self._place: list[tuple[Member | None, int]] = [(None, index) for index in range(own)]
+        own = team.division.own
+        self._place: list[tuple[WorkerHandle | None, int]] = [(None, index) for index in range(own)]
         for member in team.members:
             self._place.extend((member, index) for index in range(member.stop - member.start))
 
@@ -51,7 +51,7 @@ class Flow:
                 member.stepping.append(env_id)
         for member in self._team.members:
             if member.request[0] != member.sent:
-                member.knock(self._team.fence)
+                member.notify(self._team.fence)
 
     def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
         """Return ids, ``least`` of them or more and ``most`` at most, those first that were ready first.
@@ -109,7 +109,7 @@ class Flow:
     def _any_done(self) -> bool:
         return any(member.done[0] != member.read for member in self._team.members)
 
-    def _harvest(self, member: Member) -> None:
+    def _harvest(self, member: WorkerHandle) -> None:
         done = member.done[0]
         if self._team.fence:
             self._team.fence()
@@ -126,12 +126,12 @@ class Flow:
         try:
             remark = share.step_one(env_id)
         except Exception as error:  # noqa: BLE001 - described as those of workers are
-            remark = Failure.of(error, 0, share)
+            remark = WorkerFailure.of(error, 0, share)
         del self._own[0]
         self._finish(env_id, remark)
 
     def _finish(self, env_id: int, remark: Any) -> None:  # noqa: ANN401 - whatever the share remarked
-        if type(remark) is Failure:
+        if type(remark) is WorkerFailure:
             raise WorkerError(remark.message, remark)
         self._ready.append(env_id)
         if remark is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
-from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.memory_layout import Leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,17 +14,17 @@ from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.shared_memory.handshake import Waiter, light_fence, register
-from vebench.backends.shared_memory.layout import Memory
-from vebench.backends.shared_memory.worker import ALL, LOOK_SECONDS, MESSAGE, Failure
+from vebench.backends.shared_memory.memory_layout import Memory
+from vebench.backends.shared_memory.worker import ALL, LOOK_SECONDS, MESSAGE, WorkerFailure
 from vebench.backends.shared_memory.worker_handle import GRACE_SECONDS, Starter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vebench.backends.shared_memory.division import Plan
-    from vebench.backends.shared_memory.layout import Arrays, Layout
+    from vebench.backends.shared_memory.division import Division
+    from vebench.backends.shared_memory.memory_layout import Arrays, MemoryLayout
     from vebench.backends.shared_memory.worker import Share
-    from vebench.backends.shared_memory.worker_handle import Member
+    from vebench.backends.shared_memory.worker_handle import WorkerHandle
 
 
 class OverdueError(TimeoutError, multiprocessing.TimeoutError):
@@ -40,13 +40,13 @@ class WorkerError(RuntimeError):
     The text names the environments, and has the traceback if there is one.
     """
 
-    def __init__(self, text: str, failure: Failure | None) -> None:
+    def __init__(self, text: str, failure: WorkerFailure | None) -> None:
         super().__init__(text)
         self.failure = failure
 
 
 class Team:
-    """The processes and the memory they share. ``employ`` makes the share of each from its rows, first and last id.
+    """The processes and the memory they share. ``make_share`` makes the share of each from its rows, first and last id.
 
     Everything is asked for first and waited for afterwards, so that all processes work meanwhile. An exception in an
     environment is raised once all have answered; the team can go on then. If a worker dies it can only be closed.
@@ -54,15 +54,15 @@ class Team:
 
     def __init__(  # noqa: PLR0913 - what the start of a process needs, by name
         self,
-        plan: Plan,
-        layout: Layout,
-        employ: Callable[[Arrays, int, int], Share],
+        division: Division,
+        layout: MemoryLayout,
+        make_share: Callable[[Arrays, int, int], Share],
         *,
         context: str | None = None,
         daemon: bool = True,
         name: str = "worker",
     ) -> None:
-        self.plan = plan
+        self.division = division
         self._owner = os.getpid()
         self._memory = Memory(layout.size)
         self.arrays = layout.arrays(self._memory.map)
@@ -70,16 +70,16 @@ class Team:
         self._lost: str | None = None
         self._answers: list[Any] = []
         self._own_answer: Callable[[], Any] = bool
-        self.members: list[Member] = []
+        self.members: list[WorkerHandle] = []
         # It may have no environments.
-        self.own = employ(self.arrays.rows(0, plan.own), 0, plan.own)
+        self.own = make_share(self.arrays.rows(0, division.own), 0, division.own)
         register()
         asleep = layout.caller_asleep(self._memory.map)
-        starter = Starter(plan, layout, self._memory, employ, context, daemon, name)
-        self._waiter = Waiter(asleep, starter.bell(asleep, -1), plan.spin_ns)
+        starter = Starter(division, layout, self._memory, make_share, context, daemon, name)
+        self._waiter = Waiter(asleep, starter.bell(asleep, -1), division.spin_ns)
         _living.add(self)
         try:
-            for number in range(len(plan.shares)):
+            for number in range(len(division.shares)):
                 self.members.append(starter.start(number))
             self._memory.seal()
             self.send()  # whatever the first entry is, it means to build the environments
@@ -124,7 +124,7 @@ class Team:
         for member, message in zip(self.members, messages, strict=True):
             member.entries[member.sent % len(member.entries)] = MESSAGE
             member.sent += 1
-            member.knock(self.fence)
+            member.notify(self.fence)
             # It may be longer than the socket holds: the worker must be reading.
             with contextlib.suppress(OSError):  # if it is gone, who waits for it will say so
                 member.channel.send_bytes(message)
@@ -145,14 +145,14 @@ class Team:
             try:
                 answers.append(do())
             except BaseException as error:
-                answers.append(Failure.of(error, 0, self.own))
+                answers.append(WorkerFailure.of(error, 0, self.own))
                 if not isinstance(error, Exception):
                     raise  # an interrupt: whoever goes on nevertheless is told
         if self.members:
             self._gather_workers(answers, timeout)
         self._answers = []
         for answer in answers:
-            if type(answer) is Failure:
+            if type(answer) is WorkerFailure:
                 raise WorkerError(answer.message, answer)
         return answers
 
@@ -187,10 +187,10 @@ class Team:
         """Raise WorkerError if a worker has died, unless what is waited for has come all the same."""
         for member in self.members:
             if connection.wait([member.process.sentinel], 0) and not changed():
-                self._lost = member.obituary()
+                self._lost = member.cause_of_death()
         self.check()
 
-    def listen(self, member: Member) -> Any:  # noqa: ANN401 - whatever the share answered
+    def listen(self, member: WorkerHandle) -> Any:  # noqa: ANN401 - whatever the share answered
         """Return the worker's remark on the entry that is read next."""
         try:
             while not member.channel.poll(LOOK_SECONDS):
@@ -198,7 +198,7 @@ class Team:
             remark = member.channel.recv_bytes()
         except (EOFError, ConnectionError):
             member.process.join(GRACE_SECONDS)
-            self._lost = member.obituary()
+            self._lost = member.cause_of_death()
             raise WorkerError(self._lost, None) from None
         member.remarks[member.read % len(member.remarks)] = 0
         return pickle.loads(remark)  # noqa: S301 - from our own worker
@@ -213,7 +213,7 @@ class Team:
         self._memory.seal()
         try:
             for member in members:
-                member.dismiss()
+                member.ask_to_end()
             self.own.close()
         finally:
             deadline = time.monotonic() + grace

@@ -11,9 +11,9 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
-from vebench.backends.shared_memory.division import plan
+from vebench.backends.shared_memory.division import divide
 from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Job
-from vebench.backends.shared_memory.in_flight import Flow
+from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.spaces import Spaces, assemble, flatten, leaves
 from vebench.backends.shared_memory.team import OverdueError, Team, WorkerError
 from vebench.backends.shared_memory.worker_handle import GRACE_SECONDS
@@ -97,7 +97,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = spaces.render_mode
         self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
         self.single_action_space, self.action_space = spaces.single_action, spaces.action
-        how = plan(
+        how = divide(
             count,
             num_processes,
             caller_steps=caller_steps,
@@ -124,7 +124,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                     how, layout, partial(GymnasiumShare, job), context=context, daemon=daemon, name=type(self).__name__
                 )
             )
-        self._flow = Flow(self._team) if how.single else None
+        self._in_flight = InFlight(self._team) if how.single else None
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
@@ -166,9 +166,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
         remarks = self._wait("reset", self._team_answers, timeout)
-        if self._flow is not None:
+        if self._in_flight is not None:
             reset = self._to_reset.tolist()
-            self._flow.forget(reset)
+            self._in_flight.forget(reset)
             for env_id in reset:
                 self._away[env_id] = 0
             others = self._last_ids[~np.isin(self._last_ids, self._to_reset)]  # in the order of that recv
@@ -184,7 +184,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def step_async(self, actions: Value) -> None:
         """Let every environment step, to be waited for with ``step_wait``."""
         self._assert_idle("step_async")
-        if self._flow is not None:
+        if self._in_flight is not None:
             raise RuntimeError(
                 f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
             )
@@ -207,13 +207,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def send(self, actions: Value, env_ids: Iterable[int] | None = None) -> None:
         """Let environments step, a row of actions each; by default those of the last ``recv`` or ``reset``."""
         self._assert_idle("send")
-        flow = self._asynchronous()
+        in_flight = self._asynchronous()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
         self._check_idle(ids)
         self._write_actions(actions, ids, len(ids))
         for env_id in ids:
             self._away[env_id] = 1
-        flow.send(ids)
+        in_flight.send(ids)
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
         """Return environments that are ready, those first that were first: ``min_batch`` to ``batch_size`` of them.
@@ -222,16 +222,18 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case.
         """
         self._assert_idle("recv")
-        flow = self._asynchronous()
+        in_flight = self._asynchronous()
         least = self.batch_size if min_batch is None else min_batch
         if not 1 <= least <= self.batch_size:
             raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
-        ids = self._answered(lambda: flow.recv(least, self.batch_size, timeout))
+        ids = self._answered(lambda: in_flight.recv(least, self.batch_size, timeout))
         for env_id in ids:
             self._away[env_id] = 0
         self._last_ids = rows = np.asarray(ids, np.int64)
         observations = assemble(self.single_observation_space, (leaf[rows] for leaf in self._team.arrays.observations))
-        infos = _batched(len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in flow.remarks(env_id)])
+        infos = _batched(
+            len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
+        )
         rewards, terminated, truncated = self._results
         return Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
 
@@ -301,14 +303,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                 f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete", self._pending
             )
 
-    def _asynchronous(self) -> Flow:
-        if self._flow is None:
+    def _asynchronous(self) -> InFlight:
+        if self._in_flight is None:
             raise RuntimeError("send() and recv() need batch_size, less than the number of environments; use step()")
-        return self._flow
+        return self._in_flight
 
     def _settle(self) -> None:
-        if self._flow is not None:
-            self._answered(self._flow.settle)
+        if self._in_flight is not None:
+            self._answered(self._in_flight.settle)
 
     def _ask(self, name: str, argument: object) -> None:
         self._team.ask(name, [argument] * self._team.shares)

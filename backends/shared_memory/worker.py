@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from vebench.backends.shared_memory.handshake import Bell
-    from vebench.backends.shared_memory.layout import Arrays, Layout, Memory
+    from vebench.backends.shared_memory.memory_layout import Arrays, Memory, MemoryLayout
 
 # An entry is the index of an environment within the share, or one of these.
 ALL, MESSAGE, END = -1, -2, -3
@@ -52,7 +52,7 @@ class Share(Protocol):
         """Close every environment."""
 
 
-class Failure(NamedTuple):
+class WorkerFailure(NamedTuple):
     """An exception in an environment: its id, the exception if it can be sent, its text, and the traceback.
 
     The id is None if the text names the environment already.
@@ -64,7 +64,7 @@ class Failure(NamedTuple):
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException, start: int, share: Share | None) -> Failure:
+    def of(cls, error: BaseException, start: int, share: Share | None) -> WorkerFailure:
         """Describe an exception that is being handled, in the share whose first environment is ``start``."""
         if share is not None and share.at is None:
             return cls(None, error, str(error), traceback.format_exc())
@@ -88,8 +88,8 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Post:
-    """What a worker is started with: its number, its environments and all that it needs to build and serve them.
+class WorkerConfig:
+    """What a worker is started with: its number, its environments and all that it needs to build and run_worker them.
 
     ``cpu`` is the CPU to keep to. ``caller`` is the process id of who started it; ``bound`` if that thread will live as
     long as the caller. ``bells`` are the pipes of the worker and of the caller where there is no futex.
@@ -98,9 +98,9 @@ class Post:
     number: int
     start: int
     stop: int
-    layout: Layout
+    layout: MemoryLayout
     memory: Memory
-    employ: Callable[[Arrays, int, int], Share]
+    make_share: Callable[[Arrays, int, int], Share]
     channel: Connection
     caller: int
     bound: bool
@@ -114,7 +114,7 @@ class Post:
         return FutexBell(self.memory.map, flag) if self.bells is None else PipeBell(*self.bells[callers])
 
 
-def serve(post: Post) -> None:
+def run_worker(post: WorkerConfig) -> None:
     """Be a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: it is the caller's to act on
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -126,7 +126,7 @@ def serve(post: Post) -> None:
         _Worker(post, alive).run()
 
 
-def _watch(post: Post) -> Callable[[], bool]:
+def _watch(post: WorkerConfig) -> Callable[[], bool]:
     """End with the caller, even in the middle of a step that hangs; return how to ask whether it lives."""
     parent = os.getppid()
     if sys.platform == "linux" and post.bound:
@@ -156,7 +156,7 @@ def _end_with(process: int) -> None:
 class _Worker:
     """The loop of a worker, between its words in shared memory and its share of the environments."""
 
-    def __init__(self, post: Post, alive: Callable[[], bool]) -> None:
+    def __init__(self, post: WorkerConfig, alive: Callable[[], bool]) -> None:
         self._post = post
         self._alive = alive
         layout, memory = post.layout, post.memory.map
@@ -221,7 +221,7 @@ class _Worker:
             remark = self._obey(entry, message)
             return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
-            return Failure.of(error, self._post.start, self._share).pickled()
+            return WorkerFailure.of(error, self._post.start, self._share).pickled()
 
     def _obey(self, entry: int, message: bytes | None) -> object:
         share, post = self._share, self._post
@@ -229,7 +229,7 @@ class _Worker:
             return share.step()
         if share is None:
             rows = post.layout.arrays(post.memory.map).rows(post.start, post.stop)
-            share = self._share = post.employ(rows, post.start, post.stop)
+            share = self._share = post.make_share(rows, post.start, post.stop)
             opened = share.open()
             # What was built stays: the collector need not look through it again, in the middle of a step.
             gc.freeze()

@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vebench.backends.shared_memory.handshake import FUTEX, FutexBell, PipeBell
-from vebench.backends.shared_memory.worker import ALL, END, Post, serve
+from vebench.backends.shared_memory.worker import ALL, END, WorkerConfig, run_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-    from vebench.backends.shared_memory.division import Plan
+    from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.handshake import Bell
-    from vebench.backends.shared_memory.layout import Arrays, Layout, Memory, Words
+    from vebench.backends.shared_memory.memory_layout import Arrays, Memory, MemoryLayout, Words
     from vebench.backends.shared_memory.worker import Share
 
 GRACE_SECONDS = 2.0  # how long workers may take to end by themselves
 
 
-class Member:
+class WorkerHandle:
     """A worker: its words, how many entries it was sent, and how many of its answers were read.
 
     ``stepping`` holds the environments that it was asked for one by one and that are not read yet, in that order.
@@ -53,7 +53,7 @@ class Member:
         self.asleep[0] = 0
         self._bell.ring()
 
-    def knock(self, fence: Callable[[], None] | None) -> None:
+    def notify(self, fence: Callable[[], None] | None) -> None:
         """Let the worker see what it was asked for."""
         if fence:
             fence()
@@ -61,19 +61,19 @@ class Member:
         if self.asleep[0]:
             self.wake()
 
-    def dismiss(self) -> None:
+    def ask_to_end(self) -> None:
         """Have the worker end before the next thing it would do."""
         for place in range(len(self.entries)):
             self.entries[place] = END
         self.sent += 1
-        self.knock(None)
+        self.notify(None)
         self.wake()
         # Processes forked since then hold copies of this end: to close ours alone would tell the worker nothing.
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.channel.fileno())) as ours:
             ours.shutdown(socket.SHUT_RDWR)
         self.channel.close()
 
-    def obituary(self) -> str:
+    def cause_of_death(self) -> str:
         """Return which environments died with the worker, and how."""
         self.process.join(GRACE_SECONDS)
         code = self.process.exitcode
@@ -85,10 +85,10 @@ class Member:
 class Starter:
     """Starts the workers of one team, by the start method ``context`` (Python's default if None)."""
 
-    plan: Plan
-    layout: Layout
+    division: Division
+    layout: MemoryLayout
     memory: Memory
-    employ: Callable[[Arrays, int, int], Share]
+    make_share: Callable[[Arrays, int, int], Share]
     context: str | None
     daemon: bool
     name: str
@@ -99,40 +99,40 @@ class Starter:
         if FUTEX:
             return FutexBell(self.memory.map, flag)
         if not self.pipes:
-            self.pipes.extend(multiprocessing.Pipe(duplex=False) for _ in range(len(self.plan.shares) + 1))
+            self.pipes.extend(multiprocessing.Pipe(duplex=False) for _ in range(len(self.division.shares) + 1))
         return PipeBell(*self.pipes[number])
 
-    def start(self, number: int) -> Member:
+    def start(self, number: int) -> WorkerHandle:
         """Start a worker; it builds its environments at the first request."""
         context = multiprocessing.get_context(self.context)
         method = context.get_start_method()
         words = self.layout.words(self.memory.map, number)
         member_bell = self.bell(words.asleep, number)
         ours, theirs = context.Pipe()
-        start, stop = self.plan.shares[number]
-        post = Post(
+        start, stop = self.division.shares[number]
+        post = WorkerConfig(
             number,
             start,
             stop,
             self.layout,
             self.memory,
-            self.employ,
+            self.make_share,
             theirs,
             caller=os.getpid(),
             # One that is spawned may come to the call that binds it after the caller has gone.
             bound=threading.current_thread() is threading.main_thread() and method == "fork",
             forked=method == "fork",
-            spin_ns=self.plan.spin_ns,
-            cpu=self.plan.cpu_of(number),
+            spin_ns=self.division.spin_ns,
+            cpu=self.division.cpu_of(number),
             bells=(self.pipes[number], self.pipes[-1]) if self.pipes else None,
         )
         process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
-            target=serve, args=(post,), name=f"{self.name}-{number}", daemon=self.daemon
+            target=run_worker, args=(post,), name=f"{self.name}-{number}", daemon=self.daemon
         )
         with _interrupts_held() if method != "forkserver" else contextlib.nullcontext():
             process.start()
         theirs.close()
-        return Member(process, ours, words, member_bell, (start, stop))
+        return WorkerHandle(process, ours, words, member_bell, (start, stop))
 
 
 @contextlib.contextmanager

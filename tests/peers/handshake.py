@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.shared_memory import handshake, in_flight, team, worker, worker_handle
-from vebench.backends.shared_memory.division import plan
-from vebench.backends.shared_memory.in_flight import Flow
-from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory.memory_layout import Leaf
 from vebench.backends.shared_memory.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vebench.backends.shared_memory.backend import ShmSync
-    from vebench.backends.shared_memory.layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import Arrays
 
     Row = np.ndarray[Any, np.dtype[Any]]
 
@@ -89,7 +89,7 @@ def disturb(pids: list[int], seed: int) -> None:
 
 def make_team(workers: int, single: bool, spin: float | None) -> Team:
     # One by one the caller would seldom have to wait, if it could step environments of its own meanwhile.
-    how = plan(workers * ENVS_EACH + 1, workers + (not single), caller_steps=not single, spin=spin, single=single)
+    how = divide(workers * ENVS_EACH + 1, workers + (not single), caller_steps=not single, spin=spin, single=single)
     leaf = (Leaf((WIDTH,), np.dtype(np.int64)),)
     return Team(how, how.layout(leaf, leaf), Echo, context="fork")
 
@@ -112,22 +112,22 @@ def stress_all(team: Team, steps: int, rng: np.random.Generator) -> int:
 def stress_single(team: Team, handshakes: int, rng: np.random.Generator) -> int:
     """Step environments as they come."""
     (actions,), (observations,) = team.arrays.actions, team.arrays.observations
-    count = team.plan.num_envs
-    flow = Flow(team)
-    flow.put_back(range(count))
+    count = team.division.num_envs
+    in_flight = InFlight(team)
+    in_flight.put_back(range(count))
     counts = np.zeros(count, np.int64)
     done = 0
     while done < handshakes:
-        ids = flow.recv(1, int(rng.integers(1, count + 1)))
+        ids = in_flight.recv(1, int(rng.integers(1, count + 1)))
         rows = observations[ids]
         for row, env_id in zip(rows, ids, strict=True):
             if counts[env_id]:
                 check(row, answer(actions[env_id], counts[env_id]))
-        done += sum(env_id >= team.plan.own for env_id in ids)
+        done += sum(env_id >= team.division.own for env_id in ids)
         actions[ids] = rng.integers(1 << 40, size=(len(ids), WIDTH))
         counts[ids] += 1
-        flow.send(ids)
-    flow.settle()
+        in_flight.send(ids)
+    in_flight.settle()
     return done
 
 

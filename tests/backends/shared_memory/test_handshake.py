@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support.places import PEERS
 
 from vebench.backends.shared_memory import handshake
-from vebench.backends.shared_memory.division import plan
+from vebench.backends.shared_memory.division import divide
 from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence
-from vebench.backends.shared_memory.layout import LINE, Layout, Leaf, share_out
+from vebench.backends.shared_memory.memory_layout import LINE, Leaf, MemoryLayout, share_out
 
 SCRIPT = PEERS / "handshake.py"
 LEAVES = st.lists(
@@ -43,7 +43,7 @@ def test_environments_are_shared_out_in_runs_as_equal_as_can_be(count: int, proc
 def test_nothing_in_the_layout_overlaps(
     envs: int, workers: int, ring: int, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]
 ) -> None:
-    layout = Layout(envs, share_out(envs, workers + 1)[1:], observations, actions, ring)
+    layout = MemoryLayout(envs, share_out(envs, workers + 1)[1:], observations, actions, ring)
     memory = mmap.mmap(-1, layout.size)
     base = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     arrays = layout.arrays(memory)
@@ -69,7 +69,7 @@ def test_nothing_in_the_layout_overlaps(
 def test_every_environment_is_the_callers_or_one_workers(
     envs: int, processes: int, caller_steps: bool, single: bool
 ) -> None:
-    how = plan(envs, processes, caller_steps=caller_steps, single=single, available=4)
+    how = divide(envs, processes, caller_steps=caller_steps, single=single, available=4)
     assert how.processes == min(envs, processes) == len(how.shares) + caller_steps
     owned = [*range(how.own), *(index for start, stop in how.shares for index in range(start, stop))]
     assert owned == list(range(envs))
@@ -78,9 +78,9 @@ def test_every_environment_is_the_callers_or_one_workers(
 
 
 def test_workers_keep_to_the_cpus_after_the_callers() -> None:
-    how = plan(8, cpus=[5, 6, 7])
+    how = divide(8, cpus=[5, 6, 7])
     assert (how.processes, [how.cpu_of(worker) for worker in range(2)]) == (3, [6, 7])
-    apart = plan(8, cpus=[5, 6], caller_steps=False)
+    apart = divide(8, cpus=[5, 6], caller_steps=False)
     assert [apart.cpu_of(worker) for worker in range(2)] == [5, 6]
 
 

@@ -76,7 +76,7 @@ class Words(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class MemoryLayout:
     """The layout for environments shared out to workers: worker ``k`` has those from ``shares[k][0]`` to ``[k][1]``.
 
     Environments before the first share are the caller's own. ``ring`` is the number of places in each ring.

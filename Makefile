@@ -35,11 +35,11 @@ $(VENV)/made:
 	touch $@
 
 $(VENV)/installed: $(VENV)/made pyproject.toml
-	$(PIP) install --quiet --editable .
+	$(PIP) install --quiet --editable '.[all]'
 	touch $@
 
 $(VENV)/tested: $(VENV)/installed tests/constraints.txt
-	$(PIP) install --quiet --constraint tests/constraints.txt --editable . pytest hypothesis
+	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest hypothesis
 	touch $@
 
 $(VENV)/linted: $(VENV)/installed tests/constraints.txt

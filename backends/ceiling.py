@@ -1,8 +1,9 @@
 """The bare simulator on every CPU owned: what no backend can beat.
 
-An emulator's ``act`` or MuJoCo's ``mj_step``, once for each agent step with the frame skip inside, and nothing else: no
-screen read, no observation, no reward looked at, no batch waited for. Each process steps a simulator of its own, the
-caller among them, and adds up its steps in shared memory; a batch's rows stand for the steps that all of them made.
+An emulator's ``act`` or MuJoCo's ``mj_step``, once for each agent step with the frame skip inside, and nothing else: it
+reads no screen, makes no observation, looks at no reward and waits for no batch. Each process, the caller included,
+steps a simulator of its own and adds up its steps in shared memory. The rows of a batch stand for the steps that all of
+them made.
 """
 
 from __future__ import annotations
@@ -11,30 +12,26 @@ import mmap
 import multiprocessing
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from vebench.backends.environments.parity import ATARI_FRAME_LIMIT, action_space, make
+from vebench.backends.environments.suites import BURST, SUITES, load
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-    import gymnasium
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Setup, Task
 
-BURST = 64  # agent steps between two looks at anything else
-TAPE = 1_000  # actions sampled beforehand
-TRIAL_STEPS = 1_000  # steps of the real environment from which the length of its episodes is taken
 CACHE_LINE = 8  # in counters of 8 bytes: no two processes write to the same line
-MOST_ROWS = 64  # in bursts of every process: a batch has no more rows, the rest comes with the next
+MOST_ROWS = 64  # in bursts of every process: a batch has no more rows, and the rest comes with the next batch
 
 
 class Simulator(Protocol):
-    """A bare simulator that can be seeded and stepped."""
+    """A bare simulator of one task, which a suite names: it can be seeded and stepped."""
 
     def seed(self, seed: int) -> None:
         """Start anew with actions sampled from ``seed``."""
@@ -43,96 +40,13 @@ class Simulator(Protocol):
         """Make ``BURST`` agent steps, starting over where an episode ends."""
 
 
-class Emulator:
-    """The Arcade Learning Environment with frame skip inside, no sticky actions and the minimal action set."""
-
-    def __init__(self, task: Task) -> None:
-        import ale_py  # noqa: PLC0415 - imported on use
-        import gymnasium  # noqa: PLC0415 - imported on use
-        from ale_py import roms  # noqa: PLC0415 - imported on use
-
-        gymnasium.register_envs(ale_py)
-        game = gymnasium.spec(task.id).kwargs["game"]
-        rom = roms.get_rom_path(game)
-        if rom is None:
-            raise ValueError(f"ale-py has no ROM of {game}")
-        self._rom = rom
-        self.ale = ale_py.ALEInterface()
-        self.ale.setLoggerMode(ale_py.LoggerMode.Error)
-        self.ale.setInt("frame_skip", task.frame_skip)
-        self.ale.setFloat("repeat_action_probability", 0.0)
-        self.ale.setInt("max_num_frames_per_episode", ATARI_FRAME_LIMIT)
-        self.seed(0)
-
-    def seed(self, seed: int) -> None:
-        """Start a new game with actions sampled from ``seed``."""
-        self.ale.setInt("random_seed", seed % 2**31)
-        self.ale.loadROM(self._rom)  # a seed takes hold when the game is loaded
-        actions = self.ale.getMinimalActionSet()
-        choices = np.random.default_rng(seed).integers(len(actions), size=TAPE)
-        self._tape = [actions[choice] for choice in choices]
-        self._next = 0
-
-    def burst(self) -> None:
-        """Make ``BURST`` agent steps, starting a new game where one ends."""
-        start, self._next = self._next, (self._next + BURST) % (TAPE - BURST)
-        act, game_over = self.ale.act, self.ale.game_over
-        for action in self._tape[start : start + BURST]:
-            act(action)
-            if game_over():
-                self.ale.reset_game()
-
-
-class Physics:
-    """MuJoCo on the model of the Gymnasium environment, without the environment.
-
-    It starts over after as many steps as the environment's own episodes last under random actions: a humanoid that
-    stays lying on the ground has many more contacts to solve than one that has just begun to fall.
-    """
-
-    def __init__(self, task: Task) -> None:
-        import mujoco  # noqa: PLC0415 - imported on use
-
-        environment = make(task)
-        self._actions = action_space(task, environment.action_space)
-        self._episode_steps = _mean_episode_steps(environment, self._actions)
-        self._model = environment.get_wrapper_attr("model")
-        environment.close()
-        self._frame_skip = task.frame_skip
-        self._step, self._reset = mujoco.mj_step, mujoco.mj_resetData
-        self.data = mujoco.MjData(self._model)
-        self.seed(0)
-
-    def seed(self, seed: int) -> None:
-        """Start from the model's initial state, with actions sampled from ``seed``."""
-        self._tape = list(self._actions.sample(np.random.default_rng(seed), TAPE))
-        self._next = self._age = 0
-        self._reset(self._model, self.data)
-
-    def burst(self) -> None:
-        """Make ``BURST`` agent steps, starting over when an episode has lasted long enough."""
-        start, self._next = self._next, (self._next + BURST) % (TAPE - BURST)
-        model, data, step, frame_skip = self._model, self.data, self._step, self._frame_skip
-        control = data.ctrl
-        for action in self._tape[start : start + BURST]:
-            if self._age == self._episode_steps:
-                self._reset(model, data)
-                self._age = 0
-            self._age += 1
-            control[:] = action
-            step(model, data, frame_skip)
-
-
-def _mean_episode_steps(environment: gymnasium.Env[Any, Any], actions: ActionSpace) -> int:
-    """Return how many steps an episode lasts on average under random actions, ``TRIAL_STEPS`` at most."""
-    environment.reset(seed=0)
-    episodes = 0
-    for action in actions.sample(np.random.default_rng(0), TRIAL_STEPS):
-        _, _, terminated, truncated, _ = environment.step(action)
-        if terminated or truncated:
-            episodes += 1
-            environment.reset()
-    return max(1, TRIAL_STEPS // max(1, episodes))
+def _simulator_of(task: Task) -> Simulator:
+    """Return the bare simulator of a task. Raises ValueError if its suite has none."""
+    target = SUITES[task.suite].simulator
+    if target is None:
+        raise ValueError(f"{task.id} has no bare simulator")
+    simulator: Simulator = load(target)(task)
+    return simulator
 
 
 class Ceiling:
@@ -143,7 +57,7 @@ class Ceiling:
     """
 
     def __init__(self, setup: Setup) -> None:
-        self._simulator: Simulator = Emulator(setup.task) if setup.task.suite == "atari" else Physics(setup.task)
+        self._simulator = _simulator_of(setup.task)
         self._size = min(setup.workers, len(setup.cpus))
         counters = np.frombuffer(mmap.mmap(-1, self._size * CACHE_LINE * 8), np.int64)
         self._steps = counters[::CACHE_LINE]
@@ -220,8 +134,8 @@ class Ceiling:
 
 
 def _run_free(simulator: Simulator, seed: int, steps: NDArray[np.int64], caller: int) -> None:
-    """Step until the caller is gone; its ``close`` ends this process sooner."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: it is the caller's to act on
+    """Step until the caller has ended; its ``close`` ends this process sooner."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group, and the caller acts on it
     simulator.seed(seed)
     while os.getppid() == caller:
         simulator.burst()

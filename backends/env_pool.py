@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends.env_pool_tasks import name_of
+from vebench.backends.environments import atari
 from vebench.backends.environments.engines import inside_envpool
-from vebench.backends.environments.parity import (
-    ALWAYS_DRAWN,
-    ATARI_FRAME_LIMIT,
-    ATARI_FRAME_SKIP,
-    ATARI_NOOP_MAX,
-    ATARI_SCREEN_ROWS,
-    ATARI_SCREEN_SIZE,
-    ATARI_STACK,
-    ATARI_TALL_SCREENS,
-    action_space,
-    upper_rows_shown,
-)
+from vebench.backends.environments.physics import ALWAYS_DRAWN
+from vebench.backends.environments.spaces import action_space
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
 
 if TYPE_CHECKING:
@@ -32,25 +24,33 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup, Task
 
 
+def _known_name(task: Task) -> str:
+    """Return EnvPool's name for a task. Raises ValueError if EnvPool does not have it."""
+    name = name_of(task)
+    if name is None:
+        raise ValueError(f"EnvPool has no {task.id}")
+    return name
+
+
 def _settings(task: Task) -> dict[str, Any]:
     if task.suite == "mujoco" and task.exact:
         return dict.fromkeys(_noise(task), 0.0)
     if task.suite != "atari":
         return {}
     return {
-        "frame_skip": ATARI_FRAME_SKIP,
-        "stack_num": ATARI_STACK,
-        "img_height": ATARI_SCREEN_SIZE,
-        "img_width": ATARI_SCREEN_SIZE,
+        "frame_skip": task.frame_skip,
+        "stack_num": atari.STACK,
+        "img_height": atari.SCREEN_SIZE,
+        "img_width": atari.SCREEN_SIZE,
         "gray_scale": True,
         "use_inter_area_resize": True,
-        "noop_max": 1 if task.exact else ATARI_NOOP_MAX,
+        "noop_max": 1 if task.exact else atari.NOOP_MAX,
         "use_fire_reset": False,
         "repeat_action_probability": 0.0,
         "full_action_space": False,
         "episodic_life": False,
         "reward_clip": False,
-        "max_episode_steps": ATARI_FRAME_LIMIT // ATARI_FRAME_SKIP,
+        "max_episode_steps": atari.FRAME_LIMIT // task.frame_skip,
     }
 
 
@@ -58,15 +58,15 @@ def _noise(task: Task) -> list[str]:
     """Return the names of EnvPool's settings that scatter the start of a MuJoCo task."""
     import envpool  # noqa: PLC0415 - imported on use
 
-    settings = envpool.make_spec(str(task.pool_id)).config._fields
+    settings = envpool.make_spec(_known_name(task)).config._fields
     return [name for name in settings if name.startswith("reset_") and name.endswith("_scale")]
 
 
 def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, ...]:
     found = [Difference("rewards are float32")]
-    if rows := ATARI_TALL_SCREENS.get(task.id):
+    if rows := atari.TALL_SCREENS.get(task.id):
         # Its source has the size of the raw screen as a constant; no setting changes that.
-        found.append(Difference(f"EnvPool {upper_rows_shown(ATARI_SCREEN_ROWS, rows)}", "observations"))
+        found.append(Difference(f"EnvPool {atari.upper_rows_shown(atari.SCREEN_ROWS, rows)}", "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)
 
@@ -83,13 +83,13 @@ def _own_threads() -> set[int]:
 
 
 def _pin(threads: Sequence[int], cpus: Sequence[int]) -> None:
-    """Keep each thread on a CPU of its own: left alone, the kernel at times puts two of them on one."""
+    """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
     for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
         os.sched_setaffinity(thread, {cpu})
 
 
 class _Pool:
-    """What both ways of use share: the pool, how it is seeded and reset, how it ends. Rewards are float32."""
+    """What both backends share: the pool, how it is seeded and reset, how it ends. Rewards are float32."""
 
     frames_from = "EnvPool's count of steps"
 
@@ -123,7 +123,7 @@ class _Pool:
 
         before = _own_threads()
         pool = envpool.make(
-            str(self._setup.task.pool_id),
+            _known_name(self._setup.task),
             env_type="gymnasium",
             num_envs=self._num_envs,
             batch_size=self._setup.batch_size,
@@ -140,8 +140,8 @@ class _Pool:
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        EnvPool takes seeds at construction only, so every call builds the pool anew, but for the first one if its seed
-        is that of the setup.
+        EnvPool takes seeds at construction only, so every call builds the pool anew. The exception is the first call,
+        if its seed is that of the setup.
         """
         if not (self._fresh and seed == self._seed):
             self._pool = None  # the old pool's threads end before the new one's start
@@ -153,7 +153,7 @@ class _Pool:
     def frames(self) -> NDArray[np.int64] | None:
         """Return the steps that each environment has made in its episode, times the frame skip that it was built with.
 
-        EnvPool tells no more: it has neither ALE's frame number nor MuJoCo's time. None for tasks without frame skip.
+        EnvPool reports no more: neither ALE's frame number nor MuJoCo's time. None for tasks without frame skip.
         """
         frame_skip = self._pool.config.get("frame_skip")
         if frame_skip is None:
@@ -162,7 +162,7 @@ class _Pool:
         return self._frames
 
     def close(self) -> None:
-        """End the pool's threads. EnvPool's own ``close`` leaves them to its destructor."""
+        """End the pool's threads, which EnvPool's own ``close`` leaves to its destructor."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.parity import THE_SIMULATOR, frames_of_all, make, read_spaces
+from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 
 if TYPE_CHECKING:
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup
 
 
-class Loop:
+class EnvironmentLoop:
     """Environments stepped one after another, each writing into its row of the arrays given.
 
-    After an end the next step resets instead, and its action is dropped (Gymnasium's ``AutoresetMode.NEXT_STEP``). What
-    an environment raises comes out as a RuntimeError that names it.
+    After an end the next step resets instead, and its action is dropped (Gymnasium's ``AutoresetMode.NEXT_STEP``). If
+    an environment raises, RuntimeError is raised with its id.
     """
 
     def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> None:
@@ -42,12 +44,8 @@ class Loop:
         truncated.fill(False)
         self._ended = [False] * len(self._environments)
 
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
-        return frames_of_all(self._environments)
-
     def forget_ends(self) -> None:
-        """Step on where an episode is over, as no backend should: to tell one that does."""
+        """Step on where an episode is over. No backend should do that: it serves to recognise one that does."""
         self._ended = [False] * len(self._environments)
 
     def step(self, actions: NDArray[np.generic]) -> None:
@@ -75,15 +73,16 @@ def _failure(env_id: int, error: Exception) -> RuntimeError:
 
 
 class ForLoop:
-    """All environments in the calling process. Rewards are float64; ``environments`` is open to be looked into."""
+    """All environments in the calling process, which may look into them (``environments``). Rewards are float64."""
 
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
+        self._task = setup.task
         self.environments = [make(setup.task) for _ in range(setup.batch_size)]
         spaces = read_spaces(setup.task, self.environments[0].observation_space, self.environments[0].action_space)
         self._batch = spaces.rows(setup.batch_size)
-        self._loop = Loop(self.environments, self._batch)
+        self._loop = EnvironmentLoop(self.environments, self._batch)
         self._actions: NDArray[np.generic] | None = None
         self._reset_done = False
         self.info = BackendInfo(
@@ -116,8 +115,8 @@ class ForLoop:
         return self._batch
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
-        return self._loop.frames()
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        return frames_of_all(self._task, self.environments)
 
     def close(self) -> None:
         """Close every environment."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.parity import THE_SIMULATOR, as_counts, make_asked, read_spaces
+from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, make_counting
+from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.machine import pinning
 
@@ -22,13 +23,13 @@ LAST_ANSWER_SECONDS = 1.0
 
 
 def _make(task: Task, cpu: int | None) -> gymnasium.Env[Any, Any]:
-    """Return an environment, after taking the worker that asks for it to its CPU.
+    """Return an environment; the worker that builds it is first restricted to its CPU.
 
-    Gymnasium has no other moment for that. It also builds one in the calling process, which may use all CPUs owned.
+    Gymnasium offers no other moment for that. It also builds one in the calling process, which may use all CPUs owned.
     """
     if cpu is not None and multiprocessing.parent_process() is not None:
         pinning.restrict((cpu,))
-    return make_asked(task)
+    return make_counting(task)
 
 
 class GymAsync:
@@ -45,8 +46,8 @@ class GymAsync:
 
         # Earlier versions do not know the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        seats: list[int | None] = [*setup.cpus] if setup.pinned else [None]
-        builders = [partial(_make, setup.task, seats[index % len(seats)]) for index in range(setup.batch_size)]
+        cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
+        builders = [partial(_make, setup.task, cpus[index % len(cpus)]) for index in range(setup.batch_size)]
         self._vector = AsyncVectorEnv(builders, shared_memory=True, copy=False, context=context, **limit)
         try:
             spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
@@ -91,11 +92,11 @@ class GymAsync:
         return first
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
         return as_counts(self._vector.call("frames_simulated"))
 
     def close(self) -> None:
-        """End every process, by force where one does not answer or is gone already."""
+        """End every process, by force if one does not answer or has died already."""
         if self._vector.closed:
             return
         self._first = None
@@ -103,7 +104,7 @@ class GymAsync:
             if self._stepping:
                 self._vector.step_wait(timeout=LAST_ANSWER_SECONDS)
             self._vector.close()
-        except Exception:  # noqa: BLE001 - whatever a worker raised, or that it is gone: the processes must end
+        except Exception:  # noqa: BLE001 - whatever a worker raised, or that it died: the processes must end
             self._kill()
         self._stepping = False
 

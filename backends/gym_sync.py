@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.environments.parity import THE_SIMULATOR, frames_of_all, make, read_spaces
+from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class GymSync:
     def __init__(self, setup: Setup) -> None:
         from gymnasium.vector import SyncVectorEnv  # noqa: PLC0415 - imported on use
 
+        self._task = setup.task
         self._vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
         try:
             spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
@@ -63,8 +66,8 @@ class GymSync:
         return first
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
-        return frames_of_all(self._vector.envs)
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        return frames_of_all(self._task, self._vector.envs)
 
     def close(self) -> None:
         """Close every environment."""

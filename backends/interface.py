@@ -1,4 +1,4 @@
-"""The one interface: what an adapter is given, what it says of itself, and five methods.
+"""The one interface: what an adapter is given, what it reports about itself, a constructor and four methods.
 
 Asynchronous use is primitive: a step is :meth:`VectorBackend.send` followed by :meth:`VectorBackend.recv`. After
 :meth:`VectorBackend.reset` the first ``recv`` returns the rows of the reset; from then on each ``send`` answers the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 
 import numpy as np
 
-from vebench.backends.setup import OptionValue, Setup, Suite, Task
+from vebench.backends.setup import OptionValue, Setup, Task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,6 @@ __all__ = [
     "NothingToReceiveError",
     "OptionValue",
     "Setup",
-    "Suite",
     "Task",
     "VectorBackend",
 ]
@@ -81,7 +80,7 @@ class Difference:
     """One way in which a backend's rows differ from the reference's, in words, and where that may be seen.
 
     ``field`` is a field of ``Batch``, empty if rows show nothing of it. ``rows``: ``every``; ``end``, those that end an
-    episode; ``start``, the first ``count`` after a reset, its own row included. What shows in every row is told to
+    episode; ``start``, the first ``count`` after a reset, its own row included. What shows in every row is reported to
     readers, but excuses nothing in a comparison, since it could hide any other fault.
     """
 
@@ -93,7 +92,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What an adapter says of itself once it is built. The harness takes counts from here, never from what was asked.
+    """What an adapter reports about itself once it is built. Counts are taken from here, never from what was asked for.
 
     ``num_envs``: environments alive. ``batch_size``: rows that one ``recv`` returns. ``processes``: processes that step
     environments, the caller's included where it does. ``threads``: threads that step environments, in each of those.
@@ -159,16 +158,16 @@ class VectorBackend(Protocol):
 
 @runtime_checkable
 class CountsFrames(Protocol):
-    """What a backend may have besides: it can be asked what its simulators have really done."""
+    """An addition to a backend, by choice: it can be asked what its simulators have really done."""
 
     frames_from: str
     """Who counts, in words."""
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames of each environment's episode so far, by id, or None if that cannot be told.
+        """Return the frames of each environment's episode so far, by id, or None if they are not known.
 
-        It is called after a ``recv``, if at all then after each, and counts up to the row that this environment has
-        returned last. Frames of the reset itself, such as no-ops, may be among them.
+        It is called after every ``recv`` or never, and counts up to the row that the environment returned last. Frames
+        of the reset itself, such as no-ops, may be among them.
         """
 
 

@@ -1,94 +1,25 @@
-"""The table of backends: a name, where its adapter stands, and what can be said of it without loading it.
+"""The table of backends. A new backend takes an adapter, and an entry here.
 
+An entry is all that the rest of vebench knows of a backend: nothing outside this folder asks for one by its name.
 Nothing here imports a simulator or a vectoriser; that happens when a cell builds its adapter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from vebench.backends import env_pool_tasks
+from vebench.backends.entry import BackendEntry, Option, Shape
+from vebench.backends.environments.suites import BURST, MIB, SUITES
+from vebench.backends.packages import BASE, ENVPOOL, RECORDED_BESIDES, importable
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from vebench.backends.interface import OptionValue, Suite, Task
-
-
-@dataclass(frozen=True)
-class Option:
-    """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change.
-
-    ``parse`` raises ValueError on a bad value; the error's text says what a good one is, after the words "must be".
-    """
-
-    parse: Callable[[str], OptionValue]
-    default: OptionValue | None
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a backend lays out a cell: counts that the plan shows before anything is built."""
-
-    num_envs: int
-    batch_size: int
-    processes: int
-    threads: int
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One backend. ``shape`` maps (workers, environments per worker, CPUs owned, options) to its layout.
-
-    ``suites`` are the tasks it can step, None for all. ``steps_gymnasium``: it steps environments that Gymnasium makes.
-    ``reference``: it is no contestant, but a row to hold the others against. ``builds_environments``: there are
-    environments behind its rows, which take memory.
-    """
-
-    name: str
-    target: str
-    summary: str
-    packages: tuple[str, ...]
-    shape: Callable[[int, int, int, Mapping[str, OptionValue]], Shape]
-    suites: frozenset[Suite] | None = None
-    options: Mapping[str, Option] = field(default_factory=dict)
-    steps_gymnasium: bool = True
-    reference: bool = False
-    builds_environments: bool = True
-
-    def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
-        """Return why this backend cannot step ``task`` on this machine, or None if it can.
-
-        ``has`` says whether a module can be imported; by default, whether it can be here.
-        """
-        has = has or _here
-        if self.suites is not None and task.suite not in self.suites:
-            return f"{self.name} has no {task.id}: it steps {', '.join(sorted(self.suites))} tasks only"
-        if self.name.startswith("envpool") and task.pool_id is None:
-            return f"EnvPool has no {task.id}"
-        needed = (*self.packages, *(SUITE_PACKAGES[task.suite] if self.steps_gymnasium else ()))
-        missing = [PIP_NAMES.get(name, name) for name in dict.fromkeys(needed) if not has(name)]
-        return f"not installed: {', '.join(missing)} (pip install {' '.join(missing)})" if missing else None
-
-
-# What building an environment of each suite through Gymnasium needs besides Gymnasium itself.
-SUITE_PACKAGES: Mapping[Suite, tuple[str, ...]] = {
-    "atari": ("gymnasium", "ale_py", "cv2"),
-    # Gymnasium imports its renderer, and with it imageio, with any MuJoCo task.
-    "mujoco": ("gymnasium", "mujoco", "imageio", "packaging"),
-    "classic": ("gymnasium",),
-    "gymnasium": ("gymnasium",),
-}
-MODULES = frozenset({"envpool", *(name for names in SUITE_PACKAGES.values() for name in names)})
-PIP_NAMES = {"ale_py": "ale-py", "cv2": "opencv-python-headless"}
-
+    from vebench.backends.entry import Options, Role
+    from vebench.backends.packages import Package
 
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
-
-
-def _here(module: str) -> bool:
-    return find_spec(module) is not None
 
 
 def _whole(text: str) -> int:
@@ -104,7 +35,7 @@ def _start_method(text: str) -> str:
     return text
 
 
-def _count(text: str) -> int:
+def _whole_or_zero(text: str) -> int:
     return 0 if text == "0" else _whole(text)
 
 
@@ -114,132 +45,176 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _in_caller(workers: int, envs: int, _cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+def _in_caller(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
     return Shape(workers * envs, workers * envs, processes=1, threads=1)
 
 
-def _process_each(workers: int, envs: int, _cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+def _process_each(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
     return Shape(workers * envs, workers * envs, processes=workers * envs, threads=1)
 
 
-def _process_per_cpu(workers: int, envs: int, cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+def _process_per_cpu(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
     return Shape(workers * envs, workers * envs, processes=min(workers, cpus), threads=1)
 
 
-def _free_running(workers: int, _envs: int, cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+def _free_running(workers: int, _envs: int, cpus: int, _options: Options) -> Shape:
     processes = min(workers, cpus)
-    return Shape(processes, 64 * processes, processes, threads=1)
+    return Shape(processes, BURST * processes, processes, threads=1)
 
 
-def _thread_per_cpu(workers: int, envs: int, cpus: int, _options: Mapping[str, OptionValue]) -> Shape:
+def _thread_per_cpu(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
     return Shape(workers * envs, workers * envs, processes=1, threads=min(workers, cpus))
 
 
-def _pool_ahead(workers: int, envs: int, cpus: int, options: Mapping[str, OptionValue]) -> Shape:
+def _threads_ahead(workers: int, envs: int, cpus: int, options: Options) -> Shape:
     batch = workers * envs
     return Shape(batch * int(options["ratio"]), batch, processes=1, threads=min(workers, cpus))
 
 
-def _processes_ahead(workers: int, envs: int, cpus: int, options: Mapping[str, OptionValue]) -> Shape:
+def _processes_ahead(workers: int, envs: int, cpus: int, options: Options) -> Shape:
     batch = workers * envs
     return Shape(batch * int(options["ratio"]), batch, processes=min(workers, cpus), threads=1)
 
 
+def _max_concurrency(processes: int, threads: int, options: Options) -> int:
+    limit = options.get("max_concurrency")
+    return (min(processes, limit) if isinstance(limit, int) else processes) * threads
+
+
 _SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_count, None, "microseconds that one who waits polls at most before it sleeps (default: 400)"),
+    "spin": Option(_whole_or_zero, None, "microseconds that a process polls at most before it sleeps (default: 400)"),
     "caller_steps": Option(_flag, True, "whether the calling process steps a share itself, true or false"),
     "context": Option(_start_method, "fork", "fork, forkserver or spawn"),
 }
 
-_POOL_SUITES: frozenset[Suite] = frozenset({"atari", "mujoco", "classic"})
+# Its library is mapped and its threads are started even for one environment: 150 MiB instead of 61 with Atari.
+_ENVPOOL_BYTES = 96 * MIB
 
-ENTRIES: tuple[Entry, ...] = (
-    Entry(
-        "for-loop", "vebench.backends.for_loop:ForLoop", "a Python loop in one process: the reference", (), _in_caller
+ENTRIES: tuple[BackendEntry, ...] = (
+    BackendEntry(
+        "for-loop",
+        "vebench.backends.for_loop:ForLoop",
+        "a Python loop in one process: the reference",
+        _in_caller,
+        role="reference",
     ),
-    Entry("gym-sync", "vebench.backends.gym_sync:GymSync", "Gymnasium's SyncVectorEnv", (), _in_caller),
-    Entry(
+    BackendEntry("gym-sync", "vebench.backends.gym_sync:GymSync", "Gymnasium's SyncVectorEnv", _in_caller),
+    BackendEntry(
         "gym-async",
         "vebench.backends.gym_async:GymAsync",
         "Gymnasium's AsyncVectorEnv, shared memory on",
-        (),
         _process_each,
         options={
             "max_concurrency": Option(_whole, None, "environments stepping at any one time (default: all)"),
             "context": Option(_start_method, None, "fork, forkserver or spawn (default: Python's)"),
         },
+        process_per_environment=True,
+        at_work=_max_concurrency,
     ),
-    Entry(
+    BackendEntry(
         "shm-sync",
         "vebench.backends.shared_memory.backend:ShmSync",
         "our own: one process per CPU owned, shared memory",
-        (),
         _process_per_cpu,
         options=_SHARED_MEMORY_OPTIONS,
     ),
-    Entry(
+    BackendEntry(
         "shm-async",
         "vebench.backends.shared_memory.backend:ShmAsync",
         "our own, more environments than a batch takes",
-        (),
         _processes_ahead,
         options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_SHARED_MEMORY_OPTIONS},
     ),
-    Entry(
+    BackendEntry(
         "envpool-sync",
         "vebench.backends.env_pool:EnvPoolSync",
         "EnvPool, every environment in each batch",
-        ("envpool",),
         _thread_per_cpu,
-        suites=_POOL_SUITES,
+        packages=(ENVPOOL,),
         steps_gymnasium=False,
+        suites=env_pool_tasks.STEPPED,
+        library="EnvPool",
+        name_of=env_pool_tasks.name_of,
+        import_bytes=_ENVPOOL_BYTES,
     ),
-    Entry(
+    BackendEntry(
         "envpool-async",
         "vebench.backends.env_pool:EnvPoolAsync",
         "EnvPool, more environments than a batch takes",
-        ("envpool",),
-        _pool_ahead,
-        suites=_POOL_SUITES,
-        options={"ratio": Option(_whole, 3, "environments alive for each row of a batch")},
+        _threads_ahead,
+        packages=(ENVPOOL,),
         steps_gymnasium=False,
+        suites=env_pool_tasks.STEPPED,
+        library="EnvPool",
+        name_of=env_pool_tasks.name_of,
+        options={"ratio": Option(_whole, 3, "environments alive for each row of a batch")},
+        import_bytes=_ENVPOOL_BYTES,
     ),
-    Entry(
+    BackendEntry(
         "ceiling",
         "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: what no backend can beat",
-        (),
         _free_running,
-        suites=frozenset({"atari", "mujoco"}),
-        reference=True,
+        role="ceiling",
+        suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
     ),
-    Entry(
+    BackendEntry(
         "null",
         "vebench.backends.null:Null",
         "returns at once: what the measuring loop itself costs",
-        (),
         _in_caller,
+        role="null",
         steps_gymnasium=False,
-        reference=True,
-        builds_environments=False,
     ),
 )
 
-BY_NAME: Mapping[str, Entry] = {entry.name: entry for entry in ENTRIES}
+BY_NAME: Mapping[str, BackendEntry] = {entry.name: entry for entry in ENTRIES}
 
 
-def third_party(target: str) -> Entry:
+def _name_with(role: Role) -> str:
+    (name,) = (entry.name for entry in ENTRIES if entry.role == role)
+    return name
+
+
+REFERENCE = _name_with("reference")
+CEILING = _name_with("ceiling")
+NULL = _name_with("null")
+
+# Everything that some backend needs for some suite.
+PACKAGES: tuple[Package, ...] = tuple(
+    dict.fromkeys(
+        (
+            *BASE,
+            *(package for suite in SUITES.values() for package in suite.packages),
+            *(package for entry in ENTRIES for package in entry.packages),
+        )
+    )
+)
+
+# The names of packages whose versions a run file records, since they decide what a cell does and how fast.
+RECORDED: tuple[str, ...] = tuple(
+    sorted((*(name for package in PACKAGES for name in package.deciding_names), *RECORDED_BESIDES))
+)
+
+
+def third_party(target: str) -> BackendEntry:
     """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
-    return Entry(target, target, "a third party's adapter", (), _in_caller, steps_gymnasium=False)
+    return BackendEntry(target, target, "a third party's adapter", _in_caller, steps_gymnasium=False)
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> BackendEntry:
     """Return the entry of a backend by its name in the table, or by ``module:Class``. Raises KeyError for others."""
     return third_party(name) if ":" in name else BY_NAME[name]
 
 
-def missing_packages() -> tuple[str, ...]:
-    """Return the packages, by the names that pip knows, without which some backend of the table cannot step a task."""
-    needed = [name for entry in ENTRIES for name in entry.packages]
-    needed += [name for names in SUITE_PACKAGES.values() for name in names]
-    return tuple(PIP_NAMES.get(name, name) for name in dict.fromkeys(needed) if find_spec(name) is None)
+def find_recorded(name: str) -> BackendEntry:
+    """Return the entry of a backend in a run file, which may be from a version that had other backends.
+
+    Of one that is not in the table as little is assumed as of a third party's.
+    """
+    return BY_NAME.get(name) or third_party(name)
+
+
+def missing_packages() -> tuple[Package, ...]:
+    """Return the packages without which some backend of the table cannot step some task here."""
+    return tuple(package for package in PACKAGES if not importable(package.module))

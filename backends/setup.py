@@ -6,9 +6,7 @@ Standard library only, so that the measuring child can read it before it is pinn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Suite = Literal["atari", "mujoco", "classic", "gymnasium"]
 OptionValue = bool | int | float | str
 
 
@@ -17,15 +15,14 @@ class Task:
     """One environment to be stepped, by facts that hold for every backend.
 
     ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that,
-    for environments that register themselves on import. ``frame_skip`` is the number of emulator frames or physics
-    sub-steps in one agent step. ``pool_id`` is EnvPool's name for the same task, None where it has none. ``exact`` asks
-    for the variant without chance, as far as there is one: one no-op at a reset, no noise on the start.
+    for environments that register themselves on import. ``suite`` is the name of its kind in ``environments.suites``.
+    ``frame_skip`` is the number of emulator frames or physics sub-steps in one agent step. ``exact`` asks for the
+    variant without chance, as far as there is one: one no-op at a reset, no noise on the start.
     """
 
     id: str
-    suite: Suite
+    suite: str
     frame_skip: int
-    pool_id: str | None = None
     module: str | None = None
     exact: bool = False
 

@@ -16,9 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vebench.analysis.cell import NULL
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_time, frame_rates
+from vebench.backends.registry import NULL
 from vebench.engine.events import CellFinished, CellReady, CellStarted, RunStarted, WindowDone
 from vebench.errors import one_line
 from vebench.reports import figures
@@ -134,10 +134,11 @@ class Progress:
 
 
 class LineScreen(Screen):
-    """One plain line for each cell that ends."""
+    """One plain line for each cell that ends, and one for each reason why cells are skipped."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._reasons: set[str | None] = set()
         self._progress: Progress | None = None
         self._widths: list[int] = []
 
@@ -148,6 +149,10 @@ class LineScreen(Screen):
             self._widths = _widths([_name(cell) for cell in event.plan.cells])
         elif isinstance(event, CellFinished) and self._progress is not None:
             self._progress = self._progress.after(event.cell, 0.0)
+            if event.outcome.status == "skipped":
+                if event.outcome.reason in self._reasons:
+                    return
+                self._reasons.add(event.outcome.reason)
             total = str(self._progress.total)
             count = f"[{self._progress.finished:>{len(total)}}/{total}]"
             line = f"{count} {_padded(_name(event.cell), self._widths)}  {_result(event)}"

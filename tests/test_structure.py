@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 import vebench
 import vebench.backends
 import vebench.reports
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.registry import BY_NAME
+from vebench.results.records import CellRecord
 
 FOLDERS = {
     "vebench": Path(vebench.__path__[0]),
@@ -109,6 +113,16 @@ def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
 def test_no_command_imports_another(command: str) -> None:
     others = {f"vebench.commands.{name}" for name in COMMANDS}
     assert imports(MODULES[f"vebench.commands.{command}"]) & others == set()
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if floor(name) != "backends"))
+def test_only_backends_ask_for_a_backend_or_a_suite_by_name_or_prefix(module: str) -> None:
+    names = (*BY_NAME, *SUITES)
+    keys = {field.name for field in fields(CellRecord)}  # a backend may have the name of one, such as "threads"
+    nodes = ast.walk(ast.parse(MODULES[module].read_text()))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    long_enough = [text for text in texts - keys if len(text) > len("gym")]
+    assert [text for text in long_enough if any(name.startswith(text) for name in names)] == []
 
 
 @pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])

@@ -1,76 +1,129 @@
-"""The Atari screen as Gymnasium's wrapper makes it, with two of its gaps closed so that every backend shows the same.
+"""Atari environments with the same settings for every backend, the frames that they simulate, and the bare emulator.
 
-Imported on use only: it loads Gymnasium and ale-py.
+The settings follow Machado et al. (2018), "Revisiting the Arcade Learning Environment", without sticky actions: frame
+skip 4, the maximum of the last two frames, grey, 84x84 by area interpolation, four frames stacked, 108,000 frames an
+episode, no clipping of rewards, no end at the loss of a life, no button pressed at a reset.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import TYPE_CHECKING, Any
 
-from ale_py import Action
-from gymnasium.wrappers import AtariPreprocessing
+import numpy as np
+
+from vebench.backends.environments.suites import BURST
 
 if TYPE_CHECKING:
     import gymnasium
 
+    from vebench.backends.interface import Task
 
-class Screen(AtariPreprocessing):
-    """``AtariPreprocessing``, but for the last observation of an episode, and for games without a NOOP.
+FRAME_LIMIT = 108_000
+NOOP_MAX = 30
+SCREEN_SIZE = 84
+STACK = 4
+TAPE = 1_000  # actions sampled beforehand
+# Rows of the emulator's raw screen, in most games and in those known to have more. All screens are 160 pixels wide.
+SCREEN_ROWS = 210
+TALL_SCREENS = {
+    "ALE/Adventure-v5": 250,
+    "ALE/AirRaid-v5": 250,
+    "ALE/Carnival-v5": 214,
+    "ALE/JourneyEscape-v5": 230,
+    "ALE/KeystoneKapers-v5": 250,
+    "ALE/KingKong-v5": 250,
+    "ALE/Klax-v5": 250,
+    "ALE/LaserGates-v5": 250,
+    "ALE/MrDo-v5": 250,
+    "ALE/Pacman-v5": 250,
+    "ALE/Pooyan-v5": 220,
+    "ALE/SirLancelot-v5": 250,
+    "ALE/SpaceWar-v5": 250,
+}
 
-    Where an episode ends in the last two frames of a step, Gymnasium shows stale frames; this shows the frames that the
-    step ended with, the same as EnvPool. Where the minimal action set does not begin with NOOP (Backgammon,
-    VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button; this gives the emulator its NOOP.
+
+def make(task: Task, *, upper_rows: int | None = None) -> gymnasium.Env[Any, Any]:
+    """Return one environment of ``task``; its exact variant makes one no-op at a reset.
+
+    With ``upper_rows`` the picture is made from so many rows of the raw screen. No backend should do that: it serves to
+    recognise one that does.
     """
+    import ale_py  # noqa: PLC0415 - imported on use
+    import gymnasium  # noqa: PLC0415 - imported on use
+    from gymnasium.wrappers import FrameStackObservation  # noqa: PLC0415 - imported on use
 
-    def __init__(self, env: gymnasium.Env[Any, Any], *, noop_max: int, frame_skip: int, screen_size: int) -> None:
-        can_wait = env.get_wrapper_attr("get_action_meanings")()[0] == "NOOP"
-        super().__init__(
-            env,
-            noop_max=noop_max if can_wait else 0,
-            frame_skip=frame_skip,
-            screen_size=screen_size,
-            grayscale_obs=True,
-        )
-        self._waits = 0 if can_wait else noop_max
-        self._first_frame = 0
+    from vebench.backends.environments.atari_screen import AtariScreen, UpperScreen  # noqa: PLC0415 - imported on use
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start a new episode with 1 to ``noop_max`` no-ops."""
-        observation, info = super().reset(seed=seed, options=options)
-        if self._waits:
-            for _ in range(int(self.env.unwrapped.np_random.integers(1, self._waits + 1))):
-                self.ale.act(Action.NOOP)
-            self.ale.getScreenGrayscale(self.obs_buffer[0])
-            self.obs_buffer[1].fill(0)
-            observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
-        self._first_frame = self.ale.getEpisodeFrameNumber()
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium's
-        """Repeat ``action`` for ``frame_skip`` frames, or until the episode ends."""
-        observation, reward, terminated, truncated, info = super().step(action)
-        if terminated or truncated:
-            frames = (self.ale.getEpisodeFrameNumber() - self._first_frame - 1) % self.frame_skip + 1
-            if frames > self.frame_skip - 2:
-                if frames < self.frame_skip:
-                    # The frame before the last would have been the first of the two: it was not reached.
-                    self.obs_buffer[1].fill(0)
-                self.ale.getScreenGrayscale(self.obs_buffer[0])
-                observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
-        return observation, reward, terminated, truncated, info
+    gymnasium.register_envs(ale_py)
+    emulator = gymnasium.make(
+        task.id,
+        frameskip=1,
+        repeat_action_probability=0,
+        full_action_space=False,
+        disable_env_checker=True,
+        max_num_frames_per_episode=FRAME_LIMIT,
+    )
+    settings: dict[str, Any] = {
+        "noop_max": 1 if task.exact else NOOP_MAX,
+        "frame_skip": task.frame_skip,
+        "screen_size": SCREEN_SIZE,
+    }
+    screen = AtariScreen(emulator, **settings) if upper_rows is None else UpperScreen(emulator, upper_rows, **settings)
+    return FrameStackObservation(screen, STACK, padding_type="reset")
 
 
-class UpperScreen(Screen):
-    """A screen of which only the upper rows are shown, as EnvPool does: it reads 210 rows, whatever the game has."""
+def frames(environment: gymnasium.Env[Any, Any]) -> int:
+    """Return the frames of this episode by the emulator's own count, those of no-ops at the reset included."""
+    simulator: Any = environment.unwrapped
+    return int(simulator.ale.getEpisodeFrameNumber())
 
-    def __init__(self, env: gymnasium.Env[Any, Any], upper_rows: int, **settings: int) -> None:
-        super().__init__(env, **settings)
-        self._upper_rows = upper_rows
 
-    def _get_obs(self) -> Any:  # noqa: ANN401 - as Gymnasium's
-        whole = self.obs_buffer
-        self.obs_buffer = [frame[: self._upper_rows] for frame in whole]
-        try:
-            return super()._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
-        finally:
-            self.obs_buffer = whole
+def raw_screen_rows(environment: gymnasium.Env[Any, Any]) -> int | None:
+    """Return how many rows the emulator's raw screen has, None for an environment that has no emulator."""
+    emulator = getattr(environment.unwrapped, "ale", None)
+    return None if emulator is None else int(emulator.getScreenDims()[0])
+
+
+def upper_rows_shown(shown: int, rows: int) -> str:
+    """Return in words that a picture is made from the first ``shown`` of the screen's ``rows``."""
+    return f"shows the upper {shown} of the screen's {rows} rows"
+
+
+class Emulator:
+    """The Arcade Learning Environment with frame skip inside, no sticky actions and the minimal action set."""
+
+    def __init__(self, task: Task) -> None:
+        import ale_py  # noqa: PLC0415 - imported on use
+        import gymnasium  # noqa: PLC0415 - imported on use
+        from ale_py import roms  # noqa: PLC0415 - imported on use
+
+        gymnasium.register_envs(ale_py)
+        game = gymnasium.spec(task.id).kwargs["game"]
+        rom = roms.get_rom_path(game)
+        if rom is None:
+            raise ValueError(f"ale-py has no ROM of {game}")
+        self._rom = rom
+        self.ale = ale_py.ALEInterface()
+        self.ale.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale.setInt("frame_skip", task.frame_skip)
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.setInt("max_num_frames_per_episode", FRAME_LIMIT)
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        """Start a new game with actions sampled from ``seed``."""
+        self.ale.setInt("random_seed", seed % 2**31)
+        self.ale.loadROM(self._rom)  # a seed takes effect when the game is loaded
+        actions = self.ale.getMinimalActionSet()
+        choices = np.random.default_rng(seed).integers(len(actions), size=TAPE)
+        self._tape = [actions[choice] for choice in choices]
+        self._next = 0
+
+    def burst(self) -> None:
+        """Make ``BURST`` agent steps, starting a new game where one ends."""
+        start, self._next = self._next, (self._next + BURST) % (TAPE - BURST)
+        act, game_over = self.ale.act, self.ale.game_over
+        for action in self._tape[start : start + BURST]:
+            act(action)
+            if game_over():
+                self.ale.reset_game()

@@ -1,7 +1,4 @@
-"""The simulator that a backend carries inside it, and whether it is the one that every other backend uses.
-
-Loaded by the measuring child: the standard library of Python 3.10.
-"""
+"""The simulator that a backend carries inside it, and whether it is the one that every other backend uses."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from pathlib import Path
 class Engine:
     """A simulator of which a backend has a copy of its own.
 
-    ``inside`` is the copy's version, ``installed`` that of the package which the other backends use, and ``matching``
-    what pip would have to install for the two to be alike. ``within`` is whose copy it is.
+    ``inside`` is the version of the copy, ``installed`` the version of the package that the other backends use, and
+    ``matching`` what pip would have to install to make the two equal. ``within`` names the library that has the copy.
     """
 
     name: str
@@ -40,7 +37,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a copy's version stands. MuJoCo's is the only string of three numbers in EnvPool's library."""
+    """Where the version of a copy is found. MuJoCo's is the only string of three numbers in EnvPool's library."""
 
     name: str
     package: str
@@ -50,13 +47,13 @@ class _Source:
 
 _SOURCES = {
     "mujoco": _Source("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", re.compile(rb"\0(\d+\.\d+\.\d+)\0")),
-    # ALE greets with "(version X+COMMIT)": two strings, one after the other, or one, as the compiler has it.
+    # ALE prints "(version X+COMMIT)" at its start: one string, or two in a row, depending on the compiler.
     "atari": _Source("ALE", "ale-py", "atari/atari_envpool.so", re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")),
 }
 
 
 def inside_envpool(suite: str) -> tuple[Engine, ...]:
-    """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is not to be had."""
+    """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
     source, envpool = _SOURCES.get(suite), find_spec("envpool")
     if source is None or envpool is None or envpool.origin is None:
         return ()
@@ -69,6 +66,6 @@ def inside_envpool(suite: str) -> tuple[Engine, ...]:
 
 
 def version_inside(library: bytes, pattern: re.Pattern[bytes]) -> str | None:
-    """Return the version that stands in a library, None if there is none, or more than one."""
+    """Return the version that a library contains, None if it contains none or several."""
     found = set(pattern.findall(library))
     return found.pop().decode() if len(found) == 1 else None

@@ -1,21 +1,37 @@
-"""Environments stepped in a few processes that share memory: Gymnasium's kind of vector environment, and two backends.
+"""Environments stepped in a few processes that share memory: ``SharedMemoryVectorEnv``, ``shm-sync`` and ``shm-async``.
 
-``SharedMemoryVectorEnv`` is loaded on use, since it needs Gymnasium, which the backends load only where tasks need it.
+Begin reading with ``team``: the caller and its workers, which step environments of any kind. What it is built from:
+
+- ``share``: what one process steps, as the users of a team define it; ``errors``: what a team raises;
+- ``division``: how environments are divided among processes; ``memory_layout``: where everything lies in memory;
+- ``handshake``: how two processes wait for each other, and why no wake-up is lost;
+- ``worker``: the worker's side, a loop in its own process; ``worker_handle``: the caller's side of one worker.
+
+What is built on it:
+
+- ``in_flight``: a team whose environments are asked for one by one;
+- ``backend``: ``shm-sync`` and ``shm-async``;
+- ``vector_env``: ``SharedMemoryVectorEnv``, with ``gymnasium_share``, ``spaces``, ``arguments`` and ``results``.
+
+What is exported is loaded on use, since the vector environment needs Gymnasium, and a process that measures loads that
+only if its backend does.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vebench.backends.shared_memory.errors import OverdueError, WorkerError
     from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
-__all__ = ["SharedMemoryVectorEnv"]
+__all__ = ["OverdueError", "SharedMemoryVectorEnv", "WorkerError"]
+
+_MODULES = {"OverdueError": "errors", "SharedMemoryVectorEnv": "vector_env", "WorkerError": "errors"}
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
-        from vebench.backends.shared_memory import vector_env  # noqa: PLC0415 - imported on use
-
-        return getattr(vector_env, name)
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

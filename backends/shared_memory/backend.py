@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.parity import THE_SIMULATOR, as_counts, frames_of, make, read_spaces
-from vebench.backends.for_loop import Loop
+from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
-from vebench.backends.shared_memory.division import plan
-from vebench.backends.shared_memory.in_flight import Flow
-from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory.memory_layout import Leaf
 from vebench.backends.shared_memory.team import Team
+from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -25,34 +28,32 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Setup, Task
-    from vebench.backends.shared_memory.layout import Arrays
-
-GRACE_SECONDS = 1.0
+    from vebench.backends.shared_memory.memory_layout import Arrays
 
 
 class LoopShare:
-    """The environments of one process, stepped by loops of the reference: one for all, or one for each (``single``)."""
+    """The environments of one process, stepped by loops of the reference: one for all, or one each (``one_by_one``)."""
 
-    at: int | None = None
+    current: int | None = None
 
-    def __init__(self, task: Task, single: bool, arrays: Arrays, start: int, stop: int) -> None:
+    def __init__(self, task: Task, one_by_one: bool, arrays: Arrays, start: int, stop: int) -> None:
         self._task = task
         (observations,), rewards, terminated, truncated, (actions,) = arrays
         rows = Batch(observations, rewards, terminated, truncated, np.arange(start, stop))
-        bounds = [(index, index + 1) for index in range(stop - start)] if single else [(0, stop - start)]
+        bounds = [(index, index + 1) for index in range(stop - start)] if one_by_one else [(0, stop - start)]
         self._rows = [Batch._make(array[first:last] for array in rows) for first, last in bounds]
         # An environment may keep its action, and numbers out of an array are copies already.
         self._copies = actions.ndim > 1
         self._actions = [actions[first:last] for first, last in bounds]
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self.loops: list[Loop] = []
+        self.loops: list[EnvironmentLoop] = []
 
     def open(self) -> None:
         """Build every environment."""
         for rows in self._rows:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
-            self.loops.append(Loop(environments, rows))
+            self.loops.append(EnvironmentLoop(environments, rows))
         if self.loops and not self._copies:
             # What is called again and again, without a detour.
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
@@ -67,9 +68,9 @@ class LoopShare:
         self.loops[index].step(actions.copy() if self._copies else actions)
 
     def answer(self, name: str, argument: Any) -> list[int | None] | None:  # noqa: ANN401 - each request has its own
-        """Reset every environment from the seed given, or tell how many frames each has simulated."""
+        """Reset every environment from the seed given, or return how many frames each has simulated."""
         if name == "frames":
-            return [frames_of(environment) for environment in self._environments]
+            return [frames_of(self._task, environment) for environment in self._environments]
         for loop in self.loops:
             loop.reset(argument)
         return None
@@ -80,30 +81,30 @@ class LoopShare:
             self._environments.pop().close()
 
 
-class _Shm:
-    """What both backends are built from: the spaces of an environment, and a team that steps as many as planned."""
+class _SharedMemoryBackend:
+    """What both backends have in common: a team that steps environments of the task."""
 
     def __init__(  # noqa: PLR0913 - the options of both
-        self, setup: Setup, num_envs: int, spin: int | None, context: str, *, caller_steps: bool, single: bool
+        self, setup: Setup, num_envs: int, spin: int | None, context: str, *, caller_steps: bool, one_by_one: bool
     ) -> None:
         example = make(setup.task)
         spaces = read_spaces(setup.task, example.observation_space, example.action_space)
         example.close()
         self._before = os.sched_getaffinity(0) if setup.pinned else None
-        how = plan(
+        division = divide(
             num_envs,
             min(setup.workers, len(setup.cpus)),
             caller_steps=caller_steps,
             cpus=setup.cpus if setup.pinned else None,
             spin=spin,
-            single=single,
+            one_by_one=one_by_one,
             available=len(setup.cpus),
         )
-        layout = how.layout(
+        layout = division.layout(
             (Leaf(spaces.shape, spaces.dtype),), (Leaf(spaces.actions.low.shape, spaces.actions.low.dtype),)
         )
-        self._team = Team(how, layout, partial(LoopShare, setup.task, single), context=context)
-        if self._before is not None and how.own:
+        self._team = Team(TeamConfig(division, layout, partial(LoopShare, setup.task, one_by_one), context=context))
+        if self._before is not None and division.own:
             pinning.restrict(setup.cpus[:1])
         arrays = self._team.arrays
         (observations,), (self._actions,) = arrays.observations, arrays.actions
@@ -113,23 +114,23 @@ class _Shm:
             batch_size=setup.batch_size,
             action_space=spaces.actions,
             frame_skip=setup.task.frame_skip,
-            processes=how.processes,
+            processes=division.processes,
             reuses_buffers=True,
         )
 
     def close(self) -> None:
-        """End every worker: of itself within a second, or else by force."""
-        self._team.close(GRACE_SECONDS)
+        """End every worker: by itself within two seconds, or else by force."""
+        self._team.close()
         if self._before is not None:
             pinning.restrict(sorted(self._before))
             self._before = None
 
 
-class ShmSync(_Shm):
+class ShmSync(_SharedMemoryBackend):
     """``min(workers, CPUs owned)`` processes that step all environments between them. Rewards are float64.
 
-    The caller is one of them unless ``caller_steps`` is False. ``spin`` is for how many microseconds at most a process
-    that waits polls before it sleeps. ``context`` is the start method: ``fork``, ``forkserver`` or ``spawn``.
+    The caller is one of them unless ``caller_steps`` is False. ``spin``: a process that waits polls for that many
+    microseconds at most before it sleeps. ``context`` is the start method: ``fork``, ``forkserver`` or ``spawn``.
     """
 
     frames_from = THE_SIMULATOR
@@ -137,18 +138,18 @@ class ShmSync(_Shm):
     def __init__(
         self, setup: Setup, *, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
     ) -> None:
-        super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, single=False)
+        super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, one_by_one=False)
         self._asked = self._stepping = False
         self._given: NDArray[Any] = self._actions
-        # Alone, the caller need not show its actions to anyone.
+        # Without workers nobody else needs to see the actions: they are not copied into shared memory.
         own = self._team.own
-        self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.members else None
+        self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
         if self._stepping or self._asked:
             self.recv()
-        self._team.ask("reset", [seed] * self._team.shares)
+        self._team.ask("reset", seed)
         self._asked = True
 
     def send(self, actions: NDArray[np.generic]) -> None:
@@ -179,25 +180,25 @@ class ShmSync(_Shm):
         return self._batch
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them cannot tell."""
-        self._team.ask("frames", [None] * self._team.shares)
+        """Return the frames that each environment has simulated in its episode, None if that of one is unknown."""
+        self._team.ask("frames", None)
         return as_counts([count for share in self._team.answers() for count in share])
 
 
-class ShmAsync(_Shm):
+class ShmAsync(_SharedMemoryBackend):
     """The same processes with more environments than a batch takes: ``ratio`` for each of its rows.
 
-    A batch is of the first that are ready, so that nobody waits for the slowest. Two for each row keep every process
-    busy with one half while the other half is out for new actions; more would only cost memory and caches. The other
-    options are those of ``ShmSync``.
+    A batch consists of those that are ready first, so that nobody waits for the slowest. Two for each row keep every
+    process busy with one half while the other half is out for new actions; more would only cost memory and caches. The
+    other options are those of ``ShmSync``.
     """
 
     def __init__(
         self, setup: Setup, *, ratio: int = 2, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
     ) -> None:
         count = ratio * setup.batch_size
-        super().__init__(setup, count, spin, context, caller_steps=caller_steps, single=True)
-        self._flow = Flow(self._team)
+        super().__init__(setup, count, spin, context, caller_steps=caller_steps, one_by_one=True)
+        self._in_flight = InFlight(self._team)
         self._size = setup.batch_size
         self._out = Batch._make(array[: self._size].copy() for array in self._batch)
         self._asked = self._stepping = False
@@ -206,31 +207,31 @@ class ShmAsync(_Shm):
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
         if self._asked:
             self._team.answers()
-        self._flow.settle()
+        self._in_flight.settle()
         self._stepping = False
-        self._team.ask("reset", [seed] * self._team.shares)
+        self._team.ask("reset", seed)
         self._asked = True
 
     def send(self, actions: NDArray[np.generic]) -> None:
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
         ids = self._out.env_ids
         self._actions[ids] = actions
-        self._flow.send(ids.tolist())
+        self._in_flight.send(ids.tolist())
         self._stepping = True
 
     def recv(self) -> Batch:
-        """Return the rows of those environments that were ready first, copied out of shared memory.
+        """Return the rows of the environments that were ready first, copied out of shared memory.
 
         Raises RuntimeError with the traceback if an environment raised, and if a worker died.
         """
         if self._asked:
             self._asked = False
             self._team.answers()
-            self._flow.put_back(range(self.info.num_envs))
+            self._in_flight.put_back(range(self.info.num_envs))
         elif not self._stepping:
             raise NothingToReceiveError
         self._stepping = False
-        out, ids = self._out, self._flow.recv(self._size, self._size)
+        out, ids = self._out, self._in_flight.recv(self._size, self._size)
         out.env_ids[:] = ids
         for rows, picked in zip(self._batch[:4], out[:4], strict=True):
             rows.take(out.env_ids, 0, picked, "clip")  # "raise" would copy twice: it fills a buffer of its own first

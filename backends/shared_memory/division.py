@@ -1,4 +1,4 @@
-"""How many processes step environments, which of them has which, on which CPU."""
+"""How environments are divided among processes: how many processes, which environments and which CPU for each."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
-from vebench.backends.shared_memory.layout import Layout, share_out
+from vebench.backends.shared_memory.memory_layout import MemoryLayout
 from vebench.machine import cgroups, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.backends.shared_memory.layout import Leaf
+    from vebench.backends.shared_memory.memory_layout import Leaf
+
+
+def share_out(count: int, processes: int) -> tuple[tuple[int, int], ...]:
+    """Return contiguous runs of ``count`` environments, as equal as can be, one for each process: ``(start, stop)``."""
+    bounds = [index * count // processes for index in range(processes + 1)]
+    return tuple(zip(bounds, bounds[1:], strict=False))  # noqa: RUF007 - pairwise would be no clearer
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How environments are shared out to processes.
+class Division:
+    """How environments are divided among processes.
 
     ``processes`` of them step environments, the caller among them if ``caller_steps``. Process ``k`` keeps to
-    ``cpus[k]``, but the caller, which is the first if it steps, is not moved. ``spin_ns`` is how long one that waits
-    polls before it sleeps. ``single``: environments are asked for one by one, not all of a process at a time.
+    ``cpus[k]``; but the caller, which is the first if it steps, is not moved. ``spin_ns`` is for how long a process
+    that waits polls before it sleeps. ``one_by_one``: environments are asked for singly, not all of a process at once.
     """
 
     num_envs: int
@@ -30,11 +36,11 @@ class Plan:
     caller_steps: bool = True
     cpus: tuple[int, ...] = ()
     spin_ns: int = MOST_SPIN_NS
-    single: bool = False
+    one_by_one: bool = False
 
     @property
     def shares(self) -> tuple[tuple[int, int], ...]:
-        """The runs of environments of the workers; the caller has those before the first."""
+        """The first environment of each worker, and the one after its last. The caller has those before the first."""
         return share_out(self.num_envs, self.processes)[self.caller_steps :]
 
     @property
@@ -43,35 +49,35 @@ class Plan:
         return share_out(self.num_envs, self.processes)[0][1] if self.caller_steps else 0
 
     def cpu_of(self, worker: int) -> int | None:
-        """Return the CPU that a worker keeps to, None if any."""
+        """Return the CPU that a worker keeps to, None if it may use any."""
         return self.cpus[worker + self.caller_steps] if self.cpus else None
 
-    def layout(self, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]) -> Layout:
+    def layout(self, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]) -> MemoryLayout:
         """Return where everything lies in memory."""
-        ring = max((stop - start for start, stop in self.shares), default=1) if self.single else 1
-        return Layout(self.num_envs, self.shares, observations, actions, ring)
+        ring = max((stop - start for start, stop in self.shares), default=1) if self.one_by_one else 1
+        return MemoryLayout(self.num_envs, self.shares, observations, actions, ring)
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use, and has the time of, where a container's quota gives it less."""
+    """Return how many CPUs this process may use; fewer if the quota of a container gives it the time of fewer."""
     allowed = len(pinning.allowed() or ()) or os.cpu_count() or 1
     quota = cgroups.quota()
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 
 
-def plan(  # noqa: PLR0913 - what a user can set, by name
+def divide(  # noqa: PLR0913 - what a user can set, by name
     num_envs: int,
     processes: int | None = None,
     *,
     caller_steps: bool = True,
     cpus: Sequence[int] | None = None,
     spin: float | None = None,
-    single: bool = False,
+    one_by_one: bool = False,
     available: int | None = None,
-) -> Plan:
-    """Return a plan: by default a process for each CPU in ``cpus`` or, without, for each that may be used.
+) -> Division:
+    """Return a division: by default a process for each CPU in ``cpus`` or, without, for each that may be used.
 
-    ``spin`` is in microseconds; by default it is 0 where there are more processes than ``available`` CPUs, since one
+    ``spin`` is in microseconds. By default it is 0 if there are more processes than ``available`` CPUs, since a process
     that polls would take the CPU from one that works. Raises ValueError for numbers that make no sense.
     """
     if processes is not None and processes < 1:
@@ -84,4 +90,4 @@ def plan(  # noqa: PLR0913 - what a user can set, by name
     available = available or (len(set(cpus)) if cpus else usable_cpus())
     crowded = count + (not caller_steps) > available
     spin_ns = int(spin * 1000) if spin is not None else 0 if crowded else MOST_SPIN_NS
-    return Plan(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, single)
+    return Division(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, one_by_one)

@@ -14,49 +14,49 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector.utils import CloudpickleWrapper
 
-    from vebench.backends.shared_memory.layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import Arrays
 
-Mode = Literal["NextStep", "SameStep", "Disabled"]
+Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]
 
 
-class Job(NamedTuple):
-    """What every share of a vector environment is given.
+class ShareConfig(NamedTuple):
+    """What all shares of a vector environment have in common.
 
-    ``same``: environments must have equal observation spaces, not only ones of equal shape and type. ``infos``: whether
-    anyone wants to know them.
+    ``same``: environments must have equal observation spaces, not only spaces of equal shape and type. ``infos``:
+    whether anybody reads them.
     """
 
     env_fns: Sequence[CloudpickleWrapper]
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
     same: bool
-    mode: Mode
+    autoreset: Autoreset
     infos: bool
 
 
 class GymnasiumShare:
     """Steps environments as ``gymnasium.vector.SyncVectorEnv`` does. Remarks are ``[(env_id, info), ...]``."""
 
-    def __init__(self, job: Job, arrays: Arrays, start: int, stop: int) -> None:
-        self.at: int | None = 0
-        self._job = job
+    def __init__(self, config: ShareConfig, arrays: Arrays, start: int, stop: int) -> None:
+        self.current: int | None = 0
+        self._config = config
         self._start, self._count = start, stop - start
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self._write = writer(job.observation_space, iter(arrays.observations))
-        self._read = reader(job.action_space, arrays.actions)
+        self._write = writer(config.observation_space, iter(arrays.observations))
+        self._read = reader(config.action_space, arrays.actions)
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
     def open(self) -> tuple[bool, bool]:
         """Build the environments; return whether their observations and their actions are as they should be."""
         for index in range(self._count):
-            self.at = index
-            self._environments.append(self._job.env_fns[self._start + index].fn())
-        equal: Callable[[Any, Any], bool] = (lambda a, b: a == b) if self._job.same else is_space_dtype_shape_equiv
+            self.current = index
+            self._environments.append(self._config.env_fns[self._start + index].fn())
+        equal: Callable[[Any, Any], bool] = (lambda a, b: a == b) if self._config.same else is_space_dtype_shape_equiv
         return (
-            all(equal(env.observation_space, self._job.observation_space) for env in self._environments),
-            all(env.action_space == self._job.action_space for env in self._environments),
+            all(equal(env.observation_space, self._config.observation_space) for env in self._environments),
+            all(env.action_space == self._config.action_space for env in self._environments),
         )
 
     def step(self) -> list[tuple[int, Info]] | None:
@@ -64,20 +64,20 @@ class GymnasiumShare:
         remarks = [
             (self._start + index, info)
             for index in range(self._count)
-            if (info := self._step(index)) and self._job.infos
+            if (info := self._step(index)) and self._config.infos
         ]
         return remarks or None
 
     def step_one(self, index: int) -> list[tuple[int, Info]] | None:
         """Step one environment."""
         info = self._step(index)
-        return [(self._start + index, info)] if info and self._job.infos else None
+        return [(self._start + index, info)] if info and self._config.infos else None
 
     def _step(self, index: int) -> Info:
-        self.at = index
-        environment, mode = self._environments[index], self._job.mode
+        self.current = index
+        environment, autoreset = self._environments[index], self._config.autoreset
         if self._ended[index]:
-            if mode != "NextStep":
+            if autoreset != "NextStep":
                 raise AssertionError(
                     "the episode is over: reset(options={'reset_mask': ...}) comes before the next step"
                 )
@@ -90,7 +90,7 @@ class GymnasiumShare:
         self._terminated[index] = terminated
         self._truncated[index] = truncated
         if terminated or truncated:
-            if mode == "SameStep":
+            if autoreset == "SameStep":
                 final = {"final_obs": observation, "final_info": info}
                 observation, info = environment.reset()
                 info = {**final, **info}
@@ -105,7 +105,7 @@ class GymnasiumShare:
             return self._reset(*argument)
         results = []
         for index, environment in enumerate(self._environments):
-            self.at = index
+            self.current = index
             if name == "set_attr":
                 attribute, values = argument
                 environment.set_wrapper_attr(attribute, values[self._start + index])
@@ -120,7 +120,7 @@ class GymnasiumShare:
     ) -> list[tuple[int, Info]]:
         remarks = []
         for index, environment in enumerate(self._environments):
-            self.at = index
+            self.current = index
             env_id = self._start + index
             if mask is not None and not mask[env_id]:
                 continue
@@ -128,7 +128,7 @@ class GymnasiumShare:
             self._write(index, observation)
             self._rewards[index] = 0.0
             self._terminated[index] = self._truncated[index] = self._ended[index] = False
-            if info and self._job.infos:
+            if info and self._config.infos:
                 remarks.append((env_id, info))
         return remarks
 

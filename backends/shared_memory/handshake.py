@@ -1,25 +1,25 @@
 """How two processes wait for each other: sequence numbers in shared memory, polled for a while and then slept on.
 
-A word has one writer. It writes its data, then the word; the other side polls the word, then reads the data.
+A word has one writer. The writer writes its data, then the word. The other side polls the word, then reads the data.
 
     worker:  polls ``request`` --changed--> works --> writes ``done``, wakes the caller if it is asleep --> polls again
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
     either:  polled in vain --> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps while ``asleep`` is 1
 
-**Order.** The data must be seen by whoever sees the word. x86 keeps stores in order and loads in order (Intel SDM
-volume 3, 9.2.2), so nothing is needed there. Elsewhere both sides call a ``light_fence`` between word and data. It
-releases and takes again a lock that it always holds: on Arm all before a release is done before it, a release before a
-later acquire, and an acquire before all after it (Arm ARM B2.3, "barrier-ordered-before"). POSIX asks the same of the
-semaphores that the lock is made of.
+**Order.** A process that sees the new word must also see the data. x86 keeps stores in order and loads in order (Intel
+SDM volume 3, 9.2.2), so nothing is needed there. Elsewhere both sides call a ``light_fence`` between word and data. It
+releases a lock that it always holds, and takes it again. On Arm all that comes before a release is done before it, a
+release before a later acquire, and an acquire before all that comes after it (Arm ARM B2.3, "barrier-ordered-before").
+POSIX asks the same of the semaphores that the lock is made of.
 
-**No wake-up is lost.** The sleeper writes ``asleep`` and then reads the word; the waker writes the word and then reads
+**No wake-up is lost.** The sleeper writes ``asleep`` and then reads the word. The waker writes the word and then reads
 ``asleep``. If both could read the old values, the sleeper would sleep on. To forbid that, each write must be seen
-before the read after it, which no processor does by itself. ``membarrier`` makes it so for both sides at the expense of
-the one that is about to sleep: when it returns, every process of the team has been at a point where all its writes
-before were seen and none of its reads after were done. A waker whose read came before that point has its word seen by
-the sleeper's last look; one whose read comes after sees ``asleep``. It clears the flag before it wakes, and the kernel
-puts nobody to sleep on a flag that is cleared. Where the kernel refuses ``membarrier``, sleeps are short, and a lost
-wake-up costs one.
+before the read after it, which no processor does by itself. ``membarrier`` makes it so for both sides, and only the
+side that is about to sleep pays: when it returns, every process of the team has been at a point where all its earlier
+writes were seen and none of its later reads were done. If the waker reads ``asleep`` before that point, its word is
+seen by the sleeper's last look. If it reads after that point, it sees ``asleep``. It clears the flag before it wakes
+the sleeper, and the kernel puts no process to sleep on a flag that is cleared. Where the kernel refuses ``membarrier``,
+sleeps are short, and a lost wake-up costs one short sleep.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 MACHINE = platform.machine()
 KEEPS_ORDER = MACHINE in ("x86_64", "AMD64", "i686", "i386")
 
-# Polling is worth about what waking up costs, 30 to 50 microseconds. It goes on for longer where that has proved to
-# be enough, as a hypervisor polls before it halts a virtual CPU (Linux, Documentation/virt/kvm/halt-polling.rst).
+# Polling pays for about as long as waking up takes, 30 to 50 microseconds. It goes on for longer where that has proved
+# to be enough, as a hypervisor polls before it halts a virtual CPU (Linux, Documentation/virt/kvm/halt-polling.rst).
 LEAST_SPIN_NS = 50_000
 MOST_SPIN_NS = 400_000
-# Without membarrier a sleep lasts no longer than this, from the first to those of one that has slept for a while.
+# Without membarrier no sleep lasts longer than this: the first one, and those after a while of sleeping.
 FIRST_NAP_SECONDS = 0.001
 LAST_NAP_SECONDS = 0.064
 
@@ -60,7 +60,7 @@ FUTEX, MEMBARRIER = _CALLS.get(MACHINE, (0, 0)) if sys.platform == "linux" and s
 
 
 def light_fence() -> Callable[[], None] | None:
-    """Return a fence of its own for whoever asks, None where the processor keeps the order by itself."""
+    """Return a new fence, for one thread; None where the processor keeps the order by itself."""
     if KEEPS_ORDER:
         return None
     lock = threading.Lock()
@@ -90,12 +90,12 @@ def _registered(_process: int) -> bool:
 
 
 def register() -> bool:
-    """Have this process take part in the heavy fences of others; return whether the kernel knows them."""
+    """Let this process take part in the heavy fences of others; return whether the kernel has them."""
     return _registered(os.getpid())
 
 
 def heavy_fence() -> bool:
-    """Fence every registered process that is running, this one included; return whether the kernel did."""
+    """Fence every registered process that is running, this one too; return whether the kernel did."""
     return register() and _libc().syscall(MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) == 0
 
 
@@ -103,10 +103,10 @@ class Bell(Protocol):
     """Puts one process to sleep, and wakes it."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep while the flag of the sleeper is set, until rung, or for ``seconds``; or for no reason shorter."""
+        """Sleep while the sleeper's flag is set, until rung, for ``seconds`` at most. It may return for no reason."""
 
     def ring(self) -> None:
-        """Wake the sleeper. Its flag has been cleared before."""
+        """Wake the sleeper, whose flag was cleared before."""
 
 
 class FutexBell:
@@ -144,14 +144,14 @@ class PipeBell:
             os.read(self._reader.fileno(), 64)
 
     def ring(self) -> None:
-        """Write a byte; a sleeper that is gone is nobody's to wake."""
+        """Write a byte. If the sleeper is gone, there is nobody to wake."""
         with contextlib.suppress(OSError):
             os.write(self._writer.fileno(), b"!")
 
 
 @cache
 def _poll_ns() -> float:
-    """Return what one look costs, in nanoseconds: the best of a few tries, since others may be running too."""
+    """Return how long one look takes, in nanoseconds: the best of a few tries, since others may be running too."""
     word = memoryview(bytearray(8)).cast("q")
 
     def changed() -> bool:
@@ -168,7 +168,7 @@ def _poll_ns() -> float:
 
 
 class Waiter:
-    """One side's waiting: polls for ``spin_ns`` at most, less where that was in vain lately, and then sleeps.
+    """Waits for one side: it polls for ``spin_ns`` at most, less if that was in vain lately, and then sleeps.
 
     ``flag`` is the word that says that this side is asleep.
     """
@@ -208,7 +208,7 @@ class Waiter:
             nap = min(2 * nap, LAST_NAP_SECONDS)
             now = time.monotonic()
         flag[0] = 0
-        # Had it polled for a little longer it would not have slept; or it would have polled in vain however long.
+        # In reach: it would not have slept if it had polled for a little longer. Otherwise all polling was in vain.
         in_reach = (time.monotonic() - start) * 1e9 < self._most_ns
         self._polls = min(self._most, 2 * self._polls) if in_reach else self._least
         return True

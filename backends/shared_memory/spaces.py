@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
-from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.memory_layout import Leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     Leaves = Sequence[NDArray[Any]]
 
-Value = Any  # what a space says, or an attribute of an environment
+Value = Any  # a value of a space, or of an attribute of an environment
 
 
 @dataclass(frozen=True)
-class Spaces:
-    """The spaces of one environment and of all, and what else the first one says of all."""
+class VectorSpaces:
+    """The spaces of one environment and of all, and what else the first environment says of all."""
 
     single_observation: spaces.Space[Any]
     observation: spaces.Space[Any]
@@ -39,8 +39,8 @@ class Spaces:
         cls,
         env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
         mode: str | tuple[spaces.Space[Any], spaces.Space[Any]],
-    ) -> Spaces:
-        """Return what the environments have, looking at the first, or at all if ``mode`` is ``different``."""
+    ) -> VectorSpaces:
+        """Return what the environments have, from the first of them, or from all if ``mode`` is ``different``."""
         if isinstance(mode, tuple):
             if [isinstance(space, spaces.Space) for space in mode] != [True, True]:
                 raise TypeError(f"observation_mode must be two spaces, batched and single, not {mode}")
@@ -60,7 +60,7 @@ class Spaces:
         return cls(single, batched, example.action_space, actions, metadata, render_mode, mode == "same")
 
     def problem(self, opened: Iterable[tuple[bool, bool]]) -> str | None:
-        """Return what is wrong, given whether the observations and the actions of each share are as here."""
+        """Return what is wrong, if anything, given whether observations and actions of each share are as here."""
         if not all(actions for _, actions in opened):
             return f"some environments have an action space other than {self.single_action}"
         if all(observations for observations, _ in opened):
@@ -107,7 +107,7 @@ def assemble(space: spaces.Space[Any], arrays: Iterator[Any]) -> Value:
 
 
 def writer(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]]) -> Callable[[int, Value], None]:
-    """Return how to write a value of the space: a function of a row's index and the value."""
+    """Return a function that writes a value of the space into its leaves, given the row's index and the value."""
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
         return next(arrays).__setitem__
     keys = tuple(space.spaces) if isinstance(space, spaces.Dict) else tuple(range(len(space.spaces)))
@@ -121,7 +121,7 @@ def writer(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]]) -> Callable
 
 
 def reader(space: spaces.Space[Any], arrays: Leaves) -> Callable[[int], Any]:
-    """Return how to read a row as a value of its own, which stays as it is when the row is written again."""
+    """Return a function that reads a row, given its index, as a value that stays as it is when the row changes."""
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
         (array,) = arrays
         # Numbers out of an array are copies already.

@@ -1,66 +1,68 @@
-"""A vector environment of Gymnasium's kind on our own processes, to stand in the place of ``AsyncVectorEnv``."""
+"""A vector environment of Gymnasium's kind on our own processes, to use in place of ``AsyncVectorEnv``."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from gymnasium import Space, logger
+from gymnasium import logger
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
-from vebench.backends.shared_memory.division import plan
-from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Job
-from vebench.backends.shared_memory.in_flight import Flow
-from vebench.backends.shared_memory.spaces import Spaces, assemble, flatten, leaves
-from vebench.backends.shared_memory.team import OverdueError, Team, WorkerError
-from vebench.backends.shared_memory.worker_handle import GRACE_SECONDS
+from vebench.backends.shared_memory.arguments import (
+    check_free,
+    checked_batch_size,
+    checked_mask,
+    checked_seeds,
+    checked_values,
+    write_actions,
+)
+from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.errors import OverdueError, WorkerError
+from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, ShareConfig
+from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory.results import Received, batch_infos, infos_of
+from vebench.backends.shared_memory.spaces import VectorSpaces, assemble, leaves
+from vebench.backends.shared_memory.team import Team
+from vebench.backends.shared_memory.worker import TeamConfig
+from vebench.backends.shared_memory.worker_handle import END_WITHIN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     import gymnasium
-    from numpy.typing import NDArray
+    from gymnasium import Space
 
+    from vebench.backends.shared_memory.division import Division
+    from vebench.backends.shared_memory.results import Reset, Step
     from vebench.backends.shared_memory.spaces import Value
 
 Result = TypeVar("Result")
-Step = tuple[Any, "NDArray[np.float64]", "NDArray[np.bool_]", "NDArray[np.bool_]", dict[str, Any]]
-Reset = tuple[Any, dict[str, Any]]
 NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-class Received(NamedTuple):
-    """The environments that ``recv`` returns: a row for each, and ``infos`` in Gymnasium's form with as many rows."""
-
-    observations: Any
-    rewards: NDArray[np.float64]
-    terminations: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
-    infos: dict[str, Any]
-    env_ids: NDArray[np.int64]
-
-
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps environments in a few processes that share memory, the caller's among them. Used as ``AsyncVectorEnv`` is.
+    """Steps environments in a few processes that share memory, the caller among them. It is used as ``AsyncVectorEnv``.
 
     ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean what they do there;
     ``shared_memory`` and ``worker`` are there so that the same call works, and can only have their defaults. Further:
 
     - ``num_processes``: processes that step environments, by default one for each CPU that may be used;
     - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
-    - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. ``cpus[0]`` is left to the caller, which is
-      not moved, if it steps environments;
+    - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. If the caller steps environments, ``cpus[0]``
+      is left to it; it is not moved;
     - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
-    - ``spin``: for how many microseconds one that waits polls before it sleeps (by default 400, and 0 where there are
-      more processes than CPUs);
+    - ``spin``: for how many microseconds a process that waits polls before it sleeps (by default 400, and 0 if there
+      are more processes than CPUs);
     - ``infos``: False if nobody reads them, so that they need not travel.
 
     An exception in an environment is raised as it is, its cause a ``WorkerError`` that names the environment and has
     the worker's traceback. After a worker has died every call raises ``WorkerError``, until ``close``.
     """
+
+    closed = True  # until there is a team to close: Gymnasium before 1.3 closes what was never built, too
 
     def __init__(  # noqa: PLR0913, PLR0917 - AsyncVectorEnv's arguments, in their order, and ours by name
         self,
@@ -84,47 +86,27 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(
                 "SharedMemoryVectorEnv has shared memory and workers of its own: leave out these arguments"
             )
-        self.env_fns = env_fns = list(env_fns)
-        self.num_envs = count = len(env_fns)
-        self.batch_size = count if batch_size is None else batch_size
-        if not 1 <= self.batch_size <= count:
-            raise ValueError(f"batch_size must be from 1 to the number of environments, {count}, not {batch_size}")
+        self.env_fns = list(env_fns)
+        self.num_envs = count = len(self.env_fns)
+        self.batch_size = checked_batch_size(batch_size, count)
         self.copy = copy
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        spaces = Spaces.read(env_fns, observation_mode)
+        spaces = VectorSpaces.read(self.env_fns, observation_mode)
         self.metadata = {**spaces.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = spaces.render_mode
         self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
         self.single_action_space, self.action_space = spaces.single_action, spaces.action
-        how = plan(
-            count,
-            num_processes,
-            caller_steps=caller_steps,
-            cpus=cpus,
-            spin=spin,
-            single=self.batch_size < count,
-        )
-        job = Job(
-            [CloudpickleWrapper(function) for function in env_fns],
-            self.single_observation_space,
-            self.single_action_space,
-            observation_mode == "same",
-            self.autoreset_mode.value,
-            infos,
-        )
-        layout = how.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
         self._pending: str | None = None
         self._overdue = False
-        self._away = bytearray(count)
+        self._away = bytearray(count)  # 1 for each environment that was sent an action and not received since
         self._last_ids = self._to_reset = np.arange(count)
+        one_by_one = self.batch_size < count
+        division = divide(count, num_processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=one_by_one)
         with clear_mpi_env_vars():
-            self._team = self._answered(
-                lambda: Team(
-                    how, layout, partial(GymnasiumShare, job), context=context, daemon=daemon, name=type(self).__name__
-                )
-            )
-        self._flow = Flow(self._team) if how.single else None
+            self._team = self._start(division, context=context, daemon=daemon, infos=infos)
+        self.closed = False
+        self._in_flight = InFlight(self._team) if one_by_one else None
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
@@ -132,6 +114,21 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
             self.close()
             raise RuntimeError(problem)
+
+    def _start(self, division: Division, *, context: str | None, daemon: bool, infos: bool) -> Team:
+        share = ShareConfig(
+            [CloudpickleWrapper(function) for function in self.env_fns],
+            self.single_observation_space,
+            self.single_action_space,
+            same=self.observation_mode == "same",
+            autoreset=self.autoreset_mode.value,
+            infos=infos,
+        )
+        layout = division.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
+        config = TeamConfig(
+            division, layout, partial(GymnasiumShare, share), context=context, daemon=daemon, name=type(self).__name__
+        )
+        return self._answered(lambda: Team(config))
 
     # Resets and steps.
 
@@ -151,30 +148,27 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Ask for a reset, to be waited for with ``reset_wait``."""
         self._assert_idle("reset_async")
         count = self.num_envs
-        if seed is None or isinstance(seed, (int, np.integer)):
-            seed = [None if seed is None else int(seed) + index for index in range(count)]
-        if len(seed) != count:
-            raise ValueError(f"seeds must be one for each of {count} environments, not {len(seed)}")
+        seeds = checked_seeds(seed, count)
         mask = None
         if options is not None and "reset_mask" in options:
             options = dict(options)
-            mask = _checked_mask(options.pop("reset_mask"), count).tolist()
+            mask = checked_mask(options.pop("reset_mask"), count).tolist()
         self._settle()
         self._to_reset = np.arange(count) if mask is None else np.flatnonzero(mask)
-        self._ask("reset", (list(seed), mask, options))
+        self._ask("reset", (seeds, mask, options))
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        remarks = self._wait("reset", self._team_answers, timeout)
-        if self._flow is not None:
+        remarks = self._wait("reset", self._team.answers, timeout)
+        if self._in_flight is not None:
             reset = self._to_reset.tolist()
-            self._flow.forget(reset)
+            self._in_flight.forget(reset)
             for env_id in reset:
                 self._away[env_id] = 0
             others = self._last_ids[~np.isin(self._last_ids, self._to_reset)]  # in the order of that recv
             kept = [env_id for env_id in others.tolist() if not self._away[env_id]]
             self._last_ids = np.array([*kept, *reset])
-        return self._observed(), _batched(self.num_envs, _each(remarks))
+        return self._observed(), batch_infos(self.num_envs, infos_of(remarks))
 
     def step(self, actions: Value) -> Step:
         """Step every environment and return what Gymnasium's vector environments return."""
@@ -184,11 +178,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def step_async(self, actions: Value) -> None:
         """Let every environment step, to be waited for with ``step_wait``."""
         self._assert_idle("step_async")
-        if self._flow is not None:
+        if self._in_flight is not None:
             raise RuntimeError(
                 f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
             )
-        self._write_actions(actions, slice(None), self.num_envs)
+        write_actions(self.single_action_space, self._actions, slice(None), self.num_envs, actions)
         self._team.send()
         self._pending = "step"
 
@@ -201,37 +195,39 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             rewards.copy(),
             terminated.copy(),
             truncated.copy(),
-            _batched(self.num_envs, _each(remarks)),
+            batch_infos(self.num_envs, infos_of(remarks)),
         )
 
     def send(self, actions: Value, env_ids: Iterable[int] | None = None) -> None:
         """Let environments step, a row of actions each; by default those of the last ``recv`` or ``reset``."""
         self._assert_idle("send")
-        flow = self._asynchronous()
+        in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
-        self._check_idle(ids)
-        self._write_actions(actions, ids, len(ids))
+        check_free(ids, self._away)
+        write_actions(self.single_action_space, self._actions, ids, len(ids), actions)
         for env_id in ids:
             self._away[env_id] = 1
-        flow.send(ids)
+        in_flight.send(ids)
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
-        """Return environments that are ready, those first that were first: ``min_batch`` to ``batch_size`` of them.
+        """Return ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
 
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
         seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case.
         """
         self._assert_idle("recv")
-        flow = self._asynchronous()
+        in_flight = self._checked_in_flight()
         least = self.batch_size if min_batch is None else min_batch
         if not 1 <= least <= self.batch_size:
             raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
-        ids = self._answered(lambda: flow.recv(least, self.batch_size, timeout))
+        ids = self._answered(lambda: in_flight.recv(least, self.batch_size, timeout))
         for env_id in ids:
             self._away[env_id] = 0
         self._last_ids = rows = np.asarray(ids, np.int64)
         observations = assemble(self.single_observation_space, (leaf[rows] for leaf in self._team.arrays.observations))
-        infos = _batched(len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in flow.remarks(env_id)])
+        infos = batch_infos(
+            len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
+        )
         rewards, terminated, truncated = self._results
         return Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
 
@@ -252,7 +248,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        answers = self._wait("call", self._team_answers, timeout)
+        answers = self._wait("call", self._team.answers, timeout)
         return tuple(result for answer in answers if answer is not None for result in answer)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -262,13 +258,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def set_attr(self, name: str, values: Value) -> None:
         """Set each environment's attribute ``name``: to its own of a list or tuple of values, or all to the same."""
         self._assert_idle("set_attr")
-        if not isinstance(values, (list, tuple)):
-            values = [values] * self.num_envs
-        if len(values) != self.num_envs:
-            raise ValueError(f"values must be one for each of {self.num_envs} environments, not {len(values)}")
+        values = checked_values(values, self.num_envs)
         self._settle()
-        self._ask("set_attr", (name, list(values)))
-        self._wait("set_attr", self._team_answers, None)
+        self._ask("set_attr", (name, values))
+        self._wait("set_attr", self._team.answers, None)
 
     def render(self) -> tuple[Any, ...] | None:
         """Return what each environment renders."""
@@ -285,11 +278,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.get_attr("np_random")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """End every process: of itself within ``timeout`` seconds (2 by default), or by force; so if ``terminate``."""
+        """End every process: by itself within ``timeout`` seconds (2 by default), or else by force.
+
+        If ``terminate``, by force at once.
+        """
         if self._pending is not None and not self._overdue:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
         self._pending = None
-        self._team.close(0.0 if terminate else GRACE_SECONDS if timeout is None else timeout)
+        self._team.close(0.0 if terminate else END_WITHIN_SECONDS if timeout is None else timeout)
 
     # Helpers.
 
@@ -301,21 +297,18 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                 f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete", self._pending
             )
 
-    def _asynchronous(self) -> Flow:
-        if self._flow is None:
+    def _checked_in_flight(self) -> InFlight:
+        if self._in_flight is None:
             raise RuntimeError("send() and recv() need batch_size, less than the number of environments; use step()")
-        return self._flow
+        return self._in_flight
 
     def _settle(self) -> None:
-        if self._flow is not None:
-            self._answered(self._flow.settle)
+        if self._in_flight is not None:
+            self._answered(self._in_flight.settle)
 
     def _ask(self, name: str, argument: object) -> None:
-        self._team.ask(name, [argument] * self._team.shares)
+        self._team.ask(name, argument)
         self._pending = name
-
-    def _team_answers(self, timeout: float | None) -> list[Any]:
-        return self._team.answers(timeout)
 
     def _wait(self, name: str, wait: Callable[[float | None], Result], timeout: float | None) -> Result:
         if self.closed:
@@ -331,7 +324,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return answers
 
     def _answered(self, ask: Callable[[], Result]) -> Result:
-        """Return what ``ask`` does; an environment's exception is raised as it is, its cause tells of the worker."""
+        """Return what ``ask`` does. An environment's exception is raised as it is, its cause is the ``WorkerError``."""
         try:
             return ask()
         except WorkerError as error:
@@ -343,59 +336,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                 raise
             raise failure.error from error
 
-    def _check_idle(self, ids: list[int]) -> None:
-        for env_id in ids:
-            if not 0 <= env_id < self.num_envs:
-                raise ValueError(f"environment {env_id} does not exist: there are {self.num_envs}")
-            if self._away[env_id]:
-                raise ValueError(f"environment {env_id} has been sent an action already, and not been received since")
-        if len(set(ids)) != len(ids):
-            raise ValueError(f"no environment can be sent two actions at once: {ids}")
-
-    def _write_actions(self, actions: Value, rows: slice | list[int], count: int) -> None:
-        for leaf, given in zip(self._actions, flatten(self.single_action_space, actions), strict=True):
-            values = np.asarray(given)
-            if values.shape != (count, *leaf.shape[1:]):
-                wrong = TypeError if values.ndim == 0 else ValueError
-                raise wrong(f"actions must have the shape {(count, *leaf.shape[1:])}, not {values.shape}")
-            if values.dtype != leaf.dtype and not _fit(values, leaf.dtype):
-                raise TypeError(f"actions must be {leaf.dtype}, or numbers that it holds, not {values.dtype}")
-            leaf[rows] = values
-
     def _observed(self) -> Value:
         if not self.copy:
             return self.observations
         return assemble(self.single_observation_space, (leaf.copy() for leaf in self._team.arrays.observations))
-
-
-def _fit(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether values of another type can be written as ``dtype``: whole numbers only if none is changed."""
-    if np.issubdtype(values.dtype, np.integer) and np.issubdtype(dtype, np.integer):
-        return bool((values.astype(dtype) == values).all())
-    return np.can_cast(values.dtype, dtype, "same_kind")
-
-
-def _batched(count: int, infos: Iterable[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """Return infos of single environments in Gymnasium's form, for ``count`` rows, each given with its row."""
-    rows: VectorEnv[Any, Any, Any] = VectorEnv()
-    rows.num_envs = count
-    batched: dict[str, Any] = {}
-    for row, info in infos:
-        batched = rows._add_info(batched, info, row)  # noqa: SLF001 - what defines that form
-    return batched
-
-
-def _each(remarks: Iterable[list[Result] | None]) -> Iterable[Result]:
-    return (pair for remark in remarks if remark for pair in remark)
-
-
-def _checked_mask(mask: Value, count: int) -> NDArray[np.bool_]:
-    if not isinstance(mask, np.ndarray):
-        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
-    if mask.shape != (count,):
-        raise ValueError(f"`options['reset_mask']` must have shape `({count},)`, got {mask.shape}")
-    if mask.dtype != np.bool_:
-        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
-    if not mask.any():
-        raise ValueError(f"`options['reset_mask']` must contain at least one True value, got reset_mask={mask}")
-    return mask

@@ -1,4 +1,4 @@
-"""What a worker process does: steps its share of the environments on request, until it is told to end or is alone."""
+"""A worker process: it steps its share of the environments on request, until asked to end or its caller is gone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import select
 import signal
 import sys
 import threading
-import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
+from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence, register
 from vebench.machine import pinning
 
@@ -22,121 +22,82 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
+    from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.handshake import Bell
-    from vebench.backends.shared_memory.layout import Arrays, Layout, Memory
+    from vebench.backends.shared_memory.memory_layout import Memory, MemoryLayout
+    from vebench.backends.shared_memory.share import MakeShare, Share
 
-# An entry is the index of an environment within the share, or one of these.
+    Pipe = tuple[Connection, Connection]
+
+# An entry of the ring is the index of an environment within the share, or one of these.
 ALL, MESSAGE, END = -1, -2, -3
-LOOK_SECONDS = 0.5  # how often one who waits looks whether the other side is still there
+LOOK_SECONDS = 0.5  # how often a process that waits checks that the other side is still there
 PR_SET_PDEATHSIG = 1
 
 
-class Share(Protocol):
-    """The environments of one process. What its methods return, unless it is None, is sent to the caller."""
+@dataclass(frozen=True)
+class TeamConfig:
+    """What all processes of a team have in common.
 
-    at: int | None  # index within the share of the environment touched last; None if exceptions name it themselves
-
-    def open(self) -> object:
-        """Build every environment."""
-
-    def step(self) -> object:
-        """Step every environment with its row of the actions."""
-
-    def step_one(self, index: int) -> object:
-        """Step one environment with its row of the actions."""
-
-    def answer(self, name: str, argument: Any) -> object:  # noqa: ANN401 - each request has an argument of its own
-        """Do what ``name`` asks for."""
-
-    def close(self) -> None:
-        """Close every environment."""
-
-
-class Failure(NamedTuple):
-    """An exception in an environment: its id, the exception if it can be sent, its text, and the traceback.
-
-    The id is None if the text names the environment already.
+    ``context`` is the start method, Python's default if None. ``daemon`` and ``name`` are those of the processes.
     """
 
-    env_id: int | None
-    error: BaseException | None
-    text: str
-    trace: str
-
-    @classmethod
-    def of(cls, error: BaseException, start: int, share: Share | None) -> Failure:
-        """Describe an exception that is being handled, in the share whose first environment is ``start``."""
-        if share is not None and share.at is None:
-            return cls(None, error, str(error), traceback.format_exc())
-        env_id = start + (0 if share is None else share.at or 0)
-        return cls(env_id, error, f"{type(error).__name__}: {error}", traceback.format_exc())
-
-    @property
-    def message(self) -> str:
-        """What an error says of it."""
-        where = "" if self.env_id is None else f"environment {self.env_id}: "
-        return f"{where}{self.text}\n\n{self.trace}"
-
-    def pickled(self) -> bytes:
-        """Return its bytes, without the exception itself if that cannot be sent or would not arrive."""
-        try:
-            data = pickle.dumps(self)
-            pickle.loads(data)  # noqa: S301 - its own bytes
-        except Exception:  # noqa: BLE001 - an exception may be of any class, with any way to fail
-            return pickle.dumps(self._replace(error=None))
-        return data
+    division: Division
+    layout: MemoryLayout
+    make_share: MakeShare
+    context: str | None = None
+    daemon: bool = True
+    name: str = "worker"
 
 
 @dataclass(frozen=True)
-class Post:
-    """What a worker is started with: its number, its environments and all that it needs to build and serve them.
+class WorkerConfig:
+    """What a worker is started with: what its team has in common, its number, and its ways to the caller.
 
-    ``cpu`` is the CPU to keep to. ``caller`` is the process id of who started it; ``bound`` if that thread will live as
-    long as the caller. ``bells`` are the pipes of the worker and of the caller where there is no futex.
+    ``caller`` is the process id of the caller. ``forked``: the worker is its child. ``bound``: besides, the thread that
+    started the worker lives as long as the caller. ``pipe`` and ``caller_pipe`` are those of their bells.
     """
 
-    number: int
-    start: int
-    stop: int
-    layout: Layout
+    team: TeamConfig
     memory: Memory
-    employ: Callable[[Arrays, int, int], Share]
+    number: int
     channel: Connection
     caller: int
-    bound: bool
     forked: bool
-    spin_ns: int
-    cpu: int | None
-    bells: tuple[tuple[Connection, Connection], tuple[Connection, Connection]] | None
-
-    def bell(self, flag: memoryview, *, callers: bool) -> Bell:
-        """Return the bell that wakes whom ``flag`` belongs to: the caller or this worker."""
-        return FutexBell(self.memory.map, flag) if self.bells is None else PipeBell(*self.bells[callers])
+    bound: bool
+    pipe: Pipe | None
+    caller_pipe: Pipe | None
 
 
-def serve(post: Post) -> None:
-    """Be a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: it is the caller's to act on
+def make_bell(memory: Memory, flag: memoryview, pipe: Pipe | None) -> Bell:
+    """Return the bell of the process whose ``asleep`` word is ``flag``: a futex, or ``pipe`` where there is none."""
+    return FutexBell(memory.map, flag) if pipe is None else PipeBell(*pipe)
+
+
+def run_worker(config: WorkerConfig) -> None:
+    """Run a worker until it is to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole process group: the caller decides
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    alive = _watch(post)
-    if post.cpu is not None:
-        pinning.restrict([post.cpu])
+    caller_lives = _end_with_caller(config)
+    cpu = config.team.division.cpu_of(config.number)
+    if cpu is not None:
+        pinning.restrict([cpu])
     register()
     with contextlib.suppress(ConnectionError, EOFError):  # the caller is gone, or has closed its end
-        _Worker(post, alive).run()
+        _Worker(config, caller_lives).run()
 
 
-def _watch(post: Post) -> Callable[[], bool]:
-    """End with the caller, even in the middle of a step that hangs; return how to ask whether it lives."""
+def _end_with_caller(config: WorkerConfig) -> Callable[[], bool]:
+    """End this process when the caller ends, even in a step that hangs; return how to ask whether the caller lives."""
     parent = os.getppid()
-    if sys.platform == "linux" and post.bound:
+    if sys.platform == "linux" and config.bound:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent of one started by a fork server is that server, which ends with the caller.
-    if (post.forked and parent != post.caller) or os.getppid() != parent:
+    # The parent of a worker started by a fork server is that server, which ends with the caller.
+    if (config.forked and parent != config.caller) or os.getppid() != parent:
         os._exit(1)
-    if not post.bound:
+    if not config.bound:
         # The signal comes when the thread that started this process ends, which may be long before the caller does.
-        threading.Thread(target=_end_with, args=(post.caller,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(config.caller,), daemon=True).start()
     return lambda: os.getppid() == parent
 
 
@@ -146,7 +107,7 @@ def _end_with(process: int) -> None:
     except ProcessLookupError:
         os._exit(1)
     except (OSError, AttributeError):
-        return  # the worker looks for itself whenever it sleeps
+        return  # the worker checks by itself whenever it sleeps
     gone = select.poll()  # select() knows no descriptors from 1024 on
     gone.register(descriptor, select.POLLIN)
     gone.poll()
@@ -156,14 +117,16 @@ def _end_with(process: int) -> None:
 class _Worker:
     """The loop of a worker, between its words in shared memory and its share of the environments."""
 
-    def __init__(self, post: Post, alive: Callable[[], bool]) -> None:
-        self._post = post
-        self._alive = alive
-        layout, memory = post.layout, post.memory.map
-        self._words = layout.words(memory, post.number)
-        self._caller_asleep = layout.caller_asleep(memory)
-        self._caller_bell = post.bell(self._caller_asleep, callers=True)
-        self._waiter = Waiter(self._words.asleep, post.bell(self._words.asleep, callers=False), post.spin_ns)
+    def __init__(self, config: WorkerConfig, caller_lives: Callable[[], bool]) -> None:
+        self._config = config
+        self._caller_lives = caller_lives
+        division, layout, memory = config.team.division, config.team.layout, config.memory
+        self._start, self._stop = division.shares[config.number]
+        self._words = layout.words(memory.map, config.number)
+        self._caller_asleep = layout.caller_asleep(memory.map)
+        self._caller_bell = make_bell(memory, self._caller_asleep, config.caller_pipe)
+        asleep = self._words.asleep
+        self._waiter = Waiter(asleep, make_bell(memory, asleep, config.pipe), division.spin_ns)
         self._share: Share | None = None
 
     def run(self) -> None:
@@ -199,14 +162,14 @@ class _Worker:
             done[0] = count
             if caller_asleep[0]:
                 self._wake_caller()
-            # Only now, since a long one is not sent off before the caller reads it.
+            # Only now, since a long remark is not sent off before the caller reads it.
             if remark is not None:
-                self._post.channel.send_bytes(remark)
+                self._config.channel.send_bytes(remark)
 
     def _wait(self, changed: Callable[[], bool]) -> bool:
-        """Return True once ``changed()``, and False if nobody is left to change anything."""
+        """Return True once ``changed()``, and False if the caller is gone, so that nothing will change any more."""
         while not self._waiter.wait(changed, LOOK_SECONDS):
-            if not self._alive():
+            if not self._caller_lives():
                 return False
         return True
 
@@ -215,26 +178,30 @@ class _Worker:
         self._caller_bell.ring()
 
     def _handle(self, entry: int) -> bytes | None:
-        """Do what an entry asks for, and return the bytes of what the caller is to be told, if anything."""
-        message = self._post.channel.recv_bytes() if entry == MESSAGE else None
+        """Do what an entry asks for, and return the bytes of the remark on it, None if there is none."""
+        message = self._config.channel.recv_bytes() if entry == MESSAGE else None
         try:
-            remark = self._obey(entry, message)
+            remark = self._answer(entry, message)
             return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
-            return Failure.of(error, self._post.start, self._share).pickled()
+            return WorkerFailure.of(error, self._start, self._share).pickled()
 
-    def _obey(self, entry: int, message: bytes | None) -> object:
-        share, post = self._share, self._post
+    def _answer(self, entry: int, message: bytes | None) -> object:
+        share = self._share
         if entry == ALL and share is not None:
             return share.step()
         if share is None:
-            rows = post.layout.arrays(post.memory.map).rows(post.start, post.stop)
-            share = self._share = post.employ(rows, post.start, post.stop)
-            opened = share.open()
-            # What was built stays: the collector need not look through it again, in the middle of a step.
-            gc.freeze()
-            return opened
+            return self._open()
         if message is not None:
             name, argument = pickle.loads(message)  # noqa: S301 - from the caller
             return share.answer(name, argument)
         return share.step_one(entry)
+
+    def _open(self) -> object:
+        team, start, stop = self._config.team, self._start, self._stop
+        rows = team.layout.arrays(self._config.memory.map).rows(start, stop)
+        self._share = team.make_share(rows, start, stop)
+        opened = self._share.open()
+        # What was built stays: the garbage collector need not look through it again, in the middle of a step.
+        gc.freeze()
+        return opened

@@ -1,143 +1,241 @@
-"""A worker as its caller sees it, and how one is started."""
+"""A worker as its caller sees it: how it is started, asked, answered by, and ended."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import threading
-from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from multiprocessing import connection
+from typing import TYPE_CHECKING, Any
 
-from vebench.backends.shared_memory.handshake import FUTEX, FutexBell, PipeBell
-from vebench.backends.shared_memory.worker import ALL, END, Post, serve
+from vebench.backends.shared_memory.errors import WorkerError
+from vebench.backends.shared_memory.handshake import FUTEX, light_fence
+from vebench.backends.shared_memory.worker import (
+    ALL,
+    END,
+    LOOK_SECONDS,
+    MESSAGE,
+    TeamConfig,
+    WorkerConfig,
+    make_bell,
+    run_worker,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-    from vebench.backends.shared_memory.division import Plan
     from vebench.backends.shared_memory.handshake import Bell
-    from vebench.backends.shared_memory.layout import Arrays, Layout, Memory, Words
-    from vebench.backends.shared_memory.worker import Share
+    from vebench.backends.shared_memory.memory_layout import Memory, Words
+    from vebench.backends.shared_memory.worker import Pipe
 
-GRACE_SECONDS = 2.0  # how long workers may take to end by themselves
+END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
+NOT_YET = object()  # stands for an answer that has not come
 
 
-class Member:
-    """A worker: its words, how many entries it was sent, and how many of its answers were read.
+class WorkerHandle:
+    """A worker process, and the caller's side of the ring of entries through which it is asked.
 
-    ``stepping`` holds the environments that it was asked for one by one and that are not read yet, in that order.
+    An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order. What
+    its share returned for an entry, the remark on it, follows on the channel unless it is None. A ring has a place for
+    each entry that may be on its way. The ring of a synchronous team has one place, which asks for a step of all
+    environments again and again. The worker has the environments ``start`` to ``stop - 1``.
     """
 
     def __init__(
         self, process: BaseProcess, channel: Connection, words: Words, bell: Bell, share: tuple[int, int]
     ) -> None:
-        self.process, self.channel, self._bell = process, channel, bell
-        self.request, self.done, self.asleep, self.entries, self.remarks = words
+        self.process, self._channel, self._bell = process, channel, bell
         self.start, self.stop = share
-        self.sent = self.read = 0
-        self.stepping: deque[int] = deque()
-        self.entries[0] = ALL
+        self._request, self._done, self._asleep, self._entries, self._remarks = words
+        self._fence = light_fence()
+        self._ring = len(self._entries)
+        self._sent = self._read = 0  # entries put into the ring, and those of which the answer was read
+        self._entries[0] = ALL
 
-    def is_done(self) -> bool:
-        """Return whether everything asked for has been answered."""
-        return self.done[0] == self.sent
+    # Asking.
 
-    def wake(self) -> None:
-        """Wake the worker, which is asleep or about to be."""
-        self.asleep[0] = 0
-        self._bell.ring()
+    @staticmethod
+    def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
+        """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
 
-    def knock(self, fence: Callable[[], None] | None) -> None:
-        """Let the worker see what it was asked for."""
+        Every synchronous step comes along here, so it is written out: what ``notify`` does for one worker, but without
+        a call for each, and with one fence for all.
+        """
         if fence:
             fence()
-        self.request[0] = self.sent
-        if self.asleep[0]:
-            self.wake()
+        for worker in workers:
+            worker._sent = sent = worker._sent + 1  # noqa: SLF001 - its own class
+            worker._request[0] = sent  # noqa: SLF001 - likewise
+            if worker._asleep[0]:  # noqa: SLF001 - likewise
+                worker._wake()  # noqa: SLF001 - likewise
 
-    def dismiss(self) -> None:
-        """Have the worker end before the next thing it would do."""
-        for place in range(len(self.entries)):
-            self.entries[place] = END
-        self.sent += 1
-        self.knock(None)
-        self.wake()
-        # Processes forked since then hold copies of this end: to close ours alone would tell the worker nothing.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.channel.fileno())) as ours:
+    def ask(self, entry: int) -> None:
+        """Put an entry into the ring: the index of an environment in the share, which asks for a step of it."""
+        self._entries[self._sent % self._ring] = entry
+        self._sent += 1
+
+    def ask_message(self, message: bytes) -> None:
+        """Ask for what a message says, and notify the worker."""
+        self.ask(MESSAGE)
+        self.notify()
+        # Only now, since it may be longer than the socket holds: the worker must be reading.
+        with contextlib.suppress(OSError):  # if the worker is gone, waiting for its answer will say so
+            self._channel.send_bytes(message)
+
+    def ask_for_steps_again(self) -> None:
+        """Let the first place of the ring ask for a step of all environments again, after a message was answered."""
+        self._entries[0] = ALL
+
+    def ask_to_end(self) -> None:
+        """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
+        for place in range(self._ring):
+            self._entries[place] = END
+        self._sent += 1
+        # Without the fence: if an interrupt came within it, its lock may be free, and releasing that would raise.
+        self._request[0] = self._sent
+        self._wake()
+        # Processes forked since then hold copies of this end, so closing ours alone would not reach the worker.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._channel.fileno())) as ours:
             ours.shutdown(socket.SHUT_RDWR)
-        self.channel.close()
+        self._channel.close()
 
-    def obituary(self) -> str:
+    def notify(self) -> None:
+        """Let the worker see the entries that were put into the ring since it was notified last, if any."""
+        if self._request[0] == self._sent:
+            return
+        if self._fence:
+            self._fence()
+        self._request[0] = self._sent
+        if self._asleep[0]:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake the worker, which is asleep or about to be."""
+        self._asleep[0] = 0
+        self._bell.ring()
+
+    # Answers.
+
+    def is_done(self) -> bool:
+        """Return whether every entry has been answered."""
+        return self._done[0] == self._sent
+
+    def has_answers(self) -> bool:
+        """Return whether an entry has been answered whose answer was not read yet."""
+        return self._done[0] != self._read
+
+    @property
+    def unread(self) -> int:
+        """How many entries there are whose answer was not read yet, answered or not."""
+        return self._sent - self._read
+
+    def answer(self) -> Any:  # noqa: ANN401 - whatever the share returned
+        """Return the remark on what was asked for last, None mostly; ``NOT_YET`` if that has not been answered.
+
+        Raises WorkerError if the worker dies before it has sent the remark.
+        """
+        if self._done[0] != self._sent:
+            return NOT_YET
+        if self._fence:
+            self._fence()
+        remark = self._receive() if self._remarks[self._read % self._ring] else None
+        self._read = self._sent
+        return remark
+
+    def answers(self) -> Iterator[tuple[int, Any]]:
+        """Read the answers that there are, one by one: the index of the environment and the remark, None mostly.
+
+        Raises WorkerError as ``answer`` does.
+        """
+        done = self._done[0]
+        if self._fence:
+            self._fence()
+        entries, remarks, ring = self._entries, self._remarks, self._ring
+        while self._read != done:
+            place = self._read % ring
+            remark = self._receive() if remarks[place] else None
+            self._read += 1
+            yield entries[place], remark
+
+    def _receive(self) -> Any:  # noqa: ANN401 - whatever the share returned
+        try:
+            remark = self._next_message()
+        except (EOFError, OSError):  # the latter if it breaks off within a message
+            raise WorkerError(self.cause_of_death(), None) from None
+        self._remarks[self._read % self._ring] = 0
+        return pickle.loads(remark)  # noqa: S301 - from our own worker
+
+    def _next_message(self) -> bytes:
+        while not self._channel.poll(LOOK_SECONDS):
+            if self.has_died():  # its own processes may keep its end of the channel open
+                raise EOFError
+        return self._channel.recv_bytes()
+
+    # Its end.
+
+    def has_died(self) -> bool:
+        """Return whether the process has ended."""
+        return bool(connection.wait([self.process.sentinel], 0))
+
+    def cause_of_death(self) -> str:
         """Return which environments died with the worker, and how."""
-        self.process.join(GRACE_SECONDS)
+        self.process.join(END_WITHIN_SECONDS)
         code = self.process.exitcode
         ended = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
         return f"the worker of environments {self.start} to {self.stop - 1} died ({ended})"
 
+    def kill(self) -> None:
+        """End the process by force if it has not ended, and forget it."""
+        self.process.kill()
+        self.process.join()
+        with contextlib.suppress(ValueError):  # somebody else has collected its exit status
+            self.process.close()
 
-@dataclass(frozen=True)
-class Starter:
-    """Starts the workers of one team, by the start method ``context`` (Python's default if None)."""
 
-    plan: Plan
-    layout: Layout
-    memory: Memory
-    employ: Callable[[Arrays, int, int], Share]
-    context: str | None
-    daemon: bool
-    name: str
-    pipes: list[tuple[Connection, Connection]] = field(default_factory=list)
+def bell_pipes(count: int) -> list[Pipe | None]:
+    """Return a pipe for each of ``count`` bells; None for each where there are futexes, which need no pipe."""
+    return [None if FUTEX else multiprocessing.Pipe(duplex=False) for _ in range(count)]
 
-    def bell(self, flag: memoryview, number: int) -> Bell:
-        """Return the bell of a worker, or of the caller, which is number -1. Each may be asked for once."""
-        if FUTEX:
-            return FutexBell(self.memory.map, flag)
-        if not self.pipes:
-            self.pipes.extend(multiprocessing.Pipe(duplex=False) for _ in range(len(self.plan.shares) + 1))
-        return PipeBell(*self.pipes[number])
 
-    def start(self, number: int) -> Member:
-        """Start a worker; it builds its environments at the first request."""
-        context = multiprocessing.get_context(self.context)
-        method = context.get_start_method()
-        words = self.layout.words(self.memory.map, number)
-        member_bell = self.bell(words.asleep, number)
-        ours, theirs = context.Pipe()
-        start, stop = self.plan.shares[number]
-        post = Post(
-            number,
-            start,
-            stop,
-            self.layout,
-            self.memory,
-            self.employ,
-            theirs,
-            caller=os.getpid(),
-            # One that is spawned may come to the call that binds it after the caller has gone.
-            bound=threading.current_thread() is threading.main_thread() and method == "fork",
-            forked=method == "fork",
-            spin_ns=self.plan.spin_ns,
-            cpu=self.plan.cpu_of(number),
-            bells=(self.pipes[number], self.pipes[-1]) if self.pipes else None,
-        )
-        process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
-            target=serve, args=(post,), name=f"{self.name}-{number}", daemon=self.daemon
-        )
-        with _interrupts_held() if method != "forkserver" else contextlib.nullcontext():
-            process.start()
-        theirs.close()
-        return Member(process, ours, words, member_bell, (start, stop))
+def start_worker(
+    team: TeamConfig, memory: Memory, number: int, pipe: Pipe | None, caller_pipe: Pipe | None
+) -> WorkerHandle:
+    """Start a worker, which builds its environments at the first entry. The pipes are for its bell and the caller's."""
+    context = multiprocessing.get_context(team.context)
+    method = context.get_start_method()
+    words = team.layout.words(memory.map, number)
+    bell = make_bell(memory, words.asleep, pipe)
+    ours, theirs = context.Pipe()
+    config = WorkerConfig(
+        team,
+        memory,
+        number,
+        theirs,
+        caller=os.getpid(),
+        forked=method == "fork",
+        # A spawned worker may come to the call that binds it after the caller has gone.
+        bound=threading.current_thread() is threading.main_thread() and method == "fork",
+        pipe=pipe,
+        caller_pipe=caller_pipe,
+    )
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
+        target=run_worker, args=(config,), name=f"{team.name}-{number}", daemon=team.daemon
+    )
+    with _interrupts_held() if method != "forkserver" else contextlib.nullcontext():
+        process.start()
+    theirs.close()
+    return WorkerHandle(process, ours, words, bell, team.division.shares[number])
 
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Keep Ctrl-C until the end, in the processes started too: they let it come once they ignore it."""
+    """Hold Ctrl-C back until the end, in the processes started too: they unblock it once they ignore it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

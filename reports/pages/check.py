@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
-from vebench.plan.known_work import REFERENCE
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, Table, TableRow, Text
 

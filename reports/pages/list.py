@@ -1,26 +1,24 @@
-"""What can be measured here: backends by the kinds of task that they step, and the tasks known by name."""
+"""What can be measured here: backends by the suites that they step, their options, and the tasks known by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
+from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES
-from vebench.plan.tasks import KNOWN, short_name
-from vebench.reports.document import Document, Table, TableRow, Text
+from vebench.plan.tasks import short_name
+from vebench.reports.document import Document, Remark, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from vebench.backends.registry import Entry
-    from vebench.reports.page import Kind
+    from collections.abc import Iterator
 
-# A task of each kind, to stand for all of its kind.
-KINDS = {
-    "Atari": next(task for task in KNOWN if task.suite == "atari"),
-    "MuJoCo": next(task for task in KNOWN if task.suite == "mujoco"),
-    "classic": next(task for task in KNOWN if task.suite == "classic"),
-    "other Gymnasium": Task("any other", "gymnasium", 1),
-}
+    from vebench.backends.entry import BackendEntry
+    from vebench.backends.environments.suites import Suite
+    from vebench.backends.packages import Package
+    from vebench.reports.page import Kind
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,10 @@ class ListPage:
 
 
 def _document() -> Document:
-    """Return a table of the backends and what each of them steps here, one of their options, and one of the tasks."""
+    """Return a table of the backends and what each of them steps here, one of their options, and one of the tasks.
+
+    What is missing is said once for each group of packages, with the command that installs it.
+    """
     options = [(entry, key, option) for entry in ENTRIES for key, option in entry.options.items()]
     return Document(
         title="What can be measured here",
@@ -48,7 +49,8 @@ def _document() -> Document:
                 corner="backend",
                 columns=("steps", "what it is"),
                 rows=tuple(
-                    TableRow(entry.name, (_steps(entry), Text((entry.summary,))), entry.reference) for entry in ENTRIES
+                    TableRow(entry.name, (_steps(entry), Text((entry.summary,))), entry.reference_row)
+                    for entry in ENTRIES
                 ),
                 numbers=False,
             ),
@@ -62,26 +64,45 @@ def _document() -> Document:
                 numbers=False,
             ),
             Table(
-                title="Tasks (full ids such as ALE/Pong-v5 will do as well)",
+                title="Tasks (full ids such as ALE/Pong-v5 work, too)",
                 corner="kind",
                 columns=("names",),
-                rows=tuple(TableRow(kind, (Text((_names(task),)),)) for kind, task in KINDS.items()),
+                rows=tuple(TableRow(suite.title, (Text((_names(suite),)),)) for suite in SUITES.values()),
                 numbers=False,
             ),
         ),
+        remarks=tuple(_missing()),
     )
 
 
-def _steps(entry: Entry) -> Text:
-    """Return the kinds of task that a backend steps here; where a package is missing, which."""
-    refusals = {kind: entry.why_not(task) for kind, task in KINDS.items()}
-    able = [kind for kind, why in refusals.items() if why is None]
-    missing = dict.fromkeys(why for why in refusals.values() if why is not None and why.startswith("not installed"))
-    everything = len(able) == len(KINDS)
-    lines = ("all" if everything else ", ".join(able), *missing)
-    return Text(tuple(line for line in lines if line), "missing" if missing else "plain")
+def _steps(entry: BackendEntry) -> Text:
+    """Return the kinds of task that a backend steps here."""
+    able = [suite.title for suite in SUITES.values() if entry.why_not(_example(suite)) is None]
+    if len(able) == len(SUITES):
+        return Text(("all",))
+    return Text((", ".join(able),)) if able else Text(("nothing here",), "missing")
 
 
-def _names(stands_for: Task) -> str:
-    names = [short_name(task.id) for task in KNOWN if task.suite == stands_for.suite]
+def _example(suite: Suite) -> Task:
+    """Return a task that stands for all of its suite."""
+    name, frame_skip = next(iter(suite.tasks.items()), ("any other", 1))
+    return Task(name, suite.name, frame_skip)
+
+
+def _names(suite: Suite) -> str:
+    names = [short_name(name) for name in suite.tasks]
     return ", ".join(names) or "any registered id with array observations and actions, or module:Id"
+
+
+def _missing() -> Iterator[Remark]:
+    """Yield what is not installed, by suite and by backend, and how to install it."""
+    needed: dict[tuple[Package, ...], list[str]] = {}
+    for name, packages in (
+        *((suite.title, suite.packages) for suite in SUITES.values()),
+        *((entry.name, entry.packages) for entry in ENTRIES),
+    ):
+        if missing := tuple(package for package in packages if not importable(package.module)):
+            needed.setdefault(missing, []).append(name)
+    for missing, names in needed.items():
+        text = f"not installed: {', '.join(package.name for package in missing)}"
+        yield Remark("missing-packages", text, (f"needed for {', '.join(names)}",), how_to_install(missing))

@@ -115,10 +115,13 @@ def _row(cell: Cell) -> TableRow:
 
 
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a line for each reason why a backend's cells cannot run here."""
-    workers_by_reason: dict[tuple[str, str], list[str]] = {}
+    """Yield a line for each reason why cells cannot run here."""
+    by_reason: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        workers_by_reason.setdefault((cell.backend.label, cell.skip or ""), []).append(str(cell.workers))
-    for (label, reason), workers in workers_by_reason.items():
-        noun = "worker" if workers == ["1"] else "workers"
-        yield one_line(f"skipped: {label} at {', '.join(workers)} {noun}: {reason}")
+        by_reason.setdefault(cell.skip or "", {}).setdefault(cell.backend.label, []).append(str(cell.workers))
+    for reason, workers_by_label in by_reason.items():
+        labels: dict[str, list[str]] = {}
+        for label, workers in workers_by_label.items():
+            labels.setdefault(f"{', '.join(workers)} worker{'s' * (workers != ['1'])}", []).append(label)
+        where = "; ".join(f"{', '.join(names)} at {workers}" for workers, names in labels.items())
+        yield one_line(f"skipped: {where}: {reason}")

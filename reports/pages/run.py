@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from vebench.analysis.cell import NULL, CellSummary, Finding
 from vebench.analysis.findings.grouping import grouped
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.report_order import in_report_order
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
+from vebench.backends.registry import NULL, REFERENCE
 from vebench.errors import one_line
-from vebench.plan.known_work import BEST_FIRST, REFERENCE
+from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, Listing, Remark, Table, TableRow, Text
@@ -21,6 +21,7 @@ from vebench.results.header import what_differs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from vebench.analysis.cell import CellSummary, Finding
     from vebench.reports.document import Tone
     from vebench.reports.page import Kind
     from vebench.results.records import HostRecord, Run

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.parity import make
-from vebench.backends.for_loop import ForLoop, Loop
+from vebench.backends.environments.making import make
+from vebench.backends.for_loop import EnvironmentLoop, ForLoop
 from vebench.backends.interface import ActionSpace, Batch, Difference
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Cropped(ForLoop):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.environments = [make(setup.task, upper_rows=210) for _ in self.environments]
-        self._loop = Loop(self.environments, self._batch)
+        self._loop = EnvironmentLoop(self.environments, self._batch)
 
 
 class Sticky(ForLoop):

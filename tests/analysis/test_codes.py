@@ -17,6 +17,7 @@ from vebench.analysis.findings.machine import Surroundings, of_host
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.engines import Engine
+from vebench.backends.packages import ENVPOOL
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run, TopologyRecord
 
@@ -75,7 +76,7 @@ OF_HOST: dict[Code, dict[str, object]] = {
 RIGHT_NOW: dict[Code, Surroundings] = {
     Code.OTHER_LOAD: Surroundings(others_share=0.3),
     Code.LITTLE_SHM: Surroundings(shared_memory_bytes=0),
-    Code.MISSING_PACKAGES: Surroundings(missing=("envpool",)),
+    Code.MISSING_PACKAGES: Surroundings(missing=(ENVPOOL,)),
 }
 
 

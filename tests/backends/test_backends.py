@@ -1,4 +1,4 @@
-"""What only some backends do: workers that fail, die or are left alone, the ceiling's counting, EnvPool's settings."""
+"""What only some backends do: workers that fail or lose their caller, the ceiling's counting, EnvPool's settings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from support.leaks import segments
 from support.places import ENVIRONMENTS
 
 from vebench.backends import ceiling
-from vebench.backends.ceiling import BURST, Ceiling, Emulator, Physics
+from vebench.backends.ceiling import Ceiling
 from vebench.backends.env_pool import EnvPoolSync
+from vebench.backends.environments.atari import Emulator
+from vebench.backends.environments.physics import Physics
+from vebench.backends.environments.suites import BURST
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.gym_async import GymAsync
 from vebench.backends.interface import Setup, Task
@@ -32,9 +35,9 @@ if TYPE_CHECKING:
 # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
-PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
-CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
-HOPPER = Task("Hopper-v5", "mujoco", 4, "Hopper-v5")
+PONG = Task("ALE/Pong-v5", "atari", 4)
+CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
+HOPPER = Task("Hopper-v5", "mujoco", 4)
 LONG = 20.0  # seconds after which a test that waits gives up
 
 
@@ -44,7 +47,7 @@ def _odd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def faulty(fault: str) -> Setup:
-    """Return five environments in two workers; the one with id 3 does as told in its third step."""
+    """Return five environments in two workers; the one with id 3 has the fault in its third step."""
     return Setup(Task(f"odd/Faulty-{fault}-v0", "gymnasium", 1, module="odd"), workers=5, cpus=(0, 1))
 
 
@@ -248,7 +251,7 @@ def test_steps_of_other_processes_count_and_those_beyond_a_batch_come_with_the_n
     backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
     backend.reset(0)
     deadline = time.monotonic() + LONG
-    while len(backend.recv()) and not backend._left_over:  # noqa: SLF001 - nothing else tells that rows were held back
+    while len(backend.recv()) and not backend._left_over:  # noqa: SLF001 - nothing else shows that rows were held back
         assert time.monotonic() < deadline
         backend.send(np.zeros(1, np.int64))
         time.sleep(0.05)
@@ -281,9 +284,7 @@ def test_null_answers_with_the_same_rows_without_making_any() -> None:
     assert {len(array) for array in first} == {8}
 
 
-@pytest.mark.parametrize(
-    ("task", "noop_max"), [(PONG, 30), (Task("ALE/Backgammon-v5", "atari", 4, "Backgammon-v5", exact=True), 1)]
-)
+@pytest.mark.parametrize(("task", "noop_max"), [(PONG, 30), (Task("ALE/Backgammon-v5", "atari", 4, exact=True), 1)])
 def test_envpool_is_set_as_the_gymnasium_environments_are(task: Task, noop_max: int) -> None:
     backend = EnvPoolSync(Setup(task, workers=2, cpus=(0, 1)))
     config = backend._pool.config  # noqa: SLF001 - the settings as EnvPool itself reports them

@@ -33,5 +33,5 @@ def test_a_suite_without_an_engine_of_its_own_has_none_to_compare() -> None:
     ("library", "expected"),
     [(b"..\x001.2.3\x00..", "1.2.3"), (b"nothing", None), (b"\x001.2.3\x00\x004.5.6\x00", None)],
 )
-def test_a_version_that_is_not_clear_is_not_told(library: bytes, expected: str | None) -> None:
+def test_a_version_that_is_not_clear_is_not_reported(library: bytes, expected: str | None) -> None:
     assert version_inside(library, re.compile(rb"\x00(\d+\.\d+\.\d+)\x00")) == expected

@@ -1,4 +1,4 @@
-"""The parity-matched environments: their settings, their spaces, and frames counted as the simulator counts them."""
+"""The environments that all backends step: their settings, their spaces, and frames as the simulator counts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from support.places import ENVIRONMENTS
 
-from vebench.backends.environments.parity import Spaces, make, read_spaces
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import Spaces, read_spaces
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import Setup, Task
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import ArrayLike
 
-PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
-CHEETAH = Task("HalfCheetah-v5", "mujoco", 5, "HalfCheetah-v5")
+PONG = Task("ALE/Pong-v5", "atari", 4)
+CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def frames_at_reset(task: Task, seeds: int) -> set[int]:
 
 @pytest.mark.parametrize("game", ["Pong-v5", "Backgammon-v5"])
 def test_every_game_starts_with_a_number_of_no_ops_that_the_seed_decides_also_one_without_noop(game: str) -> None:
-    task = Task(f"ALE/{game}", "atari", 4, game)
+    task = Task(f"ALE/{game}", "atari", 4)
     assert len(frames_at_reset(task, 5)) > 1
     assert len(frames_at_reset(replace(task, exact=True), 5)) == 1
 

@@ -12,7 +12,7 @@ from support.fakes import FakeStart, fake_world
 from support.in_this_process import world_here
 
 from vebench.backends.env_pool import EnvPoolSync
-from vebench.backends.environments.parity import ATARI_SCREEN_ROWS, ATARI_TALL_SCREENS
+from vebench.backends.environments.atari import SCREEN_ROWS, TALL_SCREENS
 from vebench.backends.interface import Setup
 from vebench.commands.world import World
 from vebench.plan.tasks import BY_NAME, KNOWN
@@ -177,14 +177,14 @@ def test_the_games_known_to_have_a_tall_screen_are_those_that_the_emulator_says_
     ale_py = pytest.importorskip("ale_py")
     emulator = ale_py.ALEInterface()
     tall = {}
-    others = [task.id for task in KNOWN if task.suite == "atari" and task.id not in ATARI_TALL_SCREENS]
-    for env in (*ATARI_TALL_SCREENS, *others[::15]):
+    others = [task.id for task in KNOWN if task.suite == "atari" and task.id not in TALL_SCREENS]
+    for env in (*TALL_SCREENS, *others[::15]):
         emulator.loadROM(ale_py.roms.get_rom_path(gymnasium.spec(env).kwargs["game"]))
         rows, columns = emulator.getScreenDims()
         assert columns == 160
-        if rows != ATARI_SCREEN_ROWS:
+        if rows != SCREEN_ROWS:
             tall[env] = rows
-    assert tall == ATARI_TALL_SCREENS
+    assert tall == TALL_SCREENS
 
 
 def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_work(

@@ -16,8 +16,8 @@ from support.leaks import processes_that_name, segments
 from support.places import ADAPTERS
 from support.waiting import eventually
 
+from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.backends.registry import Shape
 from vebench.engine import guardian
 from vebench.engine.events import CellFinished, Outcome, WindowDone
 from vebench.engine.interrupts import Interrupts
@@ -315,7 +315,7 @@ def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, grou
     script = (
         "import os, signal, tempfile\n"
         "from vebench.backends.interface import Task\n"
-        "from vebench.backends.registry import Shape\n"
+        "from vebench.backends.entry import Shape\n"
         "from vebench.engine.events import WindowDone\n"
         "from vebench.engine.interrupts import Interrupts\n"
         "from vebench.engine.launcher import Launcher\n"

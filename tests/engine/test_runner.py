@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.backends.registry import Shape
 from vebench.child.answers import Done, Failure, Layout, Ready, Warm
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.shared_memory import handshake, in_flight, team, worker, worker_handle
-from vebench.backends.shared_memory.division import plan
-from vebench.backends.shared_memory.in_flight import Flow
-from vebench.backends.shared_memory.layout import Leaf
+from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory.memory_layout import Leaf
 from vebench.backends.shared_memory.team import Team
+from vebench.backends.shared_memory.worker import TeamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vebench.backends.shared_memory.backend import ShmSync
-    from vebench.backends.shared_memory.layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import Arrays
 
     Row = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,7 +43,7 @@ class Echo:
     """Answers each row of actions with a row that follows from it, and from how many there have been."""
 
     def __init__(self, arrays: Arrays, start: int, stop: int) -> None:
-        self.at: int | None = 0
+        self.current: int | None = 0
         (self._observations,), self._rewards, (self._actions,) = arrays.observations, arrays.rewards, arrays.actions
         self._counts = [0] * (stop - start)
 
@@ -87,15 +88,19 @@ def disturb(pids: list[int], seed: int) -> None:
         time.sleep(rng.exponential(0.003))
 
 
-def make_team(workers: int, single: bool, spin: float | None) -> Team:
+def make_team(workers: int, one_by_one: bool, spin: float | None) -> Team:
     # One by one the caller would seldom have to wait, if it could step environments of its own meanwhile.
-    how = plan(workers * ENVS_EACH + 1, workers + (not single), caller_steps=not single, spin=spin, single=single)
+    caller_steps = not one_by_one
+    division = divide(
+        workers * ENVS_EACH + 1, workers + caller_steps, caller_steps=caller_steps, spin=spin, one_by_one=one_by_one
+    )
     leaf = (Leaf((WIDTH,), np.dtype(np.int64)),)
-    return Team(how, how.layout(leaf, leaf), Echo, context="fork")
+    return Team(TeamConfig(division, division.layout(leaf, leaf), Echo, context="fork"))
 
 
-def stress_all(team: Team, steps: int, rng: np.random.Generator) -> int:
+def stress_all(team: Team, handshakes: int, rng: np.random.Generator) -> int:
     """Step every environment at a time; return the number of handshakes."""
+    steps = -(-handshakes // len(team.workers))
     (actions,), (observations,) = team.arrays.actions, team.arrays.observations
     for count in range(1, steps + 1):
         actions[:] = rng.integers(1 << 40, size=actions.shape)
@@ -106,28 +111,28 @@ def stress_all(team: Team, steps: int, rng: np.random.Generator) -> int:
         expected[:, -1] = expected[:, :-1].sum(1)
         check(observations, expected)
         check(team.arrays.rewards, np.full(len(sent), float(count)))
-    return steps * len(team.members)
+    return steps * len(team.workers)
 
 
-def stress_single(team: Team, handshakes: int, rng: np.random.Generator) -> int:
+def stress_one_by_one(team: Team, handshakes: int, rng: np.random.Generator) -> int:
     """Step environments as they come."""
     (actions,), (observations,) = team.arrays.actions, team.arrays.observations
-    count = team.plan.num_envs
-    flow = Flow(team)
-    flow.put_back(range(count))
+    count = team.division.num_envs
+    asked = InFlight(team)
+    asked.put_back(range(count))
     counts = np.zeros(count, np.int64)
     done = 0
     while done < handshakes:
-        ids = flow.recv(1, int(rng.integers(1, count + 1)))
+        ids = asked.recv(1, int(rng.integers(1, count + 1)))
         rows = observations[ids]
         for row, env_id in zip(rows, ids, strict=True):
             if counts[env_id]:
                 check(row, answer(actions[env_id], counts[env_id]))
-        done += sum(env_id >= team.plan.own for env_id in ids)
+        done += sum(env_id >= team.division.own for env_id in ids)
         actions[ids] = rng.integers(1 << 40, size=(len(ids), WIDTH))
         counts[ids] += 1
-        flow.send(ids)
-    flow.settle()
+        asked.send(ids)
+    asked.settle()
     return done
 
 
@@ -137,31 +142,32 @@ def check(found: Row, expected: Row) -> None:
 
 
 def stress(options: argparse.Namespace) -> None:
-    """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks up for a minute."""
-    worker.LOOK_SECONDS = team.LOOK_SECONDS = in_flight.LOOK_SECONDS = 60.0  # type: ignore[misc]
+    """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks around for a minute."""
+    for module in (worker, worker_handle, team, in_flight):
+        module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
     if options.bell == "pipe":
         worker_handle.FUTEX = 0
     if options.fences == "arm":
         handshake.KEEPS_ORDER = False
     each = options.handshakes // (2 * len(options.workers))
     for workers in options.workers:
-        for single in (False, True):
+        for one_by_one in (False, True):
             rng = np.random.default_rng(options.seed)
-            crew = make_team(workers, single, options.spin)
-            pids = [member.process.pid for member in crew.members]
+            crew = make_team(workers, one_by_one, options.spin)
+            pids = [handle.process.pid for handle in crew.workers]
             context = multiprocessing.get_context("fork")
             other = context.Process(target=disturb, args=(pids, options.seed), daemon=True)
             other.start()
             if each < SHORT:  # a wake-up that is lost then shows as a hang
                 faulthandler.dump_traceback_later(50, exit=True)
             start = time.monotonic()
-            done = stress_single(crew, each, rng) if single else stress_all(crew, -(-each // workers), rng)
+            done = (stress_one_by_one if one_by_one else stress_all)(crew, each, rng)
             faulthandler.cancel_dump_traceback_later()
             other.kill()
             other.join()
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
-            mode = "one by one" if single else "all"
+            mode = "one by one" if one_by_one else "all"
             seconds = time.monotonic() - start
             print(
                 f"{workers} workers, {mode}: {done} handshakes in {seconds:.1f} s, the caller slept {crew.sleeps} times"

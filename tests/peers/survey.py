@@ -15,9 +15,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from vebench.backends.registry import ENTRIES
-from vebench.machine.packages import installed
-from vebench.plan.known_work import REFERENCE, SAME
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
+from vebench.interpreters.interpreter import packages_here
+from vebench.plan.known_work import SAME
 from vebench.plan.tasks import KNOWN, short_name
 
 HERE = Path(__file__).resolve().parents[2]
@@ -28,16 +29,15 @@ PAGE = HERE / "docs" / "same-work.md"
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
 BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 COLUMNS = (*SAME, "different", "unverified")
-SUITES = {"mujoco": "MuJoCo", "atari": "Atari", "classic": "Classic control"}
-# Of the surveyed packages, those that a verdict rests on, but for vebench: the survey comes with it.
-PACKAGES = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "opencv-python", "opencv-python-headless")
+# Those that a verdict is based on. vebench is not among them, since the survey comes with it.
+DECIDING = {name for package in PACKAGES for name in package.deciding_names}
 
 
 def main() -> int:
     """Compare what has not been compared yet, and write down everything that is known then."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answers", type=Path, default=Path("survey-answers.jsonl"))
-    names = [entry.name for entry in ENTRIES if not entry.reference and entry.name != REFERENCE]
+    names = [entry.name for entry in ENTRIES if not entry.reference_row and entry.name != REFERENCE]
     parser.add_argument("--backends", default=",".join(names))
     parser.add_argument("--part", default="0/1", help="of the tasks, such as 1/2 for the second half")
     parser.add_argument("--render", action="store_true", help="compare nothing more")
@@ -98,7 +98,7 @@ def compare(env: str, backends: list[str], steps: int, num_envs: int) -> list[di
 
 def write_survey(verdicts: dict[str, dict[str, tuple[str, str]]]) -> None:
     """Put the verdicts into the file that comes with vebench, in place of those of the same packages."""
-    packages = {name: version for name, version in installed().items() if name in PACKAGES}
+    packages = {name: version for name, version in packages_here().items() if name in DECIDING}
     others = [survey for survey in json.loads(SURVEY.read_text()) if survey["packages"] != packages]
     found = {"packages": packages, "steps": STEPS, "num_envs": ENVS, "verdicts": verdicts}
     surveys = sorted([*others, found], key=lambda survey: sorted(survey["packages"].items()))
@@ -132,13 +132,12 @@ def section(survey: dict[str, Any]) -> str:
         f"| suite | backend | {' | '.join(COLUMNS)} |\n"
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
     )
-    suites = {task.id: SUITES[task.suite] for task in KNOWN}
     rows = []
     for suite in SUITES.values():
-        envs = {env: found for env, found in survey["verdicts"].items() if suites[env] == suite}
+        envs = {env: found for env, found in survey["verdicts"].items() if env in suite.tasks}
         for backend in dict.fromkeys(name for found in envs.values() for name in found):
             counts = Counter(found[backend][0] for found in envs.values() if backend in found)
-            rows.append(f"| {suite} | {backend} | {' | '.join(str(counts[name] or '') for name in COLUMNS)} |")
+            rows.append(f"| {suite.title} | {backend} | {' | '.join(str(counts[name] or '') for name in COLUMNS)} |")
     return head + "\n".join(rows) + "\n\n" + _reasons(survey)
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from vebench.backends import registry
+from vebench.backends import packages, registry
+from vebench.backends.entry import BackendEntry, Shape
 from vebench.backends.interface import Task
-from vebench.backends.registry import Entry, Shape
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement
 from vebench.plan import memory
@@ -17,8 +17,8 @@ from vebench.plan.cells import Cell, Plan, expand, seconds, without
 from vebench.plan.memory import GIB, MIB
 from vebench.plan.spec import BackendChoice, RunSpec, check
 
-PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
-CART_POLE = Task("CartPole-v1", "classic", 1, "CartPole-v1")
+PONG = Task("ALE/Pong-v5", "atari", 4)
+CART_POLE = Task("CartPole-v1", "classic", 1)
 FROZEN_LAKE = Task("FrozenLake-v1", "gymnasium", 1)
 TWO_CPUS = Placement((0, 1), usable=2)
 SPEC = RunSpec(envs=("Pong",), workers=(1, 2, 4), backends=(BackendChoice("for-loop"), BackendChoice("gym-async")))
@@ -27,7 +27,7 @@ SPEC = RunSpec(envs=("Pong",), workers=(1, 2, 4), backends=(BackendChoice("for-l
 @pytest.fixture(autouse=True)
 def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of these tests do not depend on what is installed beside them."""
-    monkeypatch.setattr(registry, "find_spec", lambda _name: True)
+    monkeypatch.setattr(packages, "find_spec", lambda _name: True)
 
 
 def plan(spec: RunSpec = SPEC, *tasks: Task, placement: Placement = TWO_CPUS, available: int | None = None) -> Plan:
@@ -106,7 +106,8 @@ def test_backends_that_cannot_step_a_task_are_planned_with_the_reason() -> None:
 
 
 def test_a_game_that_envpool_lacks_is_skipped_there() -> None:
-    assert one(BackendChoice("envpool-sync"), 1, replace(PONG, pool_id=None)).skip == "EnvPool has no ALE/Pong-v5"
+    lost = Task("ALE/LostGame-v5", "atari", 4)
+    assert one(BackendChoice("envpool-sync"), 1, lost).skip == "EnvPool has no ALE/LostGame-v5"
 
 
 def test_a_reference_row_without_meaning_is_left_out_unless_it_was_asked_for() -> None:
@@ -118,11 +119,18 @@ def test_a_reference_row_without_meaning_is_left_out_unless_it_was_asked_for() -
 
 
 def test_a_missing_package_is_the_reason_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "cv2" else True)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "cv2" else True)
     assert one(BackendChoice("gym-sync"), 1).skip == (
-        "not installed: opencv-python-headless (pip install opencv-python-headless)"
+        "not installed: opencv-python-headless (pip install 'vebench-rl[atari]')"
     )
     assert one(BackendChoice("envpool-sync"), 1).skip is None
+
+
+def test_in_another_interpreter_a_missing_package_is_installed_by_its_own_name() -> None:
+    entry = registry.BY_NAME["gym-sync"]
+    assert entry.why_not(PONG, lambda module: module not in ("ale_py", "cv2")) == (
+        "not installed: ale-py, opencv-python-headless (pip install ale-py opencv-python-headless)"
+    )
 
 
 def test_a_cell_that_needs_more_memory_than_there_is_says_how_much_and_what_would_fit() -> None:
@@ -162,7 +170,7 @@ def test_no_remedy_is_promised_where_not_even_one_environment_fits() -> None:
 def test_the_estimate_is_above_what_was_measured_and_not_twice_as_much(
     backend: str, suite: str, envs: int, measured: int
 ) -> None:
-    task = {"atari": PONG, "classic": CART_POLE, "mujoco": Task("Humanoid-v5", "mujoco", 5, "Humanoid-v5")}[suite]
+    task = {"atari": PONG, "classic": CART_POLE, "mujoco": Task("Humanoid-v5", "mujoco", 5)}[suite]
     name, spawn, _ = backend.partition("[spawn]")
     options = {"context": "spawn"} if spawn else {}
     estimate = memory.estimate(
@@ -246,6 +254,6 @@ def test_numbers_that_make_sense_pass() -> None:
 
 def test_an_entry_is_found_by_name_or_target() -> None:
     assert registry.find("null") is registry.BY_NAME["null"]
-    assert isinstance(registry.find("a:B"), Entry)
+    assert isinstance(registry.find("a:B"), BackendEntry)
     with pytest.raises(KeyError):
         registry.find("nothing")

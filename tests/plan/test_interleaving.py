@@ -9,8 +9,8 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.backends.registry import Shape
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.interleaving import MOST_PROCESSES, interleaved
 from vebench.plan.memory import GIB

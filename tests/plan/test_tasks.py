@@ -13,17 +13,19 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
+from vebench.backends import env_pool_tasks
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.child import probe
 from vebench.errors import UsageError
-from vebench.interpreters.lookup import ask
+from vebench.interpreters.lookup import look_up
 from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import ATARI_GAMES, CLASSIC_CONTROL, KNOWN, MUJOCO_FRAME_SKIPS, POOL_SPELLINGS, resolve
+from vebench.plan.tasks import KNOWN, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+PONG = Task("ALE/Pong-v5", "atari", 4)
 USER_MODULE = """
     import sys
     import gymnasium
@@ -100,23 +102,31 @@ def refusal(*names: str, backend: str | None = None, timeout: float = 60.0, **op
 def test_every_atari_game_of_the_table_is_in_both_packages_and_no_other_is() -> None:
     gymnasium.register_envs(ale_py)
     pools = set(envpool.list_all_envs())
-    emulated = [name[len("ALE/") : -len("-v5")] for name in gymnasium.registry if name.startswith("ALE/")]
-    assert sorted(ATARI_GAMES) == sorted(game for game in emulated if f"{POOL_SPELLINGS.get(game, game)}-v5" in pools)
+    emulated = [name for name in gymnasium.registry if name.startswith("ALE/")]
+    in_both = [name for name in emulated if env_pool_tasks.SPELLINGS.get(name, name.removeprefix("ALE/")) in pools]
+    assert sorted(SUITES["atari"].tasks) == sorted(in_both)
 
 
-def test_every_known_task_has_its_name_in_envpool() -> None:
-    assert {task.pool_id for task in KNOWN} <= set(envpool.list_all_envs())
+def test_every_known_task_of_the_suites_that_envpool_steps_has_its_name_there() -> None:
+    named = {env_pool_tasks.name_of(task) for task in KNOWN if task.suite in env_pool_tasks.STEPPED}
+    assert named <= set(envpool.list_all_envs())
 
 
-@pytest.mark.parametrize("name", MUJOCO_FRAME_SKIPS)
+def test_envpool_has_no_name_for_what_is_not_known() -> None:
+    assert env_pool_tasks.name_of(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
+    assert env_pool_tasks.name_of(Task("ALE/LostGame-v5", "atari", 4)) is None
+    assert env_pool_tasks.name_of(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
+
+
+@pytest.mark.parametrize("name", SUITES["mujoco"].tasks)
 def test_a_mujoco_tasks_frame_skip_is_that_of_its_environment(name: str) -> None:
     env = gymnasium.make(name)
-    assert getattr(env.unwrapped, "frame_skip") == MUJOCO_FRAME_SKIPS[name]  # noqa: B009 - Env does not declare it
+    assert getattr(env.unwrapped, "frame_skip") == SUITES["mujoco"].tasks[name]  # noqa: B009 - Env does not declare it
     env.close()
 
 
 def test_versions_of_the_table_are_the_latest_so_that_names_without_one_mean_what_they_mean_to_gymnasium() -> None:
-    for name in (*MUJOCO_FRAME_SKIPS, *CLASSIC_CONTROL):
+    for name in (*SUITES["mujoco"].tasks, *SUITES["classic"].tasks):
         assert name in gymnasium.registry
         namespace, bare, version = parse_env_id(name)
         assert version == find_highest_version(namespace, bare)
@@ -128,11 +138,11 @@ def test_versions_of_the_table_are_the_latest_so_that_names_without_one_mean_wha
         ("Pong", PONG),
         ("ALE/Pong-v5", PONG),
         ("ALE/Pong", PONG),
-        ("TicTacToe3D", Task("ALE/TicTacToe3D-v5", "atari", 4, "TicTacToe3d-v5")),
-        ("Hopper", Task("Hopper-v5", "mujoco", 4, "Hopper-v5")),
-        ("Ant-v5", Task("Ant-v5", "mujoco", 5, "Ant-v5")),
-        ("CartPole", Task("CartPole-v1", "classic", 1, "CartPole-v1")),
-        ("MountainCar", Task("MountainCar-v0", "classic", 1, "MountainCar-v0")),
+        ("TicTacToe3D", Task("ALE/TicTacToe3D-v5", "atari", 4)),
+        ("Hopper", Task("Hopper-v5", "mujoco", 4)),
+        ("Ant-v5", Task("Ant-v5", "mujoco", 5)),
+        ("CartPole", Task("CartPole-v1", "classic", 1)),
+        ("MountainCar", Task("MountainCar-v0", "classic", 1)),
     ],
 )
 def test_a_known_task_needs_no_lookup(name: str, task: Task) -> None:
@@ -211,7 +221,7 @@ def test_a_lookup_that_crashes_is_an_error_that_quotes_its_last_words() -> None:
 
 @pytest.mark.usefixtures("beside_user")
 def test_a_lookup_that_hangs_is_ended() -> None:
-    assert "hangs:Thing-v0: importing and making it took more than 0.5 s" in refusal("hangs:Thing-v0", timeout=0.5)
+    assert "looking up hangs:Thing-v0: no answer within 0.5 s" in refusal("hangs:Thing-v0", timeout=0.5)
 
 
 def test_an_interpreter_that_does_not_start_is_an_error() -> None:
@@ -222,7 +232,7 @@ def test_an_interpreter_that_does_not_start_is_an_error() -> None:
 def test_an_interpreter_without_gymnasium_says_so() -> None:
     answer = subprocess.run(
         [sys.executable, "-S", probe.__file__],
-        input='{"envs": ["Foo-v0"], "adapters": [], "scratch": "."}',
+        input='{"envs": ["Foo-v0"], "scratch": "."}',
         capture_output=True,
         text=True,
         check=True,
@@ -284,7 +294,7 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
 
 @pytest.mark.usefixtures("beside_user")
 def test_what_a_library_prints_stays_out_of_the_answer() -> None:
-    assert ask(["mine:user/Mine-v3"], [], sys.executable, 60.0)["envs"][0]["id"] == "user/Mine-v3"
+    assert look_up(["mine:user/Mine-v3"], [], sys.executable, 60.0)["envs"][0]["id"] == "user/Mine-v3"
 
 
 def test_looking_up_a_task_imports_no_simulator_into_this_process() -> None:

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
+from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.backends.registry import Shape
 from vebench.child.window import Window
 from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, Outcome, RunStarted, WindowDone
 from vebench.plan.cells import Cell, Plan
@@ -84,6 +84,17 @@ def test_without_a_terminal_each_cell_is_one_plain_line(plan: Plan) -> None:
         "[11/13] ALE/Pong-v5  shm-sync   2 workers    13,120 frames/s ±4.0%  startup 0.9 s",
         "[12/13] ALE/Pong-v5  gym-async  256 workers  skipped: needs 34 GiB",
         "[13/13] ALE/Pong-v5  null       1 worker     failed: killed: signal 9",
+    ]
+
+
+def test_a_reason_why_cells_are_skipped_costs_one_line() -> None:
+    cells = [make_cell("envpool-sync", workers, "not installed: envpool") for workers in (1, 2, 4)]
+    cells.append(make_cell("gym-async", 256, "needs 34 GiB"))
+    plan = Plan(RunSpec(("Pong",), (1, 2)), tuple(cells))
+    events = [RunStarted(plan, 0), *(CellFinished(cell, Outcome("skipped", cell.skip)) for cell in cells)]
+    assert shown(events, terminal=False).splitlines() == [
+        "[1/4] ALE/Pong-v5  envpool-sync  1 worker     skipped: not installed: envpool",
+        "[4/4] ALE/Pong-v5  gym-async     256 workers  skipped: needs 34 GiB",
     ]
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
+from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.backends.registry import Shape
 from vebench.child.answers import Done, Layout
 from vebench.child.window import Window
 from vebench.engine.events import Outcome
@@ -470,7 +470,7 @@ def test_a_second_run_in_the_same_second_has_a_name_of_its_own(tmp_path: Path, m
 @pytest.fixture
 def planned() -> Cell:
     choice = BackendChoice("envpool-async", {"ratio": 2})
-    task = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+    task = Task("ALE/Pong-v5", "atari", 4)
     return Cell(task, choice, "vebench.backends.env_pool:EnvPoolAsync", 2, 1, Shape(4, 2, 1, 2), (0, 1), repeat=1)
 
 

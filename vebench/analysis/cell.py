@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.codes import Code
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
-from vebench.backends.registry import BY_NAME
-from vebench.plan.known_work import REFERENCE
+from vebench.backends.registry import CEILING, NULL, REFERENCE, find_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
 
-CEILING = "ceiling"
-NULL = "null"
-REFERENCE_ROWS = frozenset(name for name, entry in BY_NAME.items() if entry.reference)
 NOTHING = Sample((), one_process=False)
 
 
@@ -144,7 +140,7 @@ class CellSummary:
     @property
     def reference_row(self) -> bool:
         """Whether the cell is there to be compared with, and is no backend to choose."""
-        return self.backend in REFERENCE_ROWS
+        return find_recorded(self.backend).reference_row
 
     @property
     def loop_ns_per_batch(self) -> Estimate | None:

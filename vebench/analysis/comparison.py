@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from vebench.analysis.cell import base_of
 from vebench.analysis.contrasts import contrast, measurable, rejected
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, FEWEST_PAIRS, Sample, paired
-from vebench.plan.known_work import REFERENCE
+from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

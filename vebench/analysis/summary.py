@@ -9,11 +9,12 @@ from dataclasses import fields, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import NOTHING, NULL, CellSummary, base_of, ceiling_of
+from vebench.analysis.cell import NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.findings.rules import of_cell
 from vebench.analysis.findings.sweep import Sweep
 from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
+from vebench.backends.registry import NULL, find_recorded
 from vebench.child.window import Window
 from vebench.machine.sysfs import parse_list
 from vebench.plan.known_work import BEST_FIRST
@@ -167,9 +168,7 @@ def _strayed(record: CellRecord) -> bool:
 
 def _at_work(cell: CellSummary) -> int:
     """Return how many threads of all processes step environments at the same time."""
-    limit = cell.options.get("max_concurrency") if cell.backend == "gym-async" else None
-    processes = min(cell.processes, limit) if isinstance(limit, int) else cell.processes
-    return processes * cell.threads
+    return find_recorded(cell.backend).at_work(cell.processes, cell.threads, cell.options)
 
 
 def _with_rates(cell: CellSummary, records: Sequence[CellRecord], samples: Mapping[CellKey, Sample]) -> CellSummary:

@@ -1,23 +1,36 @@
-"""Looks up environments and adapters in the interpreter that will step them. Run as a script: ``python probe.py``.
+"""Answers questions about the interpreter that runs it. Run as a script: ``python probe.py``.
 
-The request is JSON on standard input, ``{"envs": [name], "adapters": [["module:Class", [option]]], "scratch":
-folder}``; the answer is JSON on standard output, ``{"envs": [facts], "adapters": [facts], "registered": [id]}``, where
-facts hold an ``error`` if there is one. What libraries print goes to standard error. Needs Python 3.10, and Gymnasium
-for ``envs``.
+The request is JSON on standard input, and the answer JSON on standard output. What libraries print goes to standard
+error. It needs Python 3.10, and Gymnasium for ``envs``; an older Python answers for its version, too. Every key of the
+request may be left out:
+
+- ``packages`` and ``modules``, names: ``packages`` of the answer are the versions of those that are installed, and
+  ``modules`` those that can be imported.
+- ``adapters``, ``[["module:Class", [option]]]``, and ``envs``, names: the answer has facts for each of them, which hold
+  an ``error`` if there is one. ``plugins`` are modules that register environments, imported first where there are any.
+  ``scratch`` is a folder to work in, so that nothing is written into the user's.
+
+The answer also has ``version``, Python's own, and with ``envs`` the ids that are ``registered`` in the end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import inspect
 import json
 import os
 import sys
-from typing import Any
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 METHODS = ("reset", "send", "recv", "close")
+_ids_by_module: dict[str, list[str]] = {}
 
 
 def main() -> None:
@@ -26,34 +39,50 @@ def main() -> None:
     answer = os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
-    # The last place: the user's folder must not shadow a library. It must stay clean, too.
+    # Read first: a file in the user's folder does not count as an installed package.
+    reply: dict[str, Any] = {
+        "version": sys.version_info[:3],
+        "packages": versions(request.get("packages", ())),
+        "modules": [name for name in request.get("modules", ()) if find_spec(name) is not None],
+    }
+    # The last place: the user's folder must not shadow a library. Nothing may be written into it, either.
     sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
     sys.dont_write_bytecode = True
-    os.chdir(request["scratch"])
-    reply: dict[str, Any] = {"adapters": [adapter_facts(*adapter) for adapter in request["adapters"]]}
-    if request["envs"]:
-        reply.update(look_up(request["envs"]))
+    if "scratch" in request:
+        os.chdir(request["scratch"])
+    reply["adapters"] = [adapter_facts(*adapter) for adapter in request.get("adapters", ())]
+    if request.get("envs"):
+        reply.update(look_up(request["envs"], request.get("plugins", ())))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
         json.dump(reply, file)
 
 
-def look_up(names: list[str]) -> dict[str, Any]:
-    """Return the facts of each environment, and all that is registered by then."""
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed, by name."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version_of(name)
+    return found
+
+
+def look_up(names: list[str], plugins: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the facts of each environment, and all ids that are registered in the end."""
     try:
         import gymnasium  # noqa: PLC0415 - imported on use
     except ImportError as error:
         return {"envs": [{"error": f"Gymnasium cannot be imported: {one_line(error)}"} for _ in names]}
-    with contextlib.suppress(ImportError):
-        import ale_py  # noqa: PLC0415 - imported on use
-
-        gymnasium.register_envs(ale_py)
+    for plugin in plugins:
+        with contextlib.suppress(ImportError):
+            gymnasium.register_envs(importlib.import_module(plugin))
     facts = [env_facts(name) for name in names]
     return {"envs": facts, "registered": sorted(gymnasium.registry)}
 
 
 def env_facts(name: str) -> dict[str, Any]:
-    """Return the facts of one environment: ``id``, ``package`` (whose it is), ``module`` (to import), ``frame_skip``.
+    """Return the facts of one environment.
 
+    They are its ``id``, the ``package`` that it comes from, the ``module`` to import first, and its ``frame_skip``.
     ``name`` is what ``gymnasium.make`` takes. An environment that cannot be stepped has an ``error`` instead, which is
     empty if no environment has that name; then ``names`` are those that its module registers, if it has one.
     """
@@ -87,23 +116,25 @@ def env_facts(name: str) -> dict[str, Any]:
             env.close()
 
 
-@functools.cache
 def ids_of(module: str) -> list[str]:
     """Import ``module`` and return the environments that it has registered, now or before."""
     from gymnasium import registry  # noqa: PLC0415 - imported on use
 
+    if module in _ids_by_module:  # a second import registers nothing
+        return _ids_by_module[module]
     before = set(registry)
     importlib.import_module(module)
-    # Imported with a library that was loaded before, it has none that are new; then entry points tell which are its.
-    return sorted(
+    # A module that another library has imported before registers none now; then entry points say which are its own.
+    _ids_by_module[module] = sorted(
         name
         for name, spec in registry.items()
         if name not in before or f"{home(spec.entry_point)}.".startswith(f"{module}.")
     )
+    return _ids_by_module[module]
 
 
 def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return an error if observations or actions are no arrays, else None."""
+    """Return an error if observations or actions are not arrays, else None."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
 
     arrays = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -115,18 +146,18 @@ def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium
 
 
 def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return the name of the package that the environment's entry point stands in."""
+    """Return the name of the package that the environment's entry point is in."""
     return home(env.spec.entry_point if env.spec else None).partition(".")[0]
 
 
 def home(entry_point: object) -> str:
-    """Return the name of the module that an environment's entry point stands in."""
+    """Return the name of the module that an environment's entry point is in."""
     place = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
     return str(place).partition(":")[0]
 
 
 def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return how many frames or sub-steps a step of the bare environment takes: 1 unless it says a fixed number."""
+    """Return how many frames or sub-steps a step of the bare environment takes: 1 unless it has a fixed number."""
     for name in ("frame_skip", "_frameskip"):
         value = getattr(env, name, None)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -137,7 +168,7 @@ def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
 def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
     """Return an ``error`` if ``module:Class`` cannot be loaded or is no adapter, else no facts at all.
 
-    Where another name would do, ``wanted`` is the one that was not found, and ``names`` are those that are there.
+    If another name may have been meant, ``wanted`` is the one that was not found, and ``names`` are those that exist.
     """
     module, _, name = target.partition(":")
     try:
@@ -155,7 +186,7 @@ def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
 
 
 def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - whatever a module holds
-    """Return an ``error`` if the adapter's signature tells that it cannot be built with just these options."""
+    """Return an ``error`` if the adapter's signature shows that it cannot be built with exactly these options."""
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # written in C, and without one
@@ -180,7 +211,7 @@ def one_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    # A script's own folder is its first place to import from; modules here must not shadow anybody's.
+    # A script's own folder is its first place to import from; modules here must not shadow anyone else's.
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is not needed here otherwise
     sys.path[:] = [place for place in sys.path if place != here]
     main()

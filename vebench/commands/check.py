@@ -10,9 +10,9 @@ import msgspec
 
 from vebench.analysis.comparison import Metric, compare
 from vebench.analysis.findings.run import incomplete
+from vebench.backends.registry import REFERENCE
 from vebench.commands import gate, measuring, planning
 from vebench.errors import NotComparableError, UsageError, did_you_mean, one_line, shown
-from vebench.plan.known_work import REFERENCE
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.reports.pages.check import CheckPage

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from vebench.analysis.findings import machine
 from vebench.analysis.findings.machine import Surroundings
 from vebench.backends.registry import missing_packages
-from vebench.machine import counters, packages
+from vebench.interpreters.interpreter import packages_here
+from vebench.machine import counters
 from vebench.machine.host import memory_available, read_host
 from vebench.machine.limits import LIVE
 from vebench.machine.placement import order_of, place
@@ -46,7 +47,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
         placement=placement,
         orders={policy: order_of(host.topology, host.cpus_allowed, policy) for policy in ("compact", "scatter")},
         workers=workers,
-        versions=packages.installed() if here else {},
+        versions=packages_here() if here else {},
         memory_available=memory_available(root),
         findings=machine.of_host(facts, _surroundings(host) if here else Surroundings()),
     )

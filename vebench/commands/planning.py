@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.backends.registry import find
 from vebench.errors import RunFileError, UsageError
 from vebench.plan.cells import expand, informed, placement_of
 from vebench.plan.grammar import check_choices
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
-    from vebench.plan.cells import Plan
+    from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
     from vebench.results.records import RunRecord
+
+MOST_REASONS = 3  # in one line
 
 
 class NothingRunsError(UsageError):
@@ -55,10 +58,18 @@ def planned(
     has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
     laid = lay_out(spec, tasks, world, has)
     plan = informed(laid.plan, Knowledge.load(), packages)
-    if plan.cells and all(cell.skip for cell in plan.cells):
+    # Reference rows alone answer nothing, unless they are all that was asked for.
+    wanted = [cell for cell in plan.cells if not find(cell.backend.name).reference_row] or plan.cells
+    if wanted and all(cell.skip for cell in wanted):
         where = "here" if interpreter is None else "there"
-        raise NothingRunsError(f"nothing of this can run {where}: {plan.cells[0].skip}")
+        raise NothingRunsError(f"nothing of this can run {where}: {_reasons(wanted)}")
     return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
+
+
+def _reasons(skipped: Sequence[Cell]) -> str:
+    """Return why cells are skipped, each reason once, the first of many."""
+    reasons = sorted({str(cell.skip) for cell in skipped})
+    return "; ".join(reasons[:MOST_REASONS]) + ("; ..." if len(reasons) > MOST_REASONS else "")
 
 
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:

@@ -95,7 +95,7 @@ def _cells(spec: RunSpec, steps: int, frames: Path | None, world: World) -> tupl
     """Return a cell for each task and backend, in the order of reports."""
     tasks = [replace(task, exact=True) for task in world.resolve(spec.envs, spec.backends)]
     plan = lay_out(spec, tasks, world).plan
-    contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference]
+    contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference_row]
     folder = None if frames is None else str(frames.absolute())
     ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
     return tuple(replace(cell, proving=Proving(steps, folder)) for cell in ordered)

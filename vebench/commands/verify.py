@@ -37,7 +37,7 @@ def verify(  # noqa: PLR0913 - what the command line asks
     """
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, registry.MAX_COUNT)
-    if asked.backends and all(registry.find(choice.name).reference for choice in asked.backends):
+    if asked.backends and all(registry.find(choice.name).reference_row for choice in asked.backends):
         raise UsageError("--backend: reference rows are compared with nothing; name a backend of another kind")
     if frames is not None:
         _make(frames)

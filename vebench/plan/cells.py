@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import registry
-from vebench.backends.registry import Shape
+from vebench.backends.entry import Shape
 from vebench.errors import UsageError
 from vebench.machine.placement import place
 from vebench.plan import memory
@@ -17,8 +17,8 @@ from vebench.plan.spec import BackendChoice, check
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
+    from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import Task
-    from vebench.backends.registry import Entry
     from vebench.child.request import Mode, Proving
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
@@ -179,7 +179,7 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
         plan,
         cells=tuple(
             cell
-            if registry.find(cell.backend.name).reference
+            if registry.find(cell.backend.name).reference_row
             else replace(cell, known=knowledge.of(cell.task, cell.backend, versions))
             for cell in plan.cells
         ),
@@ -193,11 +193,7 @@ def seconds(plan: Plan) -> float:
 
 def _everything(task: Task) -> list[BackendChoice]:
     """Return all backends of the table, without reference rows that have no meaning for the task."""
-    return [
-        BackendChoice(entry.name)
-        for entry in registry.ENTRIES
-        if not (entry.reference and entry.suites is not None and task.suite not in entry.suites)
-    ]
+    return [BackendChoice(entry.name) for entry in registry.ENTRIES if not entry.means_nothing_for(task)]
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
@@ -226,7 +222,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
 
 
 def _replicas(
-    entry: Entry, choice: BackendChoice, spec: RunSpec, workers: int, placement: Placement
+    entry: BackendEntry, choice: BackendChoice, spec: RunSpec, workers: int, placement: Placement
 ) -> tuple[Replica, ...]:
     """Return the replicas of a cell, even if there is only one. They number their environments one after another."""
     replicas: list[Replica] = []
@@ -247,7 +243,7 @@ def _together(shapes: Sequence[Shape]) -> Shape:
     )
 
 
-def _shape(entry: Entry, choice: BackendChoice, workers: int, envs_per_worker: int, cpus: int) -> Shape:
+def _shape(entry: BackendEntry, choice: BackendChoice, workers: int, envs_per_worker: int, cpus: int) -> Shape:
     """Return the shape of a replica, the backend's own defaults standing in for options that were not given."""
     defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
     return entry.shape(workers, envs_per_worker, cpus, {**defaults, **choice.options})

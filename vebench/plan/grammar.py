@@ -13,6 +13,7 @@ from vebench.plan.spec import MAX_WORKERS, BackendChoice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
 
 WORKERS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
@@ -160,7 +161,7 @@ def _pairs(text: str, bracket: str) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def _known_options(entry: registry.Entry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
+def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
     """Yield the options given to a backend of ours that differ from their defaults, in the registry's order."""
     for key in given:
         if key not in entry.options:

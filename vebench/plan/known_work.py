@@ -2,7 +2,7 @@
 
 A verdict holds for a task, a backend with its options, and the versions of the packages that both are made of. The
 survey comes with vebench (``survey.json``); what ``vebench verify`` finds is added to a file in the cache folder.
-Nothing is kept of adapters and environments from elsewhere, whose code may be another at any time.
+Nothing is kept of adapters and environments from elsewhere, whose code may change at any time.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from vebench.backends.registry import BY_NAME
+import vebench
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.packages import BASE
+from vebench.backends.registry import BY_NAME, REFERENCE
 from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
-from vebench.machine import packages
+from vebench.interpreters.interpreter import packages_here
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME as TASKS
 
@@ -27,13 +30,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
-SAME = BEST_FIRST[:3]  # nothing stands in the way of a comparison
-
-REFERENCE = "for-loop"
-# Of these a change in a later place of the version is no reason to compare anew.
-PLACES_THAT_COUNT = {"numpy": 1, "opencv-python": 2, "opencv-python-headless": 2}
-EVERYWHERE = ("vebench", "gymnasium", "numpy")
-OF_SUITE = {"atari": ("ale-py", "opencv-python", "opencv-python-headless"), "mujoco": ("mujoco",)}
+SAME = BEST_FIRST[:3]  # the backend's figure can be compared with others
 
 
 class Key(NamedTuple):
@@ -46,7 +43,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """A verdict, why it is not ``identical``, and on how much it stands: so many steps of so many environments."""
+    """A verdict, why it is not ``identical``, and what it is based on: so many steps of so many environments."""
 
     verdict: WorkVerdict
     reason: str = ""
@@ -54,10 +51,10 @@ class Known:
     num_envs: int = 0
 
     def outweighs(self, other: Known) -> bool:
-        """Return whether this verdict is to be believed where ``other`` was found before.
+        """Return whether this verdict replaces ``other``, which was found before.
 
-        What was seen counts more than that nothing could be, and a difference however soon it was seen. Otherwise the
-        longer comparison counts, or the later of two.
+        A comparison counts more than one in which nothing could be compared. A difference counts, however soon it was
+        seen. Otherwise the longer comparison counts, or the later of two that are equally long.
         """
         if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
             return other.verdict == "unverified"
@@ -68,28 +65,31 @@ UNKNOWN = Known("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict outlives its command: one on code from elsewhere does not, since that may change."""
-    return backend.name in BY_NAME and task.suite != "gymnasium"
+    """Return whether a verdict is kept after its command: one on code from elsewhere is not, since that may change."""
+    return backend.name in BY_NAME and SUITES[task.suite].ours
 
 
 def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> Key:
     """Return what a verdict on this backend and task holds for."""
     own = BY_NAME[backend.name].packages if backend.name in BY_NAME else ()
-    names = [*EVERYWHERE, *OF_SUITE.get(task.suite, ()), *own]
-    made_of = tuple(f"{name}=={_counted(name, versions[name])}" for name in sorted(names) if name in versions)
+    counted = {
+        name: package.deciding_part(versions[name])
+        for package in (*BASE, *SUITES[task.suite].packages, *own)
+        for name in package.deciding_names
+        if name in versions
+    }
+    if "vebench" in versions:
+        counted["vebench"] = versions["vebench"]
+    made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
     return Key(task.id, _canonical(backend).label, made_of)
 
 
 def _canonical(backend: BackendChoice) -> BackendChoice:
-    """Return the same choice with its options in order, without those that say what is so anyway."""
+    """Return the same choice with its options in order, without those that only repeat a default."""
     known = BY_NAME[backend.name].options if backend.name in BY_NAME else {}
     defaults = {name: option.default for name, option in known.items()}
-    told = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
-    return BackendChoice(backend.name, told)
-
-
-def _counted(name: str, version: str) -> str:
-    return ".".join(version.split(".")[: PLACES_THAT_COUNT.get(name)])
+    changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
+    return BackendChoice(backend.name, changed)
 
 
 class Knowledge:
@@ -106,15 +106,15 @@ class Knowledge:
         return cls([*_surveyed(), *_kept(kept_file())])
 
     def of(self, task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> Known:
-        """Return the verdict on ``backend``, which is ``unverified`` where nothing is known."""
+        """Return the verdict on ``backend``, which is ``unverified`` if nothing is known."""
         if backend.name == REFERENCE:
             return Known("identical")
-        entry = key(task, backend, packages.installed() if versions is None else versions)
+        entry = key(task, backend, packages_here() if versions is None else versions)
         return self._known.get(entry, UNKNOWN)
 
     def add(self, task: Task, backend: BackendChoice, found: Known) -> bool:
-        """Learn a verdict. Returns whether it is new, and one to keep for later."""
-        return self._add(key(task, backend, packages.installed()), found) and lasts(task, backend)
+        """Add a verdict. Returns whether it is new, and to be kept for later."""
+        return self._add(key(task, backend, packages_here()), found) and lasts(task, backend)
 
     def _add(self, entry: Key, found: Known) -> bool:
         before = self._known.get(entry)
@@ -141,8 +141,8 @@ class _Survey(msgspec.Struct, frozen=True):
 
 
 def keep(task: Task, backend: BackendChoice, found: Known) -> None:
-    """Add a verdict to the user's file. Raises OSError if that cannot be done."""
-    line = msgspec.json.encode(_Line(key(task, backend, packages.installed()), found))
+    """Add a verdict to the user's file. Raises OSError if it cannot be written."""
+    line = msgspec.json.encode(_Line(key(task, backend, packages_here()), found))
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
@@ -150,14 +150,14 @@ def keep(task: Task, backend: BackendChoice, found: Known) -> None:
 
 
 def kept_file() -> Path:
-    """Return the file in the user's cache folder, which need not be there."""
-    # The XDG Base Directory Specification: a path that is not absolute is to be ignored.
-    told = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (told if told.is_absolute() else Path("~/.cache").expanduser()) / "vebench" / "verdicts.jsonl"
+    """Return the file in the user's cache folder, which need not exist."""
+    # The XDG Base Directory Specification: a path that is not absolute must be ignored.
+    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (asked if asked.is_absolute() else Path("~/.cache").expanduser()) / "vebench" / "verdicts.jsonl"
 
 
 def _kept(path: Path) -> list[tuple[Key, Known]]:
-    """Return the lines of the user's file; one that cannot be read is no loss, as it can be found again."""
+    """Return the lines of the user's file. One that cannot be read is skipped: it can be found again."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -175,10 +175,9 @@ def _kept(path: Path) -> list[tuple[Key, Known]]:
 def _surveyed() -> list[tuple[Key, Known]]:
     """Return what the survey that comes with vebench found: it holds for the version that it comes with."""
     text = files("vebench.plan").joinpath("survey.json").read_bytes()
-    ours = packages.installed().get("vebench", "")
     found = []
     for survey in msgspec.json.decode(text, type=tuple[_Survey, ...]):
-        versions = {**survey.packages, "vebench": ours}
+        versions = {**survey.packages, "vebench": vebench.__version__}
         for env, by_backend in survey.verdicts.items():
             for name, (verdict, reason) in by_backend.items():
                 entry = key(TASKS[env], BackendChoice(name), versions)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice, RunSpec
 
 # Reference rows come last whatever their place in the table, and third parties before them.
-RANKS = {entry.name: (entry.reference, rank) for rank, entry in enumerate(ENTRIES)}
+RANKS = {entry.name: (entry.reference_row, rank) for rank, entry in enumerate(ENTRIES)}
 THIRD_PARTY = (False, len(RANKS))
 
 

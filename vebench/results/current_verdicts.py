@@ -24,10 +24,10 @@ def informed(run: Run, knowledge: Knowledge) -> Run:
 
 def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
     try:
-        reference = find(cell.backend).reference
+        reference_row = find(cell.backend).reference_row
     except KeyError:  # a file of a version that had other backends
         return cell
-    if reference:
+    if reference_row:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
     if cell.env in BY_NAME:

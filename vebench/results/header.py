@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from vebench.errors import NotComparableError
-from vebench.machine import packages, pinning
+from vebench.interpreters.interpreter import packages_here
+from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.results.records import SCHEMA, CacheRecord, HostRecord, RunRecord, TopologyRecord
 
@@ -46,7 +47,7 @@ def gather(  # noqa: PLR0913 - one for each thing that a run is told of
         schema=SCHEMA,
         spec=plan.spec,
         host=facts if interpreter is None else structs.replace(facts, python=interpreter.version),
-        packages=packages.installed() if interpreter is None else interpreter.packages,
+        packages=packages_here() if interpreter is None else interpreter.packages,
         command=command,
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),

@@ -25,7 +25,7 @@ from vebench.plan.cells import CellKey
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
-    from vebench.backends.registry import Shape
+    from vebench.backends.entry import Shape
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
 

@@ -7,6 +7,7 @@ import pytest
 from support.records import make_header
 
 from vebench.analysis.findings.machine import MEBIBYTE, Surroundings, of_host
+from vebench.backends.packages import ENVPOOL
 from vebench.results.records import HostRecord, TopologyRecord
 
 CORES = TopologyRecord(
@@ -59,7 +60,7 @@ def test_memory_that_is_near_but_not_allowed_is_reported(
         (Surroundings(others_share=0.01), None),
         (Surroundings(shared_memory_bytes=64 * MEBIBYTE), "little-shm"),
         (Surroundings(shared_memory_bytes=1024 * MEBIBYTE), None),
-        (Surroundings(missing=("envpool",)), "missing-packages"),
+        (Surroundings(missing=(ENVPOOL,)), "missing-packages"),
         (Surroundings(missing=()), None),
     ],
 )

@@ -17,8 +17,7 @@ import pytest
 from support.leaks import segments
 from support.places import ENVIRONMENTS
 
-from vebench.backends.shared_memory.team import WorkerError
-from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
+from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +73,7 @@ def test_an_exception_is_raised_as_it_is_and_says_where_it_comes_from(build: Bui
 
 
 @pytest.mark.parametrize(("action", "text"), [(T.RAISE_ODD, "UnpicklableError: 1 and 2"), (T.EXIT, "SystemExit: 3")])
-def test_an_exception_of_any_kind_in_a_worker_is_told_of(build: Build, action: int, text: str) -> None:
+def test_an_exception_of_any_kind_in_a_worker_is_reported(build: Build, action: int, text: str) -> None:
     with pytest.raises((WorkerError, SystemExit)) as caught:
         build().step(acts(2, action))
     error = caught.value if isinstance(caught.value, WorkerError) else caught.value.__cause__
@@ -103,7 +102,7 @@ def test_an_exception_does_not_lose_other_environments_on_their_way(build: Build
     ours = build(batch_size=2)
     ours.send(acts(env_id, T.RAISE))
     received: list[int] = []
-    with pytest.raises(ValueError, match="boom") as caught:  # noqa: PT012 - whichever of them comes upon it
+    with pytest.raises(ValueError, match="boom") as caught:  # noqa: PT012 - whichever recv meets it
         while True:
             received += ours.recv(min_batch=1).env_ids.tolist()
     assert f"environment {env_id}" in str(caught.value.__cause__)
@@ -129,7 +128,7 @@ def test_an_environment_that_cannot_be_built_is_an_error_with_its_index() -> Non
 @pytest.mark.parametrize("batch_size", [4, 1])
 def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(build: Build, batch_size: int) -> None:
     ours = build(batch_size=batch_size)
-    with pytest.raises(WorkerError, match=r"environments 2 to 3 died \(SIGKILL\)"):  # noqa: PT012 - whichever comes upon it
+    with pytest.raises(WorkerError, match=r"environments 2 to 3 died \(SIGKILL\)"):  # noqa: PT012 - whichever meets it
         if batch_size == 4:
             ours.step(acts(2, T.DIE))
         ours.send(acts(2, T.DIE))
@@ -148,6 +147,41 @@ def test_a_worker_killed_between_steps_is_an_error_at_the_next(build: Build) -> 
     victim.join()
     with pytest.raises(WorkerError, match="SIGKILL"):
         ours.step(np.zeros(4, np.int64))
+
+
+class DiesSending(Troubled):
+    """In a worker, it is killed in the middle of sending a long info; in the caller, a step waits until it is dead."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:  # noqa: ARG002 - any will do
+        if multiprocessing.parent_process() is None:
+            for worker in multiprocessing.active_children():
+                worker.join(LONG)
+            return 0, 0.0, False, False, {}
+        threading.Thread(target=self._die_sending, args=(threading.get_ident(),), daemon=True).start()
+        return 0, 0.0, False, False, {"longer than a socket holds": np.zeros(1 << 20)}
+
+    @staticmethod
+    def _die_sending(main: int) -> None:
+        while sys._current_frames()[main].f_code.co_name != "_send":  # noqa: SLF001 - it has no other name
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("batch_size", [2, 1])
+def test_a_worker_that_is_killed_while_it_sends_is_an_error(batch_size: int) -> None:
+    ours = SharedMemoryVectorEnv([DiesSending] * 2, num_processes=2, batch_size=batch_size)
+    ours.reset()
+    with pytest.raises(WorkerError, match=r"environments 1 to 1 died \(SIGKILL\)"):  # noqa: PT012 - whichever meets it
+        if batch_size == 2:
+            ours.step(np.zeros(2, np.int64))
+        ours.send(np.zeros(2, np.int64))
+        while True:
+            ours.recv()
+    for ask in (ours.reset, ours.render):
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            ask()
+    ours.close()
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("batch_size", [4, 3])
@@ -204,7 +238,7 @@ import multiprocessing, os, sys, threading, time
 import numpy as np
 sys.path.append({folder!r})
 from various import Troubled as T
-from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
+from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
 def main():
     vector = SharedMemoryVectorEnv([T] * 3, num_processes=3, context={context!r})
@@ -292,7 +326,7 @@ def test_the_interpreter_ends_quietly_without_close(then: str, context: str) -> 
 def test_closing_ends_every_worker_though_another_collects_their_exit_statuses() -> None:
     script = (
         "import signal, gymnasium\n"
-        "from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv\n"
+        "from vebench.backends.shared_memory import SharedMemoryVectorEnv\n"
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "envs = SharedMemoryVectorEnv([lambda: gymnasium.make('CartPole-v1')] * 3, num_processes=3)\n"
         "envs.reset(seed=0)\n"

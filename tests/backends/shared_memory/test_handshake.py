@@ -1,4 +1,4 @@
-"""The handshake of the shared-memory backends: where its words lie, how it waits, and that nothing is torn or lost."""
+"""How processes of the shared-memory backends wait for each other, and that no row is torn and no wake-up lost."""
 
 from __future__ import annotations
 
@@ -8,80 +8,13 @@ import sys
 import threading
 from multiprocessing import Pipe
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.places import PEERS
 
 from vebench.backends.shared_memory import handshake
-from vebench.backends.shared_memory.division import plan
 from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence
-from vebench.backends.shared_memory.layout import LINE, Layout, Leaf, share_out
 
 SCRIPT = PEERS / "handshake.py"
-LEAVES = st.lists(
-    st.builds(
-        Leaf,
-        st.lists(st.integers(0, 40), max_size=3).map(tuple),
-        st.sampled_from(["u1", "f4", "f8", "i8", "?"]).map(np.dtype),
-    ),
-    max_size=3,
-).map(tuple)
-
-
-@given(st.integers(0, 1000), st.integers(1, 64))
-def test_environments_are_shared_out_in_runs_as_equal_as_can_be(count: int, processes: int) -> None:
-    shares = share_out(count, processes)
-    assert [index for start, stop in shares for index in range(start, stop)] == list(range(count))
-    sizes = {stop - start for start, stop in shares}
-    assert max(sizes) - min(sizes) <= 1
-    assert len(shares) == processes
-
-
-@given(st.integers(1, 9), st.integers(0, 5), st.integers(1, 20), LEAVES, LEAVES)
-def test_nothing_in_the_layout_overlaps(
-    envs: int, workers: int, ring: int, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]
-) -> None:
-    layout = Layout(envs, share_out(envs, workers + 1)[1:], observations, actions, ring)
-    memory = mmap.mmap(-1, layout.size)
-    base = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    arrays = layout.arrays(memory)
-    polled = [layout.caller_asleep(memory)]
-    rings: list[memoryview] = []
-    for worker in range(workers):
-        words = layout.words(memory, worker)
-        polled += [words.request, words.done, words.asleep]
-        rings += [words.entries, words.remarks]
-    pieces = [np.asarray(view) for view in (*polled, *rings)]
-    pieces += [*arrays.observations, *arrays.actions, arrays.rewards, arrays.terminated, arrays.truncated]
-    taken = np.zeros(layout.size, np.int64)
-    for piece in pieces:
-        start = piece.__array_interface__["data"][0] - base
-        assert start % piece.itemsize == 0
-        taken[start : start + piece.nbytes] += 1
-    assert taken.max() <= 1
-    lines = [(np.asarray(view).__array_interface__["data"][0] - base) // LINE for view in polled]
-    assert len(set(lines)) == len(lines)
-
-
-@given(st.integers(1, 300), st.integers(1, 20), st.booleans(), st.booleans())
-def test_every_environment_is_the_callers_or_one_workers(
-    envs: int, processes: int, caller_steps: bool, single: bool
-) -> None:
-    how = plan(envs, processes, caller_steps=caller_steps, single=single, available=4)
-    assert how.processes == min(envs, processes) == len(how.shares) + caller_steps
-    owned = [*range(how.own), *(index for start, stop in how.shares for index in range(start, stop))]
-    assert owned == list(range(envs))
-    assert (how.spin_ns == 0) == (how.processes + (not caller_steps) > 4)
-    assert how.layout((), ()).ring >= (max((stop - start for start, stop in how.shares), default=1) if single else 1)
-
-
-def test_workers_keep_to_the_cpus_after_the_callers() -> None:
-    how = plan(8, cpus=[5, 6, 7])
-    assert (how.processes, [how.cpu_of(worker) for worker in range(2)]) == (3, [6, 7])
-    apart = plan(8, cpus=[5, 6], caller_steps=False)
-    assert [apart.cpu_of(worker) for worker in range(2)] == [5, 6]
 
 
 def bells(kind: str, memory: mmap.mmap, flag: memoryview) -> FutexBell | PipeBell:

@@ -14,7 +14,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
+from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
     Build = Callable[..., SharedMemoryVectorEnv]
-    Value = Any  # whatever the constructor is given
+    Value = Any  # what the constructor is given
 
 from various import Sampler, Troubled
 

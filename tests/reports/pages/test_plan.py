@@ -11,7 +11,7 @@ from vebench.plan.cells import Plan, expand, without
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.pages.plan import PlanPage
 
-TASKS = (Task("ALE/Pong-v5", "atari", 4, "Pong-v5"), Task("Own-v0", "gymnasium", 1))
+TASKS = (Task("ALE/Pong-v5", "atari", 4), Task("Own-v0", "gymnasium", 1))
 
 
 def shown(plan: Plan) -> str:
@@ -47,3 +47,11 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     assert "30 cells x 2 repeats, 4 skipped" in planned
     assert "about 9 min 00 s, of which 2 s a cell to start it" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
+
+
+def test_what_is_not_installed_costs_a_plan_one_line_for_all_backends_that_need_it() -> None:
+    spec = RunSpec(("Pong",), (1, 4), tuple(map(BackendChoice, ("for-loop", "gym-sync", "envpool-sync"))))
+    without_ale = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None, lambda module: module != "ale_py")
+    (document,) = PlanPage(without_ale).documents
+    (table,) = document.tables
+    assert table.notes == ("skipped: for-loop, gym-sync at 1, 4 workers: not installed: ale-py (pip install ale-py)",)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding
 from vebench.analysis.codes import Code
-from vebench.backends.registry import BY_NAME
+from vebench.backends.packages import how_to_install
+from vebench.backends.registry import find_recorded
 from vebench.machine.host import MEBIBYTE
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.findings.sweep import Rule, Sweep
+    from vebench.backends.packages import Package
     from vebench.results.records import HostRecord
 
 # What others may take of a cell's CPUs before its rate says more of them.
@@ -39,7 +41,7 @@ class Surroundings:
 
     others_share: float | None = None
     shared_memory_bytes: int | None = None
-    missing: tuple[str, ...] | None = None
+    missing: tuple[Package, ...] | None = None
 
 
 def oversubscribed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
@@ -113,7 +115,7 @@ def extra_threads(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step Gymnasium's
     environments are looked at: EnvPool has threads that wait and hand out work.
     """
-    in_processes = cell.backend in BY_NAME and BY_NAME[cell.backend].steps_gymnasium and cell.threads == 1
+    in_processes = find_recorded(cell.backend).steps_gymnasium and cell.threads == 1
     if not in_processes or cell.most_threads <= 1 or cell.reference_row or cell.status != "ok":
         return None
     return Finding(
@@ -251,5 +253,5 @@ def missing(now: Surroundings) -> Finding | None:
     """Return a finding if packages are not installed."""
     if not now.missing:
         return None
-    names = " ".join(now.missing)
-    return Finding(Code.MISSING_PACKAGES, f"not installed: {', '.join(now.missing)}", f"pip install {names}")
+    names = ", ".join(package.name for package in now.missing)
+    return Finding(Code.MISSING_PACKAGES, f"not installed: {names}", how_to_install(now.missing))

@@ -8,7 +8,8 @@ from vebench.analysis.cell import Finding
 from vebench.analysis.codes import Code
 from vebench.analysis.findings.run import resume
 from vebench.analysis.statistics import ratio
-from vebench.plan.known_work import REFERENCE
+from vebench.backends.environments.suites import DRIFTING_ENGINES
+from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
 from vebench.results.records import INTERRUPTED
 
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     from vebench.analysis.findings.sweep import Rule, Sweep
     from vebench.backends.environments.engines import Engine
 
-# More environments for each worker are more processes to these, not more work for each.
-PROCESS_FOR_EACH_ENVIRONMENT = frozenset({"gym-async"})
-# Engines whose versions are known to diverge: HalfCheetah by 15 within 300 steps. Atari games of different versions of
-# ALE gave the same bytes, so whether those agree is left to vebench verify.
-DRIFTING = frozenset({"MuJoCo"})
 NO_REASON = "no reason was recorded"
 
 
@@ -92,16 +88,13 @@ def slower_than_for_loop(cell: CellSummary, _sweep: Sweep) -> Finding | None:
         return None
     if cell.speedup.high is None or cell.speedup.high >= 1:
         return None
-    more_work = "" if _has_a_process_for_each_environment(cell) else ", or try a larger --envs-per-worker"
+    # More environments for each worker are then more processes, not more work for each of them.
+    more_work = "" if find_recorded(cell.backend).process_per_environment else ", or try a larger --envs-per-worker"
     return Finding(
         Code.SLOWER_THAN_FOR_LOOP,
         "slower than a plain Python loop with one worker",
         f"use {REFERENCE} here{more_work}",
     )
-
-
-def _has_a_process_for_each_environment(cell: CellSummary) -> bool:
-    return cell.backend in PROCESS_FOR_EACH_ENVIRONMENT
 
 
 def unlike_engines(cell: CellSummary, _sweep: Sweep) -> Finding | None:
@@ -118,7 +111,7 @@ def unlike_engines(cell: CellSummary, _sweep: Sweep) -> Finding | None:
 
 def _diverges(engine: Engine) -> bool:
     """Return whether another version of the engine gives other results."""
-    return engine.name in DRIFTING
+    return engine.name in DRIFTING_ENGINES
 
 
 def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:

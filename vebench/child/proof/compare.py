@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vebench.backends.environments.suites import SUITES
 from vebench.child.answers import Proof
-from vebench.child.proof.frames import COUNTED, FrameCount
+from vebench.child.proof.frames import FrameCount
 from vebench.child.proof.rows import FIELDS, describe, digested, row_of, same
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def misdeclared(info: BackendInfo, task: Task, actions: ActionSpace) -> str | No
     own = info.action_space
     if own.integer != actions.integer or not (_one_bound(own.low, actions.low) and _one_bound(own.high, actions.high)):
         return "actions are drawn from another space than the task's: bounds, shape or type differ"
-    if task.suite not in COUNTED and info.frame_skip != task.frame_skip:
+    if SUITES[task.suite].frames is None and info.frame_skip != task.frame_skip:
         return f"claims {info.frame_skip} frames in a step that has {task.frame_skip}"
     return None
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.environments.parity import ATARI_SCREEN_ROWS, upper_rows_shown
+from vebench.backends.environments.atari import SCREEN_ROWS, upper_rows_shown
+from vebench.backends.environments.suites import SUITES
 from vebench.child.proof.compare import collect
 from vebench.child.proof.pictures import picture as as_picture
 from vebench.child.proof.reference import Reference
@@ -76,7 +77,7 @@ class Case:
 
     def repeatable(self) -> bool:
         """Return whether the reference, asked twice, gives the same rows. Tasks that vebench knows do."""
-        if self.task.suite != "gymnasium":
+        if SUITES[self.task.suite].ours:
             return True
         env_id = self.mismatch.env_id
         first, second = (
@@ -200,7 +201,7 @@ def chance(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row
 
 def frame_skip(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
     """Say so if each step takes another number of frames."""
-    if case.task.suite not in ("atari", "mujoco"):
+    if SUITES[case.task.suite].frames is None:
         return None
     for frames in FRAME_SKIPS:
         if frames == case.task.frame_skip:
@@ -218,10 +219,10 @@ def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[R
     reference = Reference(case.task, 0, case.seed)
     rows = reference.raw_screen_rows
     reference.close()
-    if rows is None or rows <= ATARI_SCREEN_ROWS:
+    if rows is None or rows <= SCREEN_ROWS:
         return None
-    alike = _all_alike(case.expected(upper_rows=ATARI_SCREEN_ROWS, envs=1), found)
-    return upper_rows_shown(ATARI_SCREEN_ROWS, rows) if alike else None
+    alike = _all_alike(case.expected(upper_rows=SCREEN_ROWS, envs=1), found)
+    return upper_rows_shown(SCREEN_ROWS, rows) if alike else None
 
 
 def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import CountsFrames
 from vebench.child.answers import Mismatch
 
@@ -16,14 +17,12 @@ if TYPE_CHECKING:
     from vebench.backends.interface import VectorBackend
     from vebench.child.proof.reference import Reference
 
-COUNTED = frozenset({"atari", "mujoco"})  # the suites whose steps all take the same number of frames
-
 
 class FrameCount:
     """The frames of every environment, row by row. ``simulated`` is None where the backend cannot be asked."""
 
     def __init__(self, backend: VectorBackend, references: Sequence[Reference]) -> None:
-        counted = references[0].task.suite in COUNTED
+        counted = SUITES[references[0].task.suite].frames is not None
         self._ask = backend.frames if counted and isinstance(backend, CountsFrames) else None
         self._references = references if counted else ()
         self._claim = backend.info.frame_skip

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.environments.parity import frames_of, make, raw_screen_rows, read_spaces
-from vebench.backends.for_loop import Loop
+from vebench.backends.environments.atari import raw_screen_rows
+from vebench.backends.environments.frames import frames_of
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.for_loop import EnvironmentLoop
 from vebench.child.proof.rows import Row, row_of
 
 if TYPE_CHECKING:
@@ -31,10 +34,10 @@ class Reference:
         self.task = task
         self.fresh = True
         self._same_step = same_step
-        self._environment = make(task, upper_rows=upper_rows)
+        self._environment = make(task) if upper_rows is None else make(task, upper_rows=upper_rows)
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
-        self._loop = Loop([self._environment], self._rows)
+        self._loop = EnvironmentLoop([self._environment], self._rows)
         self._loop.reset(seed)
         self.actions = spaces.actions
         self.rows: list[Row] = [row_of(self._rows, 0)]
@@ -42,7 +45,7 @@ class Reference:
     @property
     def frames(self) -> int | None:
         """Frames simulated in this episode, None where that cannot be told."""
-        return frames_of(self._environment)
+        return frames_of(self.task, self._environment)
 
     @property
     def raw_screen_rows(self) -> int | None:

@@ -1,8 +1,8 @@
-"""Where everything lies in the memory that the processes of one team share: a pure layout, and the memory itself.
+"""Where everything lies in the memory that the processes of one team share, and that memory itself.
 
-First come the words with which the processes tell each other how far they are. Each that is written by one side and
-polled by the other has cache lines of its own, or polling would slow down whoever writes beside it. Then come the
-arrays: what all environments observe, their results, their actions.
+First come the words by which each process shows the others how far it is. A word that one side writes and the other
+polls has cache lines of its own: polling would slow down every write to the same line. Then come the arrays: what all
+environments observe, their actions, their results.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ class Arrays(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What the caller and one worker tell each other; who writes which word stands in ``handshake``.
+    """What the caller and one worker show each other, by ``request`` and ``done`` as in ``handshake``.
 
-    ``request``, ``done``: how many entries there have been. ``asleep``: whether the worker is, for the futex.
-    ``entries``, ``remarks``: rings with a place for each environment of the worker.
+    ``request``: entries that the caller has made; ``done``: entries that the worker has answered. ``asleep``: whether
+    the worker is asleep, for the futex. ``entries``: a ring of what the caller asks for. ``remarks``: a ring beside it,
+    1 where something about that entry follows on the channel; the worker sets it and the caller clears it.
     """
 
     request: memoryview
@@ -76,10 +77,11 @@ class Words(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The layout for environments shared out to workers: worker ``k`` has those from ``shares[k][0]`` to ``[k][1]``.
+class MemoryLayout:
+    """Where everything lies, for environments that are divided among workers.
 
-    Environments before the first share are the caller's own. ``ring`` is the number of places in each ring.
+    Worker ``k`` has the environments ``shares[k][0]`` to ``shares[k][1] - 1``; those before the first share are the
+    caller's own. ``ring`` is the number of places in each ring.
     """
 
     num_envs: int
@@ -98,7 +100,7 @@ class Layout:
                     (PAGE if leaf.nbytes(self.num_envs) >= PAGE else LINE, leaf.nbytes(self.num_envs))
                     for leaf in self._leaves
                 ),
-                # Together: those of a few environments then travel between two CPUs in a single line.
+                # Together: the results of a few environments then travel between two CPUs in a single line.
                 (LINE, 8 * self.num_envs),
                 (1, self.num_envs),
                 (1, self.num_envs),
@@ -152,7 +154,7 @@ class Layout:
 
 
 def _stack(pieces: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], int]:
-    """Return the offset of each piece, given as its alignment and size, one after another; and where the last ends."""
+    """Return the offset of each piece, one after another, and where the last ends. A piece: its alignment and size."""
     offsets, end = [], 0
     for alignment, size in pieces:
         offsets.append(-(-end // alignment) * alignment)
@@ -160,17 +162,11 @@ def _stack(pieces: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], int]:
     return tuple(offsets), end
 
 
-def share_out(count: int, processes: int) -> tuple[tuple[int, int], ...]:
-    """Return contiguous runs of ``count`` environments, as equal as can be, one for each process."""
-    bounds = [index * count // processes for index in range(processes + 1)]
-    return tuple(zip(bounds, bounds[1:], strict=False))  # noqa: RUF007 - pairwise would be no clearer
-
-
 class Memory:
-    """Zeroed memory without a name: nothing is left of it once no process maps it, however they end.
+    """Zeroed memory without a name: nothing is left of it once no process maps it, however the processes end.
 
-    Forked processes inherit it. To one started otherwise it is sent among the arguments, and then maps it there; until
-    ``seal`` is called.
+    Forked processes inherit it. A process that is started otherwise gets it among its arguments and maps it then. None
+    can any more once ``seal`` was called.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,0 +1,134 @@
+"""What is known of a backend before it is loaded, as one entry of the registry: standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from vebench.backends.environments.suites import MIB, SUITES
+from vebench.backends.packages import how_to_install, importable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vebench.backends.interface import OptionValue, Task
+    from vebench.backends.packages import Package
+
+    Options = Mapping[str, OptionValue]
+
+# A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
+# relative to it. The ceiling and null are rows to hold the others against.
+Role = Literal["contestant", "reference", "ceiling", "null"]
+
+# Proportional set sizes of a worker process with its environment, rounded up. Forked: 7.2 MiB with Atari and MuJoCo,
+# 3.8 MiB with classic control. In a fresh interpreter: 30 and 20 MiB.
+FORKED_PROCESS = 7 * MIB
+FRESH_PROCESS = 40 * MIB
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change.
+
+    ``parse`` raises ValueError on a bad value; the error's text says what a good one is, after the words "must be".
+    """
+
+    parse: Callable[[str], OptionValue]
+    default: OptionValue | None
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The planned counts of a cell, which are shown before anything is built."""
+
+    num_envs: int
+    batch_size: int
+    processes: int
+    threads: int
+
+
+def same_name(task: Task) -> str | None:
+    """Return the task's id, as a library that takes Gymnasium's ids calls it."""
+    return task.id
+
+
+def all_threads(processes: int, threads: int, _options: Options) -> int:
+    """Return how many threads step environments at the same time if no option limits them."""
+    return processes * threads
+
+
+def by_start_method(options: Options) -> int:
+    """Return the bytes of one worker process more, which depend on how the option ``context`` starts it."""
+    return FORKED_PROCESS if options.get("context", "fork") == "fork" else FRESH_PROCESS
+
+
+@dataclass(frozen=True)
+class BackendEntry:
+    """One backend: everything that is true of it and not of others.
+
+    ``target`` is ``module:Class`` of the adapter, ``summary`` one line for users. ``shape`` maps (workers, environments
+    per worker, CPUs owned, options) to the planned counts.
+
+    - ``packages``: those that the backend itself needs. ``steps_gymnasium``: it steps environments that Gymnasium
+      makes, and so needs the packages of the task's suite, too.
+    - ``suites``: names of the suites that it can step, None for all. ``name_of`` returns what its library calls a task,
+      None if the library does not have it; ``library`` is the library's name for people.
+    - ``process_per_environment``: each environment has a process of its own. ``at_work`` maps (processes, threads in
+      each of them, options) to the number of threads that step environments at the same time.
+    - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
+      process more, its environment included.
+    """
+
+    name: str
+    target: str
+    summary: str
+    shape: Callable[[int, int, int, Options], Shape]
+    role: Role = "contestant"
+    packages: tuple[Package, ...] = ()
+    steps_gymnasium: bool = True
+    suites: frozenset[str] | None = None
+    library: str = ""
+    name_of: Callable[[Task], str | None] = same_name
+    options: Mapping[str, Option] = field(default_factory=dict)
+    process_per_environment: bool = False
+    at_work: Callable[[int, int, Options], int] = all_threads
+    import_bytes: int = 0
+    process_bytes: Callable[[Options], int] = by_start_method
+
+    @property
+    def reference_row(self) -> bool:
+        """Whether it is no backend to choose, but a row to hold the others against."""
+        return self.role in ("ceiling", "null")
+
+    @property
+    def builds_environments(self) -> bool:
+        """Whether there are environments behind its rows, which take memory."""
+        return self.role != "null"
+
+    def means_nothing_for(self, task: Task) -> bool:
+        """Return whether it is a reference row that says nothing about tasks of this suite."""
+        return self.reference_row and not self._steps(task.suite)
+
+    def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
+        """Return why this backend cannot step ``task``, or None if it can.
+
+        ``has`` says whether another interpreter can import a module; without it, this interpreter is meant.
+        """
+        if not self._steps(task.suite):
+            return f"{self.name} has no {task.id}: it steps {', '.join(sorted(self.suites or ()))} tasks only"
+        if self.name_of(task) is None:
+            return f"{self.library or self.name} has no {task.id}"
+        missing = self.missing(task, has or importable)
+        if not missing:
+            return None
+        names = ", ".join(package.name for package in missing)
+        return f"not installed: {names} ({how_to_install(missing, beside_vebench=has is None)})"
+
+    def missing(self, task: Task, has: Callable[[str], bool] = importable) -> tuple[Package, ...]:
+        """Return the packages that it needs for ``task`` and that are not installed."""
+        needed = (*self.packages, *(SUITES[task.suite].packages if self.steps_gymnasium else ()))
+        return tuple(package for package in dict.fromkeys(needed) if not has(package.module))
+
+    def _steps(self, suite: str) -> bool:
+        return self.suites is None or suite in self.suites

@@ -1,0 +1,77 @@
+"""The Atari screen as Gymnasium's wrapper makes it, with two of its gaps closed so that every backend shows the same.
+
+Imported on use only, since it loads Gymnasium and ale-py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+from ale_py import Action
+from gymnasium.wrappers import AtariPreprocessing
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class AtariScreen(AtariPreprocessing):
+    """``AtariPreprocessing`` with two changes: the last observation of an episode, and games without a NOOP.
+
+    Where an episode ends in the last two frames of a step, Gymnasium shows stale frames. This class shows the frames
+    that the step ended with, as EnvPool does. Where the minimal action set does not begin with NOOP (Backgammon,
+    VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button. This class gives the emulator its
+    own NOOP.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], *, noop_max: int, frame_skip: int, screen_size: int) -> None:
+        can_wait = env.get_wrapper_attr("get_action_meanings")()[0] == "NOOP"
+        super().__init__(
+            env,
+            noop_max=noop_max if can_wait else 0,
+            frame_skip=frame_skip,
+            screen_size=screen_size,
+            grayscale_obs=True,
+        )
+        self._waits = 0 if can_wait else noop_max
+        self._first_frame = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a new episode with 1 to ``noop_max`` no-ops."""
+        observation, info = super().reset(seed=seed, options=options)
+        if self._waits:
+            for _ in range(int(self.env.unwrapped.np_random.integers(1, self._waits + 1))):
+                self.ale.act(Action.NOOP)
+            self.ale.getScreenGrayscale(self.obs_buffer[0])
+            self.obs_buffer[1].fill(0)
+            observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
+        self._first_frame = self.ale.getEpisodeFrameNumber()
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium's
+        """Repeat ``action`` for ``frame_skip`` frames, or until the episode ends."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            frames = (self.ale.getEpisodeFrameNumber() - self._first_frame - 1) % self.frame_skip + 1
+            if frames > self.frame_skip - 2:
+                if frames < self.frame_skip:
+                    # The frame before the last would have been the first of the two: it was not reached.
+                    self.obs_buffer[1].fill(0)
+                self.ale.getScreenGrayscale(self.obs_buffer[0])
+                observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
+        return observation, reward, terminated, truncated, info
+
+
+class UpperScreen(AtariScreen):
+    """A screen of which only the upper rows are shown, as EnvPool does: it reads 210 rows, whatever the game has."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], upper_rows: int, **settings: int) -> None:
+        super().__init__(env, **settings)
+        self._upper_rows = upper_rows
+
+    def _get_obs(self) -> Any:  # noqa: ANN401 - as Gymnasium's
+        whole = self.obs_buffer
+        self.obs_buffer = [frame[: self._upper_rows] for frame in whole]
+        try:
+            return super()._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
+        finally:
+            self.obs_buffer = whole

@@ -1,0 +1,29 @@
+"""Makes the environments of a task, the same for every backend."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from vebench.backends.environments.suites import SUITES, load
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from vebench.backends.interface import Task
+
+
+def make(task: Task, **variant: int) -> gymnasium.Env[Any, Any]:
+    """Return one environment of ``task``. Raises what Gymnasium raises if there is none or a package is missing.
+
+    It can be sent to another process as ``functools.partial(make, task)``. ``variant`` is passed on to the suite's own
+    function, for an environment that is not as every backend has it.
+    """
+    if task.module is not None:
+        importlib.import_module(task.module)
+    environment: gymnasium.Env[Any, Any] = load(SUITES[task.suite].make)(task, **variant)
+    # OpenCV starts a pool of threads in every process, however many processes there are.
+    if (opencv := sys.modules.get("cv2")) is not None:
+        opencv.setNumThreads(1)
+    return environment

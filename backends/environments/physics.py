@@ -1,0 +1,89 @@
+"""Gymnasium's MuJoCo environments, the sub-steps that they simulate, and the bare physics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.spaces import action_space
+from vebench.backends.environments.suites import BURST
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from vebench.backends.interface import ActionSpace, Task
+
+# Tasks whose start Gymnasium draws whatever its arguments.
+ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
+TAPE = 1_000  # actions sampled beforehand
+TRIAL_STEPS = 1_000  # steps of the real environment from which the length of its episodes is taken
+
+
+def make(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return one environment of ``task``; its exact variant starts without noise, where Gymnasium has a setting."""
+    import gymnasium  # noqa: PLC0415 - imported on use
+
+    # Each class has a frame skip of its own, which is the task's, unless a caller asks for another one.
+    settings: dict[str, Any] = {"frame_skip": task.frame_skip, "disable_env_checker": True}
+    if not task.exact or task.id in ALWAYS_DRAWN:
+        return gymnasium.make(task.id, **settings)
+    return gymnasium.make(task.id, reset_noise_scale=0.0, **settings)
+
+
+def frames(environment: gymnasium.Env[Any, Any]) -> int:
+    """Return the sub-steps of this episode: MuJoCo's time in time steps of its model."""
+    simulator: Any = environment.unwrapped
+    return int(round(simulator.data.time / simulator.model.opt.timestep))  # noqa: RUF046 - MuJoCo has no types
+
+
+class Physics:
+    """MuJoCo on the model of the Gymnasium environment, without the environment.
+
+    It starts over after as many steps as the environment's own episodes last under random actions: a humanoid that
+    stays lying on the ground has many more contacts to solve than one that has just begun to fall.
+    """
+
+    def __init__(self, task: Task) -> None:
+        import mujoco  # noqa: PLC0415 - imported on use
+
+        environment = make(task)
+        self._actions = action_space(task, environment.action_space)
+        self._episode_steps = _mean_episode_steps(environment, self._actions)
+        self._model = environment.get_wrapper_attr("model")
+        environment.close()
+        self._frame_skip = task.frame_skip
+        self._step, self._reset = mujoco.mj_step, mujoco.mj_resetData
+        self.data = mujoco.MjData(self._model)
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        """Start from the model's initial state, with actions sampled from ``seed``."""
+        self._tape = list(self._actions.sample(np.random.default_rng(seed), TAPE))
+        self._next = self._age = 0
+        self._reset(self._model, self.data)
+
+    def burst(self) -> None:
+        """Make ``BURST`` agent steps, starting over when an episode has lasted long enough."""
+        start, self._next = self._next, (self._next + BURST) % (TAPE - BURST)
+        model, data, step, frame_skip = self._model, self.data, self._step, self._frame_skip
+        control = data.ctrl
+        for action in self._tape[start : start + BURST]:
+            if self._age == self._episode_steps:
+                self._reset(model, data)
+                self._age = 0
+            self._age += 1
+            control[:] = action
+            step(model, data, frame_skip)
+
+
+def _mean_episode_steps(environment: gymnasium.Env[Any, Any], actions: ActionSpace) -> int:
+    """Return how many steps an episode lasts on average under random actions, ``TRIAL_STEPS`` at most."""
+    environment.reset(seed=0)
+    episodes = 0
+    for action in actions.sample(np.random.default_rng(0), TRIAL_STEPS):
+        _, _, terminated, truncated, _ = environment.step(action)
+        if terminated or truncated:
+            episodes += 1
+            environment.reset()
+    return max(1, TRIAL_STEPS // max(1, episodes))

@@ -1,0 +1,156 @@
+"""The table of suites: kinds of task, and everything that is true of all tasks of a kind.
+
+A new suite takes an entry here and a module with a function that makes one environment. The parent reads this table,
+and so does every worker before it knows what it will step: standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from vebench.backends.packages import ALE_PY, GYMNASIUM, IMAGEIO, MUJOCO, OPENCV, PACKAGING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vebench.backends.packages import Package
+
+KIB = 1 << 10
+MIB = 1 << 20
+BURST = 64  # agent steps that a bare simulator makes at a time
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One kind of task.
+
+    ``make`` is ``module:function`` and returns one Gymnasium environment of a task; further arguments of
+    ``making.make`` are passed on to it. ``tasks`` maps the ids that are known by name to frames or sub-steps in one
+    step. ``packages`` are needed to make an environment. ``environment_bytes`` is what one environment more takes.
+
+    - ``plugin``: the module that registers the environments with Gymnasium, None if Gymnasium itself does.
+      ``namespace``: every environment of the plugin whose id begins so is of this suite, also one that ``tasks`` lacks.
+    - ``frames``: ``module:function`` that returns how many frames an environment's simulator has made in its episode.
+      ``make`` then sets the frame skip that the task asks for. None: a step has no frames of its own to be counted.
+    - ``simulator``: ``module:Class`` of the bare simulator that ``ceiling`` steps, None if there is none.
+    - ``real_actions``: the type of real-valued actions, None for the one that each environment declares.
+    - ``drifting_engines``: names of engines whose versions are known to give different results.
+    - ``ours``: the environments are vebench's choice, not the user's. With one seed they repeat themselves, and their
+      code changes with the version of a package only, so that a verdict on them lasts.
+    """
+
+    name: str
+    title: str
+    make: str
+    environment_bytes: int
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    packages: tuple[Package, ...] = (GYMNASIUM,)
+    plugin: str | None = None
+    namespace: str | None = None
+    frames: str | None = None
+    simulator: str | None = None
+    real_actions: Literal["float32", "float64"] | None = None
+    drifting_engines: frozenset[str] = frozenset()
+    ours: bool = True
+
+    def has(self, env_id: str, package: str) -> bool:
+        """Return whether an environment that ``package`` registers under this id is of this suite."""
+        named = env_id in self.tasks or (self.namespace is not None and env_id.startswith(self.namespace))
+        return named and package == (self.plugin or GYMNASIUM.module)
+
+
+def load(target: str) -> Any:  # noqa: ANN401 - whatever stands there
+    """Return what stands at ``module:name``, after importing the module."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+# All that ale-py 0.12.1 and EnvPool 1.2.5 carry both.
+ATARI_GAMES = tuple(
+    """
+    Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist BasicMath
+    BattleZone BeamRider Berzerk Blackjack Bowling Boxing Breakout Carnival Casino Centipede ChopperCommand
+    CrazyClimber Crossbow Darkchambers Defender DemonAttack DonkeyKong DoubleDunk Earthworld ElevatorAction Enduro
+    Entombed Et FishingDerby FlagCapture Freeway Frogger Frostbite Galaxian Gopher Gravitar Hangman HauntedHouse Hero
+    HumanCannonball IceHockey Jamesbond JourneyEscape Kaboom Kangaroo KeystoneKapers KingKong Klax Koolaid Krull
+    KungFuMaster LaserGates LostLuggage MarioBros MiniatureGolf MontezumaRevenge MrDo MsPacman NameThisGame Othello
+    Pacman Phoenix Pitfall Pitfall2 Pong Pooyan PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest SirLancelot
+    Skiing Solaris SpaceInvaders SpaceWar StarGunner Superman Surround Tennis Tetris TicTacToe3D TimePilot Trondead
+    Turmoil Tutankham UpNDown Venture VideoCheckers VideoChess VideoCube VideoPinball WizardOfWor WordZapper
+    YarsRevenge Zaxxon
+    """.split()  # noqa: SIM905 - a list literal would be a hundred lines
+)
+ATARI_FRAME_SKIP = 4
+
+# Sub-steps of the physics in one step, as the environments' own classes have it.
+MUJOCO_FRAME_SKIPS = {
+    "Ant-v5": 5,
+    "HalfCheetah-v5": 5,
+    "Hopper-v5": 4,
+    "Humanoid-v5": 5,
+    "HumanoidStandup-v5": 5,
+    "InvertedDoublePendulum-v5": 5,
+    "InvertedPendulum-v5": 2,
+    "Pusher-v5": 5,
+    "Reacher-v5": 2,
+    "Swimmer-v5": 4,
+    "Walker2d-v5": 4,
+}
+
+CLASSIC_CONTROL = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+
+# The bytes of an environment are proportional set sizes, measured with Gymnasium 1.4, ale-py 0.12, EnvPool 1.2 and
+# mujoco 3.6 on x86-64 Linux after some steps, then rounded up: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for
+# classic control; with EnvPool the same or less.
+SUITES: Mapping[str, Suite] = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            name="atari",
+            title="Atari",
+            make="vebench.backends.environments.atari:make",
+            environment_bytes=2 * MIB,
+            tasks={f"ALE/{game}-v5": ATARI_FRAME_SKIP for game in ATARI_GAMES},
+            packages=(GYMNASIUM, ALE_PY, OPENCV),
+            plugin="ale_py",
+            namespace="ALE/",
+            frames="vebench.backends.environments.atari:frames",
+            simulator="vebench.backends.environments.atari:Emulator",
+            # Games of different ALE versions gave the same bytes, so no engine is named: vebench verify shows the rest.
+        ),
+        Suite(
+            name="mujoco",
+            title="MuJoCo",
+            make="vebench.backends.environments.physics:make",
+            environment_bytes=2 * MIB,
+            tasks=MUJOCO_FRAME_SKIPS,
+            packages=(GYMNASIUM, MUJOCO, IMAGEIO, PACKAGING),
+            frames="vebench.backends.environments.physics:frames",
+            simulator="vebench.backends.environments.physics:Physics",
+            # EnvPool wants float64, and Gymnasium takes whatever it gets: both must get the same bits.
+            real_actions="float64",
+            drifting_engines=frozenset({"MuJoCo"}),  # HalfCheetah goes apart by 15 within 300 steps
+        ),
+        Suite(
+            name="classic",
+            title="classic control",
+            make="vebench.backends.environments.registered:make",
+            environment_bytes=64 * KIB,
+            tasks=dict.fromkeys(CLASSIC_CONTROL, 1),
+            real_actions="float32",
+        ),
+        Suite(
+            name="gymnasium",
+            title="other Gymnasium",
+            make="vebench.backends.environments.registered:make",
+            environment_bytes=8 * MIB,  # a guess: it cannot be known before one is made
+            ours=False,
+        ),
+    )
+}
+
+OTHER = SUITES["gymnasium"]  # any task that is of no other suite
+
+DRIFTING_ENGINES = frozenset(name for suite in SUITES.values() for name in suite.drifting_engines)

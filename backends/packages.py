@@ -1,0 +1,76 @@
+"""The packages that backends and suites need: how each is imported and installed, and how much of its version counts.
+
+The parent reads this before anything is loaded: standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DISTRIBUTION = "vebench-rl"  # the name of vebench itself on the package index, where `vebench` is another project
+
+
+@dataclass(frozen=True)
+class Package:
+    """One package.
+
+    ``name`` is its name on the package index, ``module`` what Python imports, ``variants`` other packages that hold the
+    same module. ``extra`` is the extra of vebench that installs it, None if it needs none. ``places``: a verdict on a
+    backend's work holds as long as so many places of the version stay the same; None for all of them, 0 if the package
+    has no part in the work.
+    """
+
+    name: str
+    module: str
+    extra: str | None = None
+    variants: tuple[str, ...] = ()
+    places: int | None = None
+
+    @property
+    def deciding_names(self) -> tuple[str, ...]:
+        """The names whose versions decide whether a verdict still holds, none if the version does not matter."""
+        return () if self.places == 0 else (self.name, *self.variants)
+
+    def deciding_part(self, version: str) -> str:
+        """Return the places of a version that decide whether a verdict still holds: ``2`` of NumPy's ``2.4.6``."""
+        return ".".join(version.split(".")[: self.places])
+
+
+NUMPY = Package("numpy", "numpy", places=1)
+GYMNASIUM = Package("gymnasium", "gymnasium")
+ALE_PY = Package("ale-py", "ale_py", "atari")
+# AtariPreprocessing resizes with it.
+OPENCV = Package("opencv-python-headless", "cv2", "atari", variants=("opencv-python",), places=2)
+MUJOCO = Package("mujoco", "mujoco", "mujoco")
+# Gymnasium imports its renderer with any MuJoCo task, and these two with it.
+IMAGEIO = Package("imageio", "imageio", "mujoco", places=0)
+PACKAGING = Package("packaging", "packaging", "mujoco", places=0)
+ENVPOOL = Package("envpool", "envpool", "envpool")
+
+# What the reference is made of, and with it every comparison.
+BASE = (NUMPY, GYMNASIUM)
+# No backend here needs it, but environments and adapters of users may, and it decides how fast those are.
+RECORDED_BESIDES = ("torch",)
+
+
+def importable(module: str) -> bool:
+    """Return whether a module is installed in this interpreter. It is not imported."""
+    return find_spec(module) is not None
+
+
+def how_to_install(missing: Iterable[Package], *, beside_vebench: bool = True) -> str:
+    """Return the command that installs the packages: ``pip install 'vebench-rl[atari]'``.
+
+    ``beside_vebench``: into vebench's own environment, where its extras bring versions that fit each other. Another
+    interpreter need not have vebench, so packages are then named themselves, as are those that no extra brings.
+    """
+    missing = list(missing)
+    extras = dict.fromkeys(package.extra for package in missing if package.extra and beside_vebench)
+    names = [package.name for package in missing if not (package.extra and beside_vebench)]
+    wanted = [f"'{DISTRIBUTION}[{','.join(map(str, extras))}]'"] if extras else []
+    return f"pip install {' '.join((*wanted, *names))}"

@@ -1,0 +1,124 @@
+"""What backends and suites say of themselves before they are loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.requirements import Requirement
+from support.places import TESTS
+
+from vebench.backends import registry
+from vebench.backends.entry import FORKED_PROCESS, FRESH_PROCESS
+from vebench.backends.environments.suites import SUITES, load
+from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, how_to_install
+
+if TYPE_CHECKING:
+    from vebench.backends.entry import BackendEntry
+    from vebench.backends.environments.suites import Suite
+    from vebench.backends.packages import Package
+
+PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {Requirement(one).name for one in requirements}
+
+
+def test_there_is_one_reference_one_ceiling_and_one_null() -> None:
+    assert (registry.REFERENCE, registry.CEILING, registry.NULL) == ("for-loop", "ceiling", "null")
+    assert {entry.name for entry in registry.ENTRIES if entry.reference_row} == {"ceiling", "null"}
+
+
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
+def test_an_entrys_adapter_is_there(entry: BackendEntry) -> None:
+    assert callable(load(entry.target))
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
+def test_what_a_suite_names_is_there(suite: Suite) -> None:
+    targets = [target for target in (suite.make, suite.frames, suite.simulator) if target]
+    assert all(callable(load(target)) for target in targets)
+
+
+@pytest.mark.parametrize("package", registry.PACKAGES, ids=lambda package: package.name)
+def test_what_is_needed_is_installed_by_the_extra_that_the_remedy_names(package: Package) -> None:
+    extras = PROJECT["optional-dependencies"]
+    installed = PROJECT["dependencies"] if package.extra is None else extras[package.extra]
+    assert package.name in names(installed)
+
+
+def test_the_base_brings_no_simulator_and_all_brings_every_one() -> None:
+    assert names(PROJECT["dependencies"]) == {"gymnasium", "msgspec", "numpy", "rich", "scipy", "typer"}
+    (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
+    assert everything.name == PROJECT["name"] == "vebench-rl"
+    assert everything.extras == {package.extra for package in registry.PACKAGES if package.extra}
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [
+        ([ALE_PY], "pip install 'vebench-rl[atari]'"),
+        ([ALE_PY, OPENCV, ENVPOOL], "pip install 'vebench-rl[atari,envpool]'"),
+        ([GYMNASIUM], "pip install gymnasium"),
+        ([GYMNASIUM, IMAGEIO], "pip install 'vebench-rl[mujoco]' gymnasium"),
+    ],
+)
+def test_what_is_missing_is_installed_by_an_extra_or_else_by_its_name(missing: list[Package], command: str) -> None:
+    assert how_to_install(missing) == command
+
+
+def test_in_an_interpreter_without_vebench_packages_are_installed_by_their_names() -> None:
+    assert how_to_install([ALE_PY, OPENCV], beside_vebench=False) == "pip install ale-py opencv-python-headless"
+
+
+def test_a_run_file_records_the_packages_that_decide_what_a_cell_does() -> None:
+    assert registry.RECORDED == (
+        "ale-py", "envpool", "gymnasium", "mujoco", "numpy", "opencv-python", "opencv-python-headless", "torch",
+    )  # fmt: skip
+
+
+def test_of_some_packages_only_the_first_places_of_the_version_decide() -> None:
+    assert [NUMPY.deciding_part("2.4.6"), OPENCV.deciding_part("5.0.0.93")] == ["2", "5.0"]
+    assert GYMNASIUM.deciding_part("1.4.0") == "1.4.0"
+    assert IMAGEIO.deciding_names == ()
+    assert BASE == (NUMPY, GYMNASIUM)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "at_work"),
+    [
+        ("gym-async", {}, 8),
+        ("gym-async", {"max_concurrency": 3}, 3),
+        ("gym-async", {"max_concurrency": 30}, 8),
+        ("shm-sync", {"max_concurrency": 3}, 8),
+    ],
+)
+def test_an_option_may_limit_how_many_environments_step_at_the_same_time(
+    name: str, options: dict[str, int], at_work: int
+) -> None:
+    assert registry.BY_NAME[name].at_work(8, 1, options) == at_work
+
+
+def test_a_process_that_is_not_forked_takes_more_memory() -> None:
+    entry = registry.BY_NAME["gym-async"]
+    assert entry.process_bytes({}) == entry.process_bytes({"context": "fork"}) == FORKED_PROCESS
+    assert entry.process_bytes({"context": "spawn"}) == FRESH_PROCESS
+
+
+def test_a_backend_of_another_version_in_a_run_file_is_treated_as_a_third_partys() -> None:
+    entry = registry.find_recorded("a-backend-of-long-ago")
+    assert (entry.reference_row, entry.steps_gymnasium, entry.process_per_environment) == (False, False, False)
+    assert registry.find_recorded("null").reference_row
+
+
+def test_the_tables_are_read_without_numpy_or_anything_heavy() -> None:
+    script = (
+        "import sys; import vebench.backends.registry, vebench.child.probe; "
+        "print(*sorted({name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True)
+    assert {name for name in done.stdout.split() if not name.startswith("_")} <= {"vebench", "sitecustomize"}

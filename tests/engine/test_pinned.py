@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,10 @@ def seen(process: subprocess.Popen[str]) -> set[int]:
     cpus = set()
     while process.poll() is None:
         for pid in counters.process_tree(process.pid):
-            for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-                try:
-                    fields = stat.read_bytes().rpartition(b")")[2].split()
-                except OSError:  # it has ended
-                    continue
-                # A thread that has just been made shows where its maker was.
-                cpus.add(int(fields[PROCESSOR]))
+            with suppress(OSError):  # it has ended
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    # A thread that has just been made shows where its maker was.
+                    cpus.add(int((thread / "stat").read_bytes().rpartition(b")")[2].split()[PROCESSOR]))
         time.sleep(0.02)
     return cpus
 

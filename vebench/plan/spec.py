@@ -131,7 +131,7 @@ class RunSpec:
 
     @property
     def longest_warmup(self) -> float:
-        """The longest warm-up if the rate does not settle: the extra time is at most half of what the timeout leaves."""
+        """The longest warm-up if the rate does not settle. The extra time is at most half of what --timeout leaves."""
         return self.warmup + min((MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 

@@ -179,7 +179,7 @@ def test_a_killed_cell_keeps_the_windows_it_had() -> None:
 def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell() -> None:
     first, second = outcomes(cell("Forgetful"), cell("BecomesAnother"), timeout=2.0)
     assert first.status == "ok"
-    assert second.reason == "its process runs on, but has closed the pipe for its answers"
+    assert second.reason == "its process is still running, but has closed the pipe for its answers"
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not [command for command in commands if b"123.456" in command]
 

@@ -54,7 +54,7 @@ def measure(
         backend.info.batch_size,
     )
     processes = counters.process_tree(os.getpid())
-    seats = counters.seats(processes)
+    seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, request.setup.cpus, cgroups.groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
     to_measure = windows(request, loop, warmup.pace, ahead, watched, started)

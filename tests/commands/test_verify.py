@@ -207,7 +207,7 @@ def test_odd_environments_are_judged_by_what_they_repeat(
     ("arguments", "text"),
     [
         (["--num-envs", "0"], "--num-envs 0: must be"),
-        (["-b", "ceiling,null", "--steps", "5"], "reference rows are compared with nothing"),
+        (["-b", "ceiling,null", "--steps", "5"], "reference rows cannot be compared; name another backend"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(tmp_path: Path, arguments: list[str], text: str) -> None:

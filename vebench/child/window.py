@@ -28,7 +28,7 @@ class Watched:
     groups: tuple[Path, ...]
 
 
-def _counter(read: Callable[[Watched], int | None], joined: Literal["sum", "most"] = "sum") -> Any:  # noqa: ANN401 - as ``field`` has it
+def _counter(read: Callable[[Watched], int | None], joined: Literal["sum", "most"] = "sum") -> Any:  # noqa: ANN401 - as ``field`` is typed
     """Declare a counter that ``read`` returns, None if the system does not have it.
 
     ``joined`` says how the counts of several replicas are combined: ``sum`` if each replica counts its own (only the

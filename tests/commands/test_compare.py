@@ -97,7 +97,7 @@ def test_what_is_no_python_is_refused_in_a_line(
     ("more", "reason"),
     [
         (("--junit", "nowhere/check.xml"), "--junit nowhere/check.xml: name a file in a folder that exists"),
-        (("--junit", "pair-a.jsonl"), "--junit pair-a.jsonl: is the run file, too: name another file"),
+        (("--junit", "pair-a.jsonl"), "--junit pair-a.jsonl: is also the run file: name another file"),
         (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
     ],
 )

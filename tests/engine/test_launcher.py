@@ -199,7 +199,7 @@ def test_what_an_adapter_says_wrongly_of_itself_is_a_failure_of_its_cell() -> No
 
 def test_environments_that_are_not_there_are_found_before_anything_is_timed() -> None:
     (outcome,) = outcomes(cell("CountsFromOne"))
-    assert outcome.reason == "ValueError: recv() returned env_ids [1, 2, 3, 4, 5, 6], which must lie in 0..5"
+    assert outcome.reason == "ValueError: recv() returned env_ids [1, 2, 3, 4, 5, 6], which must be in 0..5"
 
 
 @linux

@@ -34,7 +34,7 @@ class Simulator(Protocol):
     """A bare simulator of one task, which a suite names: it can be seeded and stepped."""
 
     def seed(self, seed: int) -> None:
-        """Start anew with actions sampled from ``seed``."""
+        """Start again with actions sampled from ``seed``."""
 
     def burst(self) -> None:
         """Make ``BURST`` agent steps, starting over where an episode ends."""
@@ -84,7 +84,7 @@ class Ceiling:
         )
 
     def reset(self, seed: int) -> None:
-        """Start every simulator anew, the one of process ``i`` with actions sampled from ``seed + i``."""
+        """Start every simulator again, the one of process ``i`` with actions sampled from ``seed + i``."""
         self._end_processes()
         context = multiprocessing.get_context("fork")
         for index in range(1, self._size):

@@ -140,7 +140,7 @@ class _Pool:
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        EnvPool takes seeds at construction only, so every call builds the pool anew. The exception is the first call,
+        EnvPool takes seeds at construction only, so every call builds the pool again. The exception is the first call,
         if its seed is that of the setup.
         """
         if not (self._fresh and seed == self._seed):

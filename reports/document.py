@@ -1,4 +1,4 @@
-"""The neutral model of what is shown: facts, tables and remarks. Pages build it, and every format writes it.
+"""The neutral model of what is shown: facts, tables and findings. Pages build it, and every format writes it.
 
 It is a leaf: it knows neither results nor formats.
 """
@@ -44,7 +44,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Listing:
-    """Lines below a heading, for what is too long to stand in a table."""
+    """Lines below a heading, for text that is too long for a table."""
 
     heading: str
     lines: tuple[str, ...]
@@ -69,8 +69,8 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Remark:
-    """A finding in words: its code, what is so, where (a line for each place), and what to do."""
+class FindingText:
+    """A finding in words: its code, what is the case, where (a line for each place), and what to do."""
 
     code: str
     text: str
@@ -80,7 +80,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Document:
-    """Everything that is said of one thing: facts by name, how to read the tables, the tables, and remarks last.
+    """All that is shown about one thing: facts by name, how to read the tables, the tables, and findings last.
 
     ``best`` is what the mark of the best places means, empty if no place has it. ``drawing`` is for a terminal, where
     it comes first and takes the width that there is; other formats leave it out.
@@ -90,6 +90,6 @@ class Document:
     facts: tuple[tuple[str, str], ...]
     tables: tuple[Table, ...]
     legend: tuple[str, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    findings: tuple[FindingText, ...] = ()
     best: str = ""
     drawing: RenderableType | None = None

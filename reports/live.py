@@ -169,7 +169,7 @@ class _Current:
 
 
 class LiveScreen(Screen):
-    """A view that is drawn anew at each event: what ended last, the current cell, its windows, how far the run is."""
+    """A view that is drawn again at each event: what ended last, the current cell, its windows, how far the run is."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console = console

@@ -14,7 +14,7 @@ Kind = Literal["run", "check", "verify", "plan", "list", "machine"]
 
 
 class Page(Protocol):
-    """A result of one kind. ``title`` stands above all documents, empty where their own titles are enough."""
+    """A result of one kind. ``title`` is shown above all documents, empty where their own titles are enough."""
 
     kind: ClassVar[Kind]
     title: ClassVar[str]

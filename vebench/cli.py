@@ -33,7 +33,7 @@ def main() -> NoReturn:
 
 
 def invoke(arguments: Sequence[str], world: World | None = None) -> int:
-    """Run a command line in ``world``, by default this one. Returns the exit status.
+    """Run a command line in ``world``, by default the real one. Returns the exit status.
 
     Every error that a user can meet becomes one line on standard error.
     """
@@ -45,7 +45,7 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:
         return _fail(error.format_message(), UsageError.exit_status)
     except KeyboardInterrupt:
         return _fail("interrupted", InterruptedRunError.exit_status)
-    except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         _discard_output()
         return 0
     except OSError as error:
@@ -54,7 +54,7 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:
 
 
 def _invoke(arguments: Sequence[str], world: World | None) -> int:
-    """Return the exit status of the command. Typer's own way to call it would answer some of its errors itself."""
+    """Return the exit status of the command. Typer's own entry point would report some of its errors itself."""
     command = typer.main.get_command(app)
     try:
         with command.make_context("vebench", [*arguments], obj=_Call(tuple(arguments), world)) as context:
@@ -64,7 +64,7 @@ def _invoke(arguments: Sequence[str], world: World | None) -> int:
 
 
 class _Call:
-    """A command line, and the world that it runs in, which is made when a command asks for it."""
+    """A command line and its world. The world is made when a command asks for it."""
 
     def __init__(self, arguments: tuple[str, ...], world: World | None) -> None:
         self._arguments = arguments
@@ -80,7 +80,7 @@ class _Call:
 def _fail(text: str, status: int) -> int:
     try:
         typer.echo(f"vebench: {one_line(text)}", err=True)
-    except OSError:  # nobody reads it: the status must do
+    except OSError:  # nobody reads standard error: the exit status has to be enough
         from vebench.reports.console import discard
 
         discard(sys.stderr)
@@ -113,7 +113,7 @@ def vebench(
         raise typer.Exit(UsageError.exit_status)
 
 
-@app.command(context_settings={"allow_extra_args": True})  # to say what they may have been meant to be
+@app.command(context_settings={"allow_extra_args": True})  # so that the error can say how to name an environment
 @options.asks_for_spec()
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
@@ -129,7 +129,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the backends briefly first, whatever is known of them.")
+        bool, typer.Option("--verify", help="First compare the backends briefly, even if verdicts are known.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
 ) -> int:
@@ -138,21 +138,21 @@ def run(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench run -e Pong -w 1..8
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
-    """  # noqa: D301 - this mark, as a character, keeps the lines below it as they are
+    """  # noqa: D301 - the backspace character makes click keep the lines below it as they are
     from vebench.commands import run as command
     from vebench.commands import run_file
 
     if context.args:
-        raise UsageError(f"{context.args[0]}: a word too many; an environment is named with --env {context.args[0]}")
+        raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
     given = options.given(context)
     if resume is not None:
-        if settled := sorted(given - {"resume", "dry_run", "quiet"}):
-            names = ", ".join(options.names_of(context, settled))
+        if excess := sorted(given - {"resume", "dry_run", "quiet"}):
+            names = ", ".join(options.names_of(context, excess))
             raise UsageError(f"--resume takes its plan from the file: leave out {names}")
         return command.resume(resume, context.obj.world, dry_run=dry_run, quiet=quiet)
     if "budget" in given and "until" not in given:
         budget = context.params["budget"]
-        raise UsageError(f"--budget {budget:g} limits what --until adds: give that, too, such as --until 5%")
+        raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
     path = None if output is None else run_file.named(output)
     spec = options.spec_from(context)
     return command.start(spec, path, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
@@ -162,7 +162,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
 def report(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", hidden=True),  # described below, without Python's name of its type
+        typer.Argument(metavar="FILE", hidden=True),  # described below, without the name of its Python type
     ] = None,
     *,
     form: Annotated[
@@ -171,15 +171,15 @@ def report(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"{table.choices('run')}. Default: by the suffix of -o, or terminal.",
+            help=f"{table.choices('run')}. Default: from the suffix of -o, or terminal.",
         ),
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
 ) -> None:
     """Render runs as tables.
 
-    FILE is a run file or a folder of them. Default: the newest run in .vebench/; one that was written elsewhere, with
-    -o, must be named.
+    FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
+    with -o, must be named.
 
     \b
     vebench report
@@ -200,7 +200,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     metric: Annotated[
         str,
         typer.Option(
-            metavar="METRIC", help="fps, or speedup over the same run's for-loop, which other machines give, too."
+            metavar="METRIC", help="fps, or speedup over for-loop in the same run, so that machines may differ."
         ),
     ] = "fps",
     env: Annotated[
@@ -213,17 +213,17 @@ def check(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     inconclusive: options.Inconclusive = None,
     allow_different_host: Annotated[
-        bool, typer.Option("--allow-different-host", help="Compare runs of other machines or simulators, too.")
+        bool, typer.Option("--allow-different-host", help="Compare even if machines or simulators differ.")
     ] = False,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Run file of what is measured. Default: in .vebench/."),
+        typer.Option("--output", "-o", metavar="FILE", help="Run file for a new run. Default: one in .vebench/."),
     ] = None,
     quiet: options.Quiet = False,
 ) -> int:
-    """Gate a run against a baseline: slower, not slower, or inconclusive.
+    """Compare a run with a baseline: slower, not slower, or inconclusive.
 
     BASELINE and CANDIDATE are run files. Without CANDIDATE, the baseline's plan is measured again here. Exit status: 0
     not slower, 1 slower, 2 bad input, 3 not comparable or inconclusive.
@@ -237,7 +237,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     if candidate is not None and output is not None:
-        raise UsageError(f"-o {output}: nothing is measured where {candidate} is given")
+        raise UsageError(f"-o {output}: nothing is measured if a candidate is given ({candidate})")
     request = command.Request(
         baseline,
         candidate,
@@ -257,22 +257,22 @@ def check(  # noqa: PLR0913 - one parameter for each option
 def compare(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
-    a: Annotated[str, typer.Option("--a", metavar="PYTHON", help="The one to compare with, such as old/bin/python.")],
-    b: Annotated[str, typer.Option("--b", metavar="PYTHON", help="The other, such as new/bin/python.")],
+    a: Annotated[str, typer.Option("--a", metavar="PYTHON", help="Python to compare with, such as old/bin/python.")],
+    b: Annotated[str, typer.Option("--b", metavar="PYTHON", help="Python to judge, such as new/bin/python.")],
     tolerance: options.Tolerance = "5%",
     inconclusive: options.Inconclusive = None,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Run files, -a and -b added to the name."),
+        typer.Option("--output", "-o", metavar="FILE", help="Run files; -a and -b are added to the name."),
     ] = None,
     quiet: options.Quiet = False,
 ) -> int:
     """Measure the same cells in two Pythons, in turn on the same CPUs, and judge which is slower.
 
-    Each needs the simulators and numpy, not vebench; Python 3.10 is the oldest. Exit status: 0 B is not slower than A,
-    1 slower, 2 bad input, 3 not comparable or inconclusive.
+    Each needs the simulators and numpy, but not vebench, and Python 3.10 or later. Exit status: 0 B is not slower than
+    A, 1 slower, 2 bad input, 3 not comparable or inconclusive.
 
     \b
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
@@ -296,18 +296,19 @@ def compare(  # noqa: PLR0913 - one parameter for each option
 def verify(
     context: typer.Context,
     *,
-    steps: Annotated[int, typer.Option(metavar="N", help="Steps of each environment to be compared.")] = 1100,
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps to compare in each environment.")] = 1100,
     num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time.")] = 4,
     form: options.VerifyFormat = "terminal",
     save_frames: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write a picture that differs there as PNG: both, and their difference."),
+        typer.Option(metavar="DIR", help="If pictures differ, write both and their difference here, as PNG."),
     ] = None,
 ) -> int:
     """Prove that backends do the same work.
 
-    Steps each backend beside the for-loop on a variant of the task without chance, and compares every row by its bytes.
-    Exit status 1 if any does other work or fails, 3 if none could be compared. What is found is kept for later runs.
+    Steps each backend beside the for-loop, on a variant of the task without randomness, and compares every row byte by
+    byte. Exit status: 1 if a backend does different work or fails, 3 if none could be compared. Verdicts are kept for
+    later runs.
     """
     from vebench.commands import verify as command
 
@@ -319,7 +320,7 @@ def verify(
 
 @app.command(name="list")
 def list_() -> None:
-    """Show what can be measured here, and why not."""
+    """Show what can be measured here, and why the rest cannot."""
     from vebench.commands import list as command
 
     command.show_list()
@@ -333,15 +334,15 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print it for other programs.")] = False,
     sysroot: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Look at another machine: a folder with a copy of its /sys and /proc."),
+        typer.Option(metavar="DIR", help="Show another machine: a folder with a copy of its /sys and /proc."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", "-w", metavar="N", help="Show where so many workers will be placed.")
+        int | None, typer.Option("--workers", "-w", metavar="N", help="Show where this many workers would be placed.")
     ] = None,
 ) -> int:
     """Show the machine as vebench sees it: CPUs, caches, memory nodes, what may be used, and what to fix.
 
-    It only reads.
+    Changes nothing.
     """
     from vebench.commands import doctor as command
 

@@ -1,4 +1,4 @@
-"""Command-line options: those of a run's spec, made of its fields, and the others that several commands share.
+"""Command-line options: those made from the fields of a run's spec, and others that several commands share.
 
 Importing this costs little more than typer.
 """
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", bound=str)
 
-Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="By how much a cell may be slower, such as 5% or 0.05.")]
+Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="How much slower a cell may be, such as 5% or 0.05.")]
 Inconclusive = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help="pass or fail where the data cannot decide. Default: exit status 3."),
+    typer.Option(metavar="WHAT", help="pass or fail if the data cannot decide. Default: exit status 3."),
 ]
-Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML, too.")]
+Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")]
 CheckFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('check')}.")]
 VerifyFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('verify')}.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
@@ -39,10 +39,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 def asks_for_spec(
     *, only: Collection[str] = (), without: Collection[str] = (), **defaults: object
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Return a decorator that gives a command the options of a ``RunSpec``, to be read with ``spec_from``.
+    """Return a decorator that gives a command the options of a ``RunSpec``. The command reads them with ``spec_from``.
 
-    ``only`` names the fields that the command has options for, by default all but those ``without``; ``defaults`` are
-    those that differ from the spec's own.
+    ``only`` names the fields for which the command has options; by default it has all but ``without``. ``defaults``
+    replace defaults of the spec.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -79,7 +79,7 @@ def _parameter(item: Field[Any], kind: Any, default: object) -> inspect.Paramete
 
 
 def spec_from(context: typer.Context) -> RunSpec:
-    """Return what the options of a command ask for. Raises UsageError for a text that cannot be parsed."""
+    """Return the spec that a command's options ask for. Raises UsageError for a value that cannot be parsed."""
     values: dict[str, Any] = {}
     for item in fields(RunSpec):
         texts_or_value = context.params.get(item.name)
@@ -108,7 +108,7 @@ def given(context: typer.Context) -> set[str]:
 
 
 def names_of(context: typer.Context, parameters: Sequence[str]) -> list[str]:
-    """Return the options of these parameters as a user writes them: ``--env`` for ``envs``."""
+    """Return the options of these parameters as a user writes them, for example ``--env`` for ``envs``."""
     names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     return [names[parameter] for parameter in parameters]
 
@@ -119,8 +119,8 @@ def inconclusive_from(text: str | None) -> Literal["default", "pass", "fail"]:
 
 
 def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
-    """Return the name that ``text`` is. Raises UsageError if it is none of ``names``."""
+    """Return the one of ``names`` that equals ``text``. Raises UsageError if there is none."""
     for name in names:
         if name == text:
             return name
-    raise UsageError(f"{option} {text}: there are {', '.join(names)}")
+    raise UsageError(f"{option} {text}: must be one of {', '.join(names)}")

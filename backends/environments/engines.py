@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Engine:
-    """A simulator of which a backend has a copy of its own.
+    """A simulator of which a backend has its own copy.
 
     ``inside`` is the version of the copy, ``installed`` the version of the package that the other backends use, and
     ``matching`` what pip would have to install to make the two equal. ``within`` names the library that has the copy.

@@ -61,8 +61,8 @@ class Suite:
         return named and package == (self.plugin or GYMNASIUM.module)
 
 
-def load(target: str) -> Any:  # noqa: ANN401 - whatever stands there
-    """Return what stands at ``module:name``, after importing the module."""
+def load(target: str) -> Any:  # noqa: ANN401 - any object of a module
+    """Import the module of ``module:name``, and return the object of that name."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 

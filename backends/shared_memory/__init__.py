@@ -3,7 +3,7 @@
 Begin reading with ``team``: the caller and its workers, which step environments of any kind. What it is built from:
 
 - ``share``: what one process steps, as the users of a team define it; ``errors``: what a team raises;
-- ``division``: how environments are divided among processes; ``memory_layout``: where everything lies in memory;
+- ``division``: how environments are divided among processes; ``memory_layout``: where everything is in memory;
 - ``handshake``: how two processes wait for each other, and why no wake-up is lost;
 - ``worker``: the worker's side, a loop in its own process; ``worker_handle``: the caller's side of one worker.
 

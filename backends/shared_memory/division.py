@@ -53,7 +53,7 @@ class Division:
         return self.cpus[worker + self.caller_steps] if self.cpus else None
 
     def layout(self, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]) -> MemoryLayout:
-        """Return where everything lies in memory."""
+        """Return where everything is in memory."""
         ring = max((stop - start for start, stop in self.shares), default=1) if self.one_by_one else 1
         return MemoryLayout(self.num_envs, self.shares, observations, actions, ring)
 

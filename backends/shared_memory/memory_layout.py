@@ -1,4 +1,4 @@
-"""Where everything lies in the memory that the processes of one team share, and that memory itself.
+"""Where everything is in the memory that the processes of one team share, and that memory itself.
 
 First come the words by which each process shows the others how far it is. A word that one side writes and the other
 polls has cache lines of its own: polling would slow down every write to the same line. Then come the arrays: what all
@@ -78,7 +78,7 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """Where everything lies, for environments that are divided among workers.
+    """Where everything is, for environments that are divided among workers.
 
     Worker ``k`` has the environments ``shares[k][0]`` to ``shares[k][1] - 1``; those before the first share are the
     caller's own. ``ring`` is the number of places in each ring.

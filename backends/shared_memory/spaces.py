@@ -88,7 +88,7 @@ def leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return tuple(leaf for part in _parts(space) for leaf in leaves(part))
     raise ValueError(
-        f"{type(space).__name__} values cannot lie in shared memory: SharedMemoryVectorEnv takes Box, Discrete, "
+        f"{type(space).__name__} values cannot be in shared memory: SharedMemoryVectorEnv takes Box, Discrete, "
         "MultiDiscrete, MultiBinary, and Dict and Tuple of these; AsyncVectorEnv(shared_memory=False) takes any"
     )
 

@@ -67,7 +67,7 @@ class Team:
         return self._waiter.sleeps
 
     def send(self) -> None:
-        """Let every worker step all its environments with what stands in the actions."""
+        """Let every worker step all its environments with the actions in shared memory."""
         WorkerHandle.step_all(self.workers, self._fence)
 
     def receive(self, timeout: float | None = None) -> list[Any]:

@@ -150,12 +150,12 @@ class _Worker:
                 return
             if fence:
                 fence()
-            place = count % ring
-            if (entry := entries[place]) == END:
+            slot = count % ring
+            if (entry := entries[slot]) == END:
                 return
             remark = self._handle(entry)
             if remark is not None:
-                remarks[place] = 1
+                remarks[slot] = 1
             count += 1
             if fence:
                 fence()

@@ -42,8 +42,8 @@ class WorkerHandle:
     """A worker process, and the caller's side of the ring of entries through which it is asked.
 
     An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order. What
-    its share returned for an entry, the remark on it, follows on the channel unless it is None. A ring has a place for
-    each entry that may be on its way. The ring of a synchronous team has one place, which asks for a step of all
+    its share returned for an entry, the remark on it, follows on the channel unless it is None. A ring has a slot for
+    each entry that may be on its way. The ring of a synchronous team has one slot, which asks for a step of all
     environments again and again. The worker has the environments ``start`` to ``stop - 1``.
     """
 
@@ -89,13 +89,13 @@ class WorkerHandle:
             self._channel.send_bytes(message)
 
     def ask_for_steps_again(self) -> None:
-        """Let the first place of the ring ask for a step of all environments again, after a message was answered."""
+        """Let the first slot of the ring ask for a step of all environments again, after a message was answered."""
         self._entries[0] = ALL
 
     def ask_to_end(self) -> None:
         """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
-        for place in range(self._ring):
-            self._entries[place] = END
+        for slot in range(self._ring):
+            self._entries[slot] = END
         self._sent += 1
         # Without the fence: if an interrupt came within it, its lock may be free, and releasing that would raise.
         self._request[0] = self._sent
@@ -158,10 +158,10 @@ class WorkerHandle:
             self._fence()
         entries, remarks, ring = self._entries, self._remarks, self._ring
         while self._read != done:
-            place = self._read % ring
-            remark = self._receive() if remarks[place] else None
+            slot = self._read % ring
+            remark = self._receive() if remarks[slot] else None
             self._read += 1
-            yield entries[place], remark
+            yield entries[slot], remark
 
     def _receive(self) -> Any:  # noqa: ANN401 - whatever the share returned
         try:

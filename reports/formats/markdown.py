@@ -36,13 +36,13 @@ def _document(document: Document) -> Iterator[str]:
     yield ""
     for table in document.tables:
         yield from _table(table)
-    if document.remarks:
+    if document.findings:
         yield "### Findings"
         yield ""
-        for remark in document.remarks:
-            yield f"- **{remark.code}**: {_escaped(remark.text)}"
-            yield from (f"  - {_escaped(place)}" for place in remark.places)
-            yield f"  - → {_escaped(remark.remedy)}"
+        for finding in document.findings:
+            yield f"- **{finding.code}**: {_escaped(finding.text)}"
+            yield from (f"  - {_escaped(place)}" for place in finding.places)
+            yield f"  - → {_escaped(finding.remedy)}"
         yield ""
 
 

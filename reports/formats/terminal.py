@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from vebench.reports.document import Document, Listing, Remark, Table, Text
+    from vebench.reports.document import Document, FindingText, Listing, Table, Text
     from vebench.reports.page import Page
 
 STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
@@ -46,7 +46,7 @@ class _Documents:
 
 
 def _document(document: Document, width: int) -> Iterator[RenderableType]:
-    """Yield the drawing, the facts, the tables, how to read them, and the remarks."""
+    """Yield the drawing, the facts, the tables, how to read them, and the findings."""
     if document.drawing is not None:
         yield document.drawing
         yield NewLine()
@@ -61,32 +61,32 @@ def _document(document: Document, width: int) -> Iterator[RenderableType]:
         yield Line(line, style="dim")
     if document.best:
         yield Line(f"{BEST}{document.best}", style="dim")
-    if document.remarks:
+    if document.findings:
         yield NewLine()
         yield Line("Findings", style="bold")
-        yield from _remarks(document.remarks, width)
+        yield from _findings(document.findings, width)
     yield NewLine()
 
 
-def _remarks(remarks: Sequence[Remark], width: int) -> Iterator[RenderableType]:
-    """Yield remarks with their codes beside them, or above them where the terminal is narrow."""
+def _findings(findings: Sequence[FindingText], width: int) -> Iterator[RenderableType]:
+    """Yield findings with their codes beside them, or above them where the terminal is narrow."""
     if width < NARROW:
-        for remark in remarks:
-            yield Line(remark.code, style="yellow")
-            yield Padding(_remark(remark), INDENT)
+        for finding in findings:
+            yield Line(finding.code, style="yellow")
+            yield Padding(_finding(finding), INDENT)
         return
     grid = Grid.grid(padding=GAP)
-    for remark in remarks:
-        grid.add_row(Line(remark.code, style="yellow"), _remark(remark))
+    for finding in findings:
+        grid.add_row(Line(finding.code, style="yellow"), _finding(finding))
     yield grid
 
 
-def _remark(remark: Remark) -> Group:
-    """Return what is so, where, and what to do, each on lines of its own, indented where they go on."""
-    places = (Padding(Line(place), INDENT) for place in remark.places)
+def _finding(finding: FindingText) -> Group:
+    """Return what is the case, where, and what to do, each on lines of its own, indented where they go on."""
+    places = (Padding(Line(place), INDENT) for place in finding.places)
     remedy = Grid.grid(padding=(0, 1, 0, 0))
-    remedy.add_row(Line("->"), Line(remark.remedy, overflow="fold"))
-    return Group(Line(remark.text), *places, remedy)
+    remedy.add_row(Line("->"), Line(finding.remedy, overflow="fold"))
+    return Group(Line(finding.text), *places, remedy)
 
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:

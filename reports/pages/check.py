@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Document, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, FindingText, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ class CheckPage:
                 "±: the true ratio lies within this distance, with 95 % confidence for each cell.",
                 "Of several repeats, baseline and candidate are geometric means.",
             ),
-            remarks=tuple(_remarks(found)),
+            findings=tuple(_findings(found)),
         )
         return (document,)
 
@@ -175,11 +175,11 @@ def _median(cell: CellSummary | None, metric: Metric) -> float | None:
     return None if estimate is None else estimate.median
 
 
-def _remarks(found: Comparison) -> Iterator[Remark]:
+def _findings(found: Comparison) -> Iterator[FindingText]:
     """Yield each reason once, with the cells that it holds for."""
     shifted = [cell for cell in found.cells if _is_loop(cell.key) and cell.verdict in ("slower", "faster")]
     if found.metric == "fps" and shifted:
-        yield Remark(
+        yield FindingText(
             "machine",
             f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
             tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
@@ -191,7 +191,7 @@ def _remarks(found: Comparison) -> Iterator[Remark]:
             groups.setdefault((cell.verdict, one_line(cell.why)), []).append(cell_name(cell.key))
     for (verdict, why), names in groups.items():
         text, _, remedy = why.partition("; ")
-        yield Remark(verdict, text, tuple(names), remedy or MEASURE_AGAIN)
+        yield FindingText(verdict, text, tuple(names), remedy or MEASURE_AGAIN)
 
 
 def _is_loop(key: CellKey) -> bool:

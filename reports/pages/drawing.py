@@ -1,6 +1,6 @@
 """A machine drawn as boxes within boxes: packages, memory nodes, last-level caches, and the cores in them.
 
-What holds what differs between machines: a node may hold packages, a cache may span nodes. So a box lies in another if
+What holds what differs between machines: a node may hold packages, a cache may span nodes. A box is inside another if
 its CPUs are among the other's. Boxes that look alike are drawn once, and the others are named below that one.
 """
 
@@ -87,7 +87,7 @@ def _nested(topology: Topology) -> Box:
         for node in topology.nodes
         if node.cpus
     ]
-    # A cache that belongs to one core is shared by nothing in the drawing: it stands with the facts.
+    # A cache that belongs to one core is shared by nothing in the drawing: it is listed with the facts.
     named += [
         (frozenset(cache.cpus), f"L{cache.level}", figures.size(cache.size_bytes) if cache.size_bytes else "")
         for cache in topology.last_level

@@ -10,7 +10,7 @@ from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES
 from vebench.plan.tasks import short_name
-from vebench.reports.document import Document, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, FindingText, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def _document() -> Document:
                 numbers=False,
             ),
         ),
-        remarks=tuple(_missing()),
+        findings=tuple(_missing()),
     )
 
 
@@ -94,7 +94,7 @@ def _names(suite: Suite) -> str:
     return ", ".join(names) or "any registered id with array observations and actions, or module:Id"
 
 
-def _missing() -> Iterator[Remark]:
+def _missing() -> Iterator[FindingText]:
     """Yield what is not installed, by suite and by backend, and how to install it."""
     needed: dict[tuple[Package, ...], list[str]] = {}
     for name, packages in (
@@ -105,4 +105,4 @@ def _missing() -> Iterator[Remark]:
             needed.setdefault(missing, []).append(name)
     for missing, names in needed.items():
         text = f"not installed: {', '.join(package.name for package in missing)}"
-        yield Remark("missing-packages", text, (f"needed for {', '.join(names)}",), how_to_install(missing))
+        yield FindingText("missing-packages", text, (f"needed for {', '.join(names)}",), how_to_install(missing))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
-from vebench.reports.document import Document, Remark
+from vebench.reports.document import Document, FindingText
 from vebench.reports.figures import counted, size
 from vebench.reports.pages.drawing import brief, draw
 
@@ -52,8 +52,8 @@ class MachinePage:
             title=one_line(self.host.cpu_model),
             facts=tuple((name, one_line(text)) for name, text in _facts(self) if text),
             tables=(),
-            remarks=tuple(
-                Remark(finding.code, one_line(finding.message), (), finding.remedy) for finding in self.findings
+            findings=tuple(
+                FindingText(finding.code, one_line(finding.message), (), finding.remedy) for finding in self.findings
             ),
             drawing=draw(self.host.topology, owned, self.host.allowance.cpus),
         )

@@ -15,7 +15,7 @@ from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
-from vebench.reports.document import Document, Listing, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _document(section: Section) -> Document:
         facts=(*_facts(section.run), *((("compared", section.beside),) if section.beside else ())),
         tables=tables,
         legend=tuple(_legend(section.cells)),
-        remarks=_remarks(section),
+        findings=_findings(section),
         best="highest median" if marked else "",
     )
 
@@ -225,11 +225,11 @@ def _differences(cells: Sequence[CellSummary]) -> Listing | None:
     return Listing(DIFFERENCES, lines) if lines else None
 
 
-def _remarks(section: Section) -> tuple[Remark, ...]:
+def _findings(section: Section) -> tuple[FindingText, ...]:
     of_cells = ((group.finding, group.places) for group in grouped(section.cells))
     of_run = ((finding, ()) for finding in section.findings)
     return tuple(
-        Remark(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))
+        FindingText(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))
         for finding, places in (*of_cells, *of_run)
     )
 

@@ -62,10 +62,10 @@ def test_a_cell_waits_for_its_turn_and_ends_with_who_gives_turns() -> None:
     turns = Turns(reading, lambda span, batches: ran.append((span, batches)), clock)
     os.write(writing, b"\n\n")
     turns.begin(20 * LEAD_NS + 40, 7)
-    assert turns.rested_ns == 30
+    assert turns.waited_ns == 30
     turns.leave()
     turns.begin(1000, 1)
-    assert turns.rested_ns == 30 + 100
+    assert turns.waited_ns == 30 + 100
     assert ran == [(LEAD_NS + 2, 7), (LEAD_NS, 1)]
     os.close(writing)
     with pytest.raises(EOFError):

@@ -157,8 +157,8 @@ def test_a_file_that_is_no_run_is_bad_input(
 @pytest.mark.parametrize(
     ("change", "answer"),
     [
-        (lambda lines: lines[:-1], (3, "39 of 40 cells: the run is not whole")),
-        (lambda lines: lines[:1], (3, "0 of 40 cells: the run is not whole")),
+        (lambda lines: lines[:-1], (3, "39 of 40 cells: the run is incomplete")),
+        (lambda lines: lines[:1], (3, "0 of 40 cells: the run is incomplete")),
         (lambda lines: [*lines, lines[0]], (2, "line 42: a second run")),
         (lambda lines: [lines[0], lines[1].replace('"ns":1000000000', '"ns":0', 1), *lines[2:]], (2, "line 2: ")),
         (lambda lines: [lines[0], lines[1].replace('"workers":', '"workers":"x', 1), *lines[2:]], (2, "line 2: ")),

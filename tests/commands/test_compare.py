@@ -108,10 +108,8 @@ def test_the_run_of_one_side_is_neither_resumed_nor_measured_again(vebench: Comm
 def test_what_is_no_python_is_refused_in_a_line(vebench: Command, tmp_path: Path) -> None:
     done = vebench("compare", "--a", sys.executable, "--b", "no/such/python", "-e", "CartPole")
     assert done.status == 2
-    assert done.refusal == (
-        f"vebench: --b no/such/python: {tmp_path}/no/such/python does not start: No such file or directory: "
-        "name a Python, such as venv/bin/python\n"
-    )
+    assert done.refusal.startswith("vebench: --b no/such/python: ")
+    assert done.refusal.endswith("does not start: No such file or directory: name a Python, such as venv/bin/python\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -119,7 +117,7 @@ def test_what_is_no_python_is_refused_in_a_line(vebench: Command, tmp_path: Path
     ("more", "reason"),
     [
         (("--junit", "nowhere/check.xml"), "--junit nowhere/check.xml: name a file in a folder that exists"),
-        (("--junit", "pair-a.jsonl"), "--junit pair-a.jsonl: is the run file, too: name another file"),
+        (("--junit", "pair-a.jsonl"), "--junit pair-a.jsonl: is also the run file: name another file"),
         (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
     ],
 )

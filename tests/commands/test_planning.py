@@ -30,7 +30,7 @@ def test_where_no_backend_can_step_the_task_nothing_is_measured_and_each_missing
     found = vebench("run", "-e", "Pong", "-w", "1,2", world=fake_world())
     assert found.status == 2
     assert found.err == (
-        "vebench: nothing of this can run here: "
+        "vebench: no cell of this plan can run here: "
         "not installed: ale-py, opencv-python-headless (pip install 'vebench-rl[atari]'); "
         "not installed: envpool (pip install 'vebench-rl[envpool]')\n"
     )

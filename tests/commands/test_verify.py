@@ -55,8 +55,8 @@ def verify(vebench: Command) -> Verify:
         ("Miscounts", "CartPole", "rows counted that were not returned"),
         ("Twice", "CartPole", "the same row twice in a batch"),
         ("ClaimsFour", "CartPole", "claims 4 frames in a step that has 1"),
-        ("ResetsUncounted", "CartPole", "resets as next_step, and says same_step"),
-        ("ResetsAtOnce", "CartPole", "resets as same_step, and says next_step"),
+        ("ResetsUncounted", "CartPole", "resets as next_step, but reports same_step"),
+        ("ResetsAtOnce", "CartPole", "resets as same_step, but reports next_step"),
         ("Lazy", "CartPole", "observations are a _Unseen, not a NumPy array"),
         ("Idle", "CartPole", "actions are drawn from another space than the task's"),
         ("EndlessExcused", "CartPole", "an end is not reported"),
@@ -96,7 +96,7 @@ def test_a_liar_that_fails_when_it_is_tried_again_is_different_all_the_same(
 ) -> None:
     status, (verdict,) = verify("-e", "CartPole", "-b", "liars:Collapses", "--steps", "50")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
-    assert verdict["fault"] == "tried again, it failed: RuntimeError: collapsed"
+    assert verdict["fault"] == "run again, it failed: RuntimeError: collapsed"
 
 
 def test_backends_over_the_same_environments_are_identical_across_ends_and_resets(
@@ -199,7 +199,7 @@ def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_
 @pytest.mark.parametrize(
     ("env", "status", "verdict", "reason"),
     [
-        ("Chancy", 3, "unverified", "the environment answers otherwise each time"),
+        ("Chancy", 3, "unverified", "the environment gives other results each time"),
         ("No-number", 0, "identical", None),
     ],
 )
@@ -217,7 +217,7 @@ def test_odd_environments_are_judged_by_what_they_repeat(
     ("arguments", "text"),
     [
         (["--num-envs", "0"], "--num-envs 0: must be"),
-        (["-b", "ceiling,null", "--steps", "5"], "reference rows are compared with nothing"),
+        (["-b", "ceiling,null", "--steps", "5"], "reference rows cannot be compared; name another backend"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(vebench: Command, arguments: list[str], text: str) -> None:

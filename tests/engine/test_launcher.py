@@ -193,7 +193,7 @@ def test_a_killed_cell_keeps_the_windows_it_had() -> None:
 def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell(tmp_path: Path) -> None:
     first, second = outcomes(cell("Forgetful"), cell("BecomesAnother"), timeout=3.0)
     assert first.status == "ok"
-    assert second.reason == "its process runs on, but has closed the pipe for its answers"
+    assert second.reason == "its process is still running, but has closed the pipe for its answers"
     assert processes_that_name(tmp_path) == []
 
 
@@ -212,7 +212,7 @@ def test_what_an_adapter_says_wrongly_about_itself_is_a_failure_of_its_cell() ->
 
 def test_environments_that_are_not_there_are_found_before_anything_is_timed() -> None:
     (outcome,) = outcomes(cell("CountsFromOne"))
-    assert outcome.reason == "ValueError: recv() returned env_ids [1, 2, 3, 4, 5, 6], which must lie in 0..5"
+    assert outcome.reason == "ValueError: recv() returned env_ids [1, 2, 3, 4, 5, 6], which must be in 0..5"
 
 
 @linux

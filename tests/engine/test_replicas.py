@@ -105,9 +105,9 @@ def test_a_number_of_replicas_that_is_none_is_refused(wanted: str) -> None:
 
 
 def test_replicas_and_bound_memory_need_cpus_of_their_own() -> None:
-    with pytest.raises(UsageError, match="--replicas 2: each has CPUs of its own"):
+    with pytest.raises(UsageError, match="--replicas 2: each replica needs CPUs of its own"):
         check(RunSpec(("Pong",), (2,), replicas="2", pin="none"))
-    with pytest.raises(UsageError, match="--membind bind: a cell without CPUs of its own"):
+    with pytest.raises(UsageError, match="--membind bind: without CPUs of its own, a cell"):
         check(RunSpec(("Pong",), (2,), membind="bind", pin="none"))
 
 

@@ -176,9 +176,9 @@ def test_the_memory_left_in_a_container_of_version_1_is_its_own(tree: Callable[[
 
 @linux
 def test_the_seats_of_this_process_are_those_that_the_kernel_gives_it() -> None:
-    (threads,) = counters.seats([os.getpid()])
+    (threads,) = counters.cpus_by_thread([os.getpid()])
     assert set(threads) == {format_cpu_list(os.sched_getaffinity(0))}
-    assert counters.seats([2**22 - 1]) == [[]], "a process that has ended"
+    assert counters.cpus_by_thread([2**22 - 1]) == [[]], "a process that has ended"
 
 
 @linux

@@ -235,8 +235,8 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, warmup=math.nan), "--warmup nan: must be"),
         (replace(SPEC, timeout=0.0), "--timeout 0: must be"),
         (replace(SPEC, timeout=math.inf), "--timeout inf: must be"),
-        (replace(SPEC, timeout=7.0), "--timeout 7: warm-up and windows alone take 7 s; 37 would do"),
-        (replace(SPEC, timeout=5.0, duration=60.0), "--timeout 5: warm-up and windows alone take 361 s; 391 would do"),
+        (replace(SPEC, timeout=7.0), "--timeout 7: warm-up and windows alone take 7 s; 37 is enough"),
+        (replace(SPEC, timeout=5.0, duration=60.0), "--timeout 5: warm-up and windows alone take 361 s; 391 is enough"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec: RunSpec, complaint: str) -> None:

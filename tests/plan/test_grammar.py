@@ -55,7 +55,7 @@ def test_workers_are_what_the_grammar_says(text: str, workers: tuple[int, ...]) 
         ("9" * 10_000, "is more than 65536"),
         ("1..4:+0", "0 is too few"),
         ("1..4:+-1", "-1 is negative"),
-        ("1..4:*1", "never gets on"),
+        ("1..4:*1", "never grows"),
         ("1..4:+99999999999999999999", "is more than 65536"),
         ("all", "all is not a number or a range"),
         ("1..", "1.. is not a number or a range"),

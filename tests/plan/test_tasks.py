@@ -253,7 +253,7 @@ def test_a_third_partys_adapter_is_found_beside_the_user(name: str) -> None:
         ("breaks:Adapter", "module breaks cannot be imported: ZeroDivisionError"),
         ("adapters_of_mine:Adaptor", "module adapters_of_mine has no Adaptor (did you mean Adapter?)"),
         ("adapters_of_mine:Half", "Half has no method send, close"),
-        ("adapters_of_mine:size", "size is no class"),
+        ("adapters_of_mine:size", "size is not a class"),
     ],
 )
 @pytest.mark.usefixtures("beside_user")

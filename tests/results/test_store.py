@@ -80,7 +80,7 @@ def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
         ({"processes": "two"}, "processes = two: Expected int, got str"),
         ({"startup_ns": -1}, "startup_ns = -1: Expected int >= 0"),
         ({"autoreset": "never"}, "autoreset = never: Invalid enum value 'never'"),
-        ({"reason": "\udcff"}, "what cannot be written: "),
+        ({"reason": "\udcff"}, "a value that cannot be written: "),
     ],
 )
 def test_a_cell_that_could_not_be_read_again_is_written_as_failed(
@@ -93,7 +93,7 @@ def test_a_cell_that_could_not_be_read_again_is_written_as_failed(
     assert read(path).cells == (kept, make_cell("for-loop", 1, (2300,)))
     assert (kept.key, kept.status, kept.windows) == (odd.key, "failed", ())
     assert kept.reason is not None
-    assert kept.reason.startswith(f"the adapter said {said}")
+    assert kept.reason.startswith(f"the adapter reported {said}")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
     ("schema", "message"),
     [
         (2, r"written by a later version of vebench \(schema 2; this one reads 1\)"),
-        (0, "schema 0 is none that vebench has written"),
+        (0, "no version of vebench writes schema 0"),
         ("1", "Expected int, got str"),
         (None, "Expected int, got null"),
     ],

@@ -96,8 +96,8 @@ def rejected(chances: Sequence[float], level: float) -> list[bool]:
     Journal of Statistics 6, 1979. It assumes nothing about how the tests depend on each other.
     """
     verdicts = [False] * len(chances)
-    for place, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        if chances[index] > level / (len(chances) - place):
+    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        if chances[index] > level / (len(chances) - rank):
             break
         verdicts[index] = True
     return verdicts

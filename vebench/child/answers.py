@@ -1,6 +1,6 @@
-"""What a child answers: JSON lines, each an object with one key, the kind of the answer.
+"""The answers of a child: JSON lines, each an object with one key, the kind of the answer.
 
-The parent reads the same classes, and checks them (``vebench.engine.messages``).
+The parent reads them into the same classes and checks them (``vebench.engine.messages``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CPU_LIST = re.compile(r"[0-9,-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Layout:
-    """What a cell's adapter really built, as it said itself, and where its process may run, as read back.
+    """What a cell's adapter reports that it built, and where its process may run, as read back.
 
-    ``affinity``: the CPUs of the measuring process. ``memory_policy``: that of the measuring process; ``unbound`` is
-    why it is not the one asked for, None if it is.
+    ``affinity``: the CPUs of the measuring process. ``memory_policy``: the memory policy of the measuring process.
+    ``unbound``: why this is not the requested policy, None if it is.
     """
 
     num_envs: int
@@ -49,7 +49,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Ready:
-    """The environments are built and reset, which took ``startup_ns`` from the interpreter's first line."""
+    """The environments are built and reset, ``startup_ns`` after the interpreter's first line."""
 
     startup_ns: int
     layout: Layout
@@ -60,12 +60,12 @@ class Ready:
 
 @dataclass(frozen=True)
 class Warm:
-    """A replica, or a cell that takes turns, is warm, and waits for the word to go on."""
+    """A replica, or a cell that takes turns, is warm. It waits until the parent tells it to go on."""
 
 
 @dataclass(frozen=True)
 class ReplicaWindow:
-    """A window of a replica, and when it began by the clock that all replicas share."""
+    """A window of a replica, and when it began on the clock that all replicas share."""
 
     start_ns: int
     window: Window
@@ -76,11 +76,11 @@ class ReplicaWindow:
 
 @dataclass(frozen=True)
 class Done:
-    """All windows are measured. What is known of the cell as a whole; None where it is unknown.
+    """All windows are measured. These are the facts about the whole cell, each None if unknown.
 
     ``peak_rss_bytes``: memory of the whole process tree. ``seats``: the CPUs that each thread of each process may use,
-    as Linux lists, the measuring process first. ``memory_by_node``: bytes of its own by memory node. ``settled``:
-    whether the rate had settled when warm-up ended, after ``warmup_ns``; None if that was not looked at.
+    as Linux lists, the measuring process first. ``memory_by_node``: bytes of the cell's own memory on each memory node.
+    ``settled``: whether the rate had settled when warm-up ended, after ``warmup_ns``; None if this was not checked.
     """
 
     peak_rss_bytes: int | None = None
@@ -93,12 +93,12 @@ class Done:
         check_counts(self, Done)
         for cpus in (cpus for threads in self.seats or () for cpus in threads):
             if not _CPU_LIST.fullmatch(cpus):
-                raise ValueError(f"seats hold {cpus!r}, which is no list of CPUs")
+                raise ValueError(f"seats hold {cpus!r}, which is not a list of CPUs")
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where a backend's row first is not the reference's: environment, its step (0 is the reset), field, both values.
+    """The first row that differs from the reference's: environment, its step (0 is the reset), field, both values.
 
     ``size`` is the largest absolute difference, None if unknown.
     """
@@ -116,14 +116,14 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Proof:
-    """What the comparison of one backend with the reference came to.
+    """The result of comparing one backend with the reference.
 
     ``rows`` and ``ends``: rows compared, and ends of episodes among them. ``allowed``: differences that the adapter had
-    declared, and that showed. ``mismatch`` and ``fault``: where it differs, and the known fault that explains it.
-    ``reason``: why there is no verdict. ``pictures``: files that show the first observation that differs, by their
-    paths. ``failed``: the backend could not be run, so that there is nothing to conclude. ``engines``: simulators of
-    which the backend carries a copy of its own. ``simulated``: frames simulated while it was compared, as
-    ``frames_from`` counts them, of those ``claimed``; None where the backend cannot be asked.
+    declared and that occurred. ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains
+    it. ``reason``: why there is no verdict. ``pictures``: paths of files that show the first observation that differs.
+    ``failed``: the backend could not be run, so nothing can be concluded. ``engines``: simulators of which the backend
+    has its own copy. ``simulated``: frames simulated during the comparison, counted by ``frames_from``; ``claimed``:
+    frames that the backend claims. All three are None if frames were not counted.
     """
 
     verdict: WorkVerdict
@@ -146,7 +146,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Failure:
-    """The backend raised; ``reason`` is the exception in one line."""
+    """The backend raised an exception. ``reason`` describes it in one line."""
 
     reason: str
 

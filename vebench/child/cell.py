@@ -26,24 +26,24 @@ NANO = 1e9
 
 
 @dataclass(frozen=True)
-class Place:
-    """What came of the place that the process was to take: its CPUs, and why its memory is not bound as asked for."""
+class Binding:
+    """The CPUs that the process is on, as read back, and why its memory is not bound as requested, None if it is."""
 
     affinity: tuple[int, ...] | None
     unbound: str | None
 
 
 def measure(
-    request: Request, factory: Factory, place: Place, started: int, answer: Callable[[Answer], None]
+    request: Request, factory: Factory, binding: Binding, started: int, answer: Callable[[Answer], None]
 ) -> VectorBackend:
-    """Build the backend, measure it and return it, still open; answer as soon as there is something to say.
+    """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
 
-    ``started`` is when the process began, by this clock in nanoseconds.
+    ``started`` is when the process began, in nanoseconds of ``time.perf_counter_ns``.
     """
     settings, clock = request.settings, time.perf_counter_ns
     backend = build(request, factory)
     tape = action_tape(backend.info.action_space, request.setup.seed, backend.info.batch_size)
-    answer(Ready(clock() - started, layout(backend.info, place)))
+    answer(Ready(clock() - started, layout(backend.info, binding)))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     loop = Loop(backend, tape, clock)
     warmup = warm_up(
@@ -54,7 +54,7 @@ def measure(
         backend.info.batch_size,
     )
     processes = counters.process_tree(os.getpid())
-    seats = counters.seats(processes)
+    seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, request.setup.cpus, cgroups.groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
     to_measure = windows(request, loop, warmup.pace, ahead, watched, started)
@@ -62,7 +62,7 @@ def measure(
         answer(Warm())
     for window in to_measure:
         answer(window)
-    # Looked at twice only: between windows it would give environments that run ahead the time to do so.
+    # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     answer(
         Done(
@@ -77,7 +77,7 @@ def measure(
 
 
 def build(request: Request, factory: Factory) -> VectorBackend:
-    """Return the backend, reset, its first batch received: ready for the first ``send``."""
+    """Build the backend, reset it and receive its first batch. Returns it ready for the first ``send``."""
     backend = factory(request.setup, **request.options)
     backend.reset(request.setup.seed)
     check(backend.recv(), backend.info)
@@ -85,7 +85,7 @@ def build(request: Request, factory: Factory) -> VectorBackend:
 
 
 def check(batch: Batch, info: BackendInfo) -> None:
-    """Raise ValueError if a batch is not what the interface says, before the timed loop stumbles over it."""
+    """Raise ValueError if a batch breaks the interface, before the timed loop uses one."""
     count = len(batch.env_ids)
     if {len(batch.observations), len(batch.rewards), len(batch.terminated), len(batch.truncated)} != {count}:
         raise ValueError(f"recv() returned arrays of unequal length: {[len(array) for array in batch]}")
@@ -93,11 +93,11 @@ def check(batch: Batch, info: BackendInfo) -> None:
         raise ValueError(f"terminated and truncated must be bool, not {batch.terminated.dtype}")
     ids = set(batch.env_ids.tolist())
     if not ids <= set(range(info.num_envs)):
-        raise ValueError(f"recv() returned env_ids {sorted(ids)}, which must lie in 0..{info.num_envs - 1}")
+        raise ValueError(f"recv() returned env_ids {sorted(ids)}, which must be in 0..{info.num_envs - 1}")
 
 
-def layout(info: BackendInfo, place: Place) -> Layout:
-    """Return what the backend says of itself, and where it runs."""
+def layout(info: BackendInfo, binding: Binding) -> Layout:
+    """Return what the backend reports about itself, and where it runs."""
     return Layout(
         num_envs=info.num_envs,
         batch_size=info.batch_size,
@@ -106,19 +106,19 @@ def layout(info: BackendInfo, place: Place) -> Layout:
         frame_skip=info.frame_skip,
         autoreset=info.autoreset,
         differences=tuple(difference.text for difference in info.differences),
-        affinity=place.affinity,
+        affinity=binding.affinity,
         engines=info.engines,
         memory_policy=memory_policy.read_back(),
-        unbound=place.unbound,
+        unbound=binding.unbound,
     )
 
 
 def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
     request: Request, loop: Loop, pace: int, ahead: int, watched: Watched, started: int
 ) -> Iterator[Window | ReplicaWindow]:
-    """Return the windows of the cell in the request's mode, to be measured one by one.
+    """Return an iterator that measures the cell's windows one by one, in the request's mode.
 
-    The clock is read after each ``pace`` batches. So many batches as ``ahead`` hold what was ready before a turn.
+    The clock is read once every ``pace`` batches. ``ahead`` batches contain all rows that were ready before a turn.
     """
     settings, clock = request.settings, time.perf_counter_ns
     duration = int(settings.duration * NANO)
@@ -140,12 +140,12 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
         turns.begin(duration, ahead)
         return meter.measure(duration)
 
-    has_time = _has_time(settings, lambda: clock() - started - turns.rested_ns)
+    has_time = _has_time(settings, lambda: clock() - started - turns.waited_ns)
     return schedule.in_turn(schedule.valid(measured, settings.rounds, has_time), turns)
 
 
 def _has_time(settings: Settings, spent_ns: Callable[[], int]) -> Callable[[], bool]:
-    """Return how to ask whether there is time for another try of one window, and for all of the others."""
+    """Return a function that returns whether there is time to repeat one window and still measure all others."""
     needed = (settings.rounds + 1) * settings.duration * NANO
     return lambda: spent_ns() + needed < settings.timeout * NANO
 

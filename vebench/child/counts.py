@@ -1,4 +1,4 @@
-"""Bounds on what a child reports and a run file holds, so that every rate derived from them is a finite number."""
+"""Bounds on the counts of a child's answers and of run files, so that every rate derived from them is finite."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST = 2**63 - 1
 
 
 def check_counts(record: object, kind: type[DataclassInstance], positive: Collection[str] = ()) -> None:
-    """Raise ValueError unless every whole number in the fields that ``record`` has of ``kind`` is a count.
+    """Raise ValueError unless every integer in those fields of ``record`` that ``kind`` declares is a count.
 
-    Counts lie between 0 and ``MOST``; those named in ``positive`` start at 1. Numbers in tuples and dictionaries are
-    looked at, too; truth values are not.
+    Counts are from 0 to ``MOST``, or from 1 for fields named in ``positive``. Integers in tuples, lists and
+    dictionaries are checked, too; booleans are not.
     """
     for item in fields(kind):
         least = int(item.name in positive)

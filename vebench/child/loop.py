@@ -1,4 +1,4 @@
-"""The only timed loop. Nothing but ``send``, ``recv`` and the row accounting stands in it."""
+"""The only timed loop. It contains nothing but ``send``, ``recv`` and the counting of rows."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpace, VectorBackend
 
-# A tape of this many batches is repeated for as long as the cell runs: long enough that no environment meets a short
-# pattern, small enough that it stays out of the caches' way.
+# A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
+# actions, small enough to leave the caches to the environments.
 MOST_TAPE_BATCHES = 1024
 FEWEST_TAPE_BATCHES = 32
 MOST_TAPE_BYTES = 8 << 20
 
-# The clock is read about this often in a window. At 50 ns a reading that is under 0.001 % of a one-second window, and
-# a window overshoots its duration by 1 % at most.
+# The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
+# window, and a window exceeds its duration by at most 1 %.
 READINGS_PER_WINDOW = 100
 
 
 def action_tape(space: ActionSpace, seed: int, batch_size: int) -> list[NDArray[np.generic]]:
-    """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run is given.
+    """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run gets.
 
-    They depend on nothing but the arguments, so that backends with the same batch size get the same bytes.
+    They depend only on the arguments, so backends with the same batch size get the same bytes.
     """
     bytes_per_batch = 8 * batch_size * max(1, space.low.size)
     count = min(MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
@@ -36,7 +36,7 @@ def action_tape(space: ActionSpace, seed: int, batch_size: int) -> list[NDArray[
 
 
 class Stretch(NamedTuple):
-    """What one stretch of the loop took and returned: nanoseconds, rows, and those of them that only report a reset."""
+    """One stretch of the loop: its nanoseconds, its rows, and how many of these only report a reset."""
 
     ns: int
     rows: int
@@ -44,11 +44,11 @@ class Stretch(NamedTuple):
 
 
 class Loop:
-    """Drives one backend over its tape, and counts.
+    """Steps one backend with the actions of a tape, and counts rows and resets.
 
-    A row after an end is an autoreset, no transition. To look up each row would cost as much again as the whole loop.
-    So the loop counts ends, and keeps for each environment whether its last row was one. Every end is followed by its
-    reset row: a stretch has as many resets as ends, plus the ends outstanding before it, less those after it.
+    A row after an end is an autoreset, not a transition. Looking up each row would double the cost of the loop.
+    Instead, the loop counts ends, and remembers for each environment whether its last row was an end. Every end is
+    followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Loop:
         self._resets_own_rows = backend.info.autoreset == "next_step"
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
-        """Step batches until ``duration_ns`` is over; the clock is read only after each ``batches_per_reading``."""
+        """Step batches until ``duration_ns`` is over. The clock is read once every ``batches_per_reading`` batches."""
         clock = self._clock
         outstanding = self._outstanding()
         rows = ends = 0
@@ -75,7 +75,10 @@ class Loop:
         return Stretch(now - start, rows, resets)
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
-        """Step batches for ``duration_ns``, at least one, and return how many fit between two readings of a window."""
+        """Step batches for ``duration_ns``, at least one. Returns how many fit between two clock readings of a window.
+
+        ``window_ns`` is the duration of a window.
+        """
         clock = self._clock
         start = now = clock()
         batches, stretch = 0, 1
@@ -85,7 +88,7 @@ class Loop:
             now = clock()
             if now - start >= duration_ns:
                 break
-            # Readings grow apart with the pace, so that even a warm-up of an instant finds it.
+            # Starts with one batch per reading and at most doubles, so even a very short warm-up finds the pace.
             stretch = max(1, min(2 * stretch, batches * window_ns // (READINGS_PER_WINDOW * max(1, now - start))))
         return max(1, batches * window_ns // (READINGS_PER_WINDOW * max(1, now - start)))
 
@@ -100,8 +103,8 @@ class Loop:
             send(actions)
             _, _, terminated, truncated, env_ids = recv()
             rows += len(env_ids)
-            # Most batches hold no end. Right after a thread has woken this one, the caches are cold, and three calls of
-            # numpy take 4 microseconds; this takes one. Where a backend has as many threads as CPUs, that shows.
+            # Most batches contain no end. Right after another thread has woken this one, caches are cold, and three
+            # numpy calls take 4 microseconds; this takes 1. If a backend has as many threads as CPUs, this is visible.
             if 1 in terminated.tobytes() or 1 in truncated.tobytes():
                 over = terminated | truncated
                 ended[env_ids] = over

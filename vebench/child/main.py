@@ -1,8 +1,8 @@
 """One cell, in an interpreter of its own: ``python -m vebench.child.main REQUEST ANSWERS``.
 
-REQUEST is a JSON file (``vebench.child.request``), ANSWERS the descriptor that answers go to
-(``vebench.child.answers``). Standard output and error belong to what the libraries print. The interpreter needs neither
-vebench nor its dependencies: the launcher puts this folder, and those that it may import from, on its path.
+REQUEST is a JSON file (``vebench.child.request``), ANSWERS the file descriptor to which answers are written
+(``vebench.child.answers``). Libraries may print to standard output and error. The interpreter needs neither vebench
+nor its dependencies: the launcher puts this folder, and the folders that it may import from, on its path.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 
 
 def main(request_file: str, answers: int) -> int:
-    """Do what ``request_file`` asks for: measure a cell, or compare a backend. Returns the exit status."""
+    """Measure a cell or compare a backend, as ``request_file`` asks. Returns the exit status."""
     started = time.perf_counter_ns()
-    with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not needed here otherwise
+    with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - nothing else here needs pathlib
         request = Request.read(file.read())
     os.set_inheritable(request.words, False)
     setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
     unbound = memory_policy.apply(request.settings.membind, request.nodes)
-    # The last place: the user's folder must not shadow a library.
+    # Last in the path, because the user's folder must not shadow a library.
     sys.path.append(request.folder)
-    # Heavy from here on: only now that the process is pinned.
+    # These imports load large libraries, so the process must be pinned before.
     from vebench.child.answers import Failure, writer  # noqa: PLC0415
-    from vebench.child.cell import Place, measure  # noqa: PLC0415
+    from vebench.child.cell import Binding, measure  # noqa: PLC0415
 
     answer = writer(answers)
     try:
         factory = load(request.target)
         if request.proving is not None:
-            from vebench.child.proof.prove import prove  # noqa: PLC0415 - numpy alone does not do here
+            from vebench.child.proof.prove import prove  # noqa: PLC0415 - it needs more than numpy
 
             answer(prove(request, request.proving, factory))
             return 0
-        backend = measure(request, factory, Place(affinity, unbound), started, answer)
-    except BaseException as error:  # noqa: BLE001 - whatever a library raises is this cell's reason
+        backend = measure(request, factory, Binding(affinity, unbound), started, answer)
+    except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
         answer(Failure(one_line(error)))
         return 1
@@ -56,20 +56,20 @@ def main(request_file: str, answers: int) -> int:
 
 
 def load(target: str) -> Factory:
-    """Return the adapter ``module:Class``. Raises what importing it raises."""
+    """Return the adapter ``module:Class``. Raises whatever its import raises."""
     module, _, name = target.partition(":")
     factory: Factory = getattr(importlib.import_module(module), name)
     return factory
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error's type and the first line of its text, of bounded length; the log has the rest."""
+    """Return the error's type and the first line of its text, at most 500 characters; the log has the rest."""
     text = " ".join(str(error).strip().partition("\n")[0].split())
     name = type(error).__name__
     return f"{name}: {text}"[:500] if text else name
 
 
 if __name__ == "__main__":
-    # A number of its own, kept from children that a backend starts by exec; forked ones are ended with the group.
+    # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
     os.set_inheritable(int(sys.argv[2]), False)
     sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,16 +1,16 @@
-"""Answers questions about the interpreter that runs it. Run as a script: ``python probe.py``.
+"""Reports facts about the interpreter that runs it. Run as a script: ``python probe.py``.
 
-The request is JSON on standard input, and the answer JSON on standard output. What libraries print goes to standard
-error. It needs Python 3.10, and Gymnasium for ``envs``; an older Python answers for its version, too. Every key of the
-request may be left out:
+The request is JSON on standard input, and the answer is JSON on standard output. What libraries print goes to standard
+error. It needs Python 3.10, and Gymnasium for ``envs``; an older Python can still report its version. Every key of the
+request is optional:
 
-- ``packages`` and ``modules``, names: ``packages`` of the answer are the versions of those that are installed, and
-  ``modules`` those that can be imported.
-- ``adapters``, ``[["module:Class", [option]]]``, and ``envs``, names: the answer has facts for each of them, which hold
-  an ``error`` if there is one. ``plugins`` are modules that register environments, imported first where there are any.
-  ``scratch`` is a folder to work in, so that nothing is written into the user's.
+- ``packages`` and ``modules``, lists of names: ``packages`` of the answer has the versions of the installed packages,
+  and ``modules`` the modules that can be imported.
+- ``adapters``, ``[["module:Class", [option]]]``, and ``envs``, a list of names: the answer has the facts of each, with
+  an ``error`` if there is one. ``plugins`` are modules that register environments; they are imported first if they are
+  installed. ``scratch`` is a folder to work in, so that nothing is written into the user's folder.
 
-The answer also has ``version``, Python's own, and with ``envs`` the ids that are ``registered`` in the end.
+The answer also has the ``version`` of Python and, for ``envs``, all ids that are ``registered`` in the end.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _ids_by_module: dict[str, list[str]] = {}
 
 def main() -> None:
     """Answer the request."""
-    # Libraries print, also from C: the answer keeps standard output for itself.
+    # Libraries may print, even from C: their output goes to standard error, and only the answer to standard output.
     answer = os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
-    # Read first: a file in the user's folder does not count as an installed package.
+    # Read before the user's folder is on the path: a file there does not count as an installed package.
     reply: dict[str, Any] = {
         "version": sys.version_info[:3],
         "packages": versions(request.get("packages", ())),
         "modules": [name for name in request.get("modules", ()) if find_spec(name) is not None],
     }
-    # The last place: the user's folder must not shadow a library. Nothing may be written into it, either.
+    # Last in the path, because the user's folder must not shadow a library. Nothing may be written into it, either.
     sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
     sys.dont_write_bytecode = True
     if "scratch" in request:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages that are installed, by name."""
+    """Return the versions of the installed packages among ``names``, by name."""
     found = {}
     for name in names:
         with contextlib.suppress(PackageNotFoundError):
@@ -67,7 +67,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def look_up(names: list[str], plugins: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the facts of each environment, and all ids that are registered in the end."""
+    """Return the facts of each environment, and all ids that are registered afterwards."""
     try:
         import gymnasium  # noqa: PLC0415 - imported on use
     except ImportError as error:
@@ -82,9 +82,9 @@ def look_up(names: list[str], plugins: Iterable[str] = ()) -> dict[str, Any]:
 def env_facts(name: str) -> dict[str, Any]:
     """Return the facts of one environment.
 
-    They are its ``id``, the ``package`` that it comes from, the ``module`` to import first, and its ``frame_skip``.
-    ``name`` is what ``gymnasium.make`` takes. An environment that cannot be stepped has an ``error`` instead, which is
-    empty if no environment has that name; then ``names`` are those that its module registers, if it has one.
+    The facts are its ``id``, its ``package``, the ``module`` to import first, and its ``frame_skip``. ``name`` is what
+    ``gymnasium.make`` takes. An environment that cannot be stepped has an ``error`` instead. The error is empty if no
+    environment has this name; then ``names`` are the ids that its module registers, if it names a module.
     """
     from gymnasium import error as errors  # noqa: PLC0415 - imported on use
     from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
@@ -92,17 +92,17 @@ def env_facts(name: str) -> dict[str, Any]:
     module, _, env_id = name.rpartition(":")
     try:
         names = ids_of(module) if module else []
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module raises is the answer
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer
         return {"error": f"module {module} cannot be imported: {one_line(error)}"}
     try:
         parse_env_id(env_id)
-    except errors.Error:  # no name that an environment can have
+    except errors.Error:  # not a valid name of an environment
         return {"error": "", "names": names}
     try:
         env = make(env_id, disable_env_checker=True)
     except errors.UnregisteredEnv:
         return {"error": "", "names": names}
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises is the answer
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is the answer
         return {"error": f"it cannot be made: {one_line(error)}"}
     try:
         return spaces_error(env) or {
@@ -124,7 +124,7 @@ def ids_of(module: str) -> list[str]:
         return _ids_by_module[module]
     before = set(registry)
     importlib.import_module(module)
-    # A module that another library has imported before registers none now; then entry points say which are its own.
+    # A module that was imported before registers nothing now; entry points then show which environments are its own.
     _ids_by_module[module] = sorted(
         name
         for name, spec in registry.items()
@@ -152,12 +152,12 @@ def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
 
 def home(entry_point: object) -> str:
     """Return the name of the module that an environment's entry point is in."""
-    place = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
-    return str(place).partition(":")[0]
+    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return str(module).partition(":")[0]
 
 
 def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return how many frames or sub-steps a step of the bare environment takes: 1 unless it has a fixed number."""
+    """Return how many frames or sub-steps one step of the unwrapped environment takes, 1 if it has no fixed number."""
     for name in ("frame_skip", "_frameskip"):
         value = getattr(env, name, None)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -166,30 +166,30 @@ def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
 
 
 def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
-    """Return an ``error`` if ``module:Class`` cannot be loaded or is no adapter, else no facts at all.
+    """Return an ``error`` if ``module:Class`` cannot be loaded or is not an adapter, otherwise an empty dictionary.
 
-    If another name may have been meant, ``wanted`` is the one that was not found, and ``names`` are those that exist.
+    If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
     """
     module, _, name = target.partition(":")
     try:
         loaded = importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module raises is the answer
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer
         return {"error": f"module {module} cannot be imported: {one_line(error)}"}
     factory = getattr(loaded, name, None)
     if factory is None:
         known = [other for other in vars(loaded) if not other.startswith("_")]
         return {"error": f"module {module} has no {name}", "wanted": name, "names": known}
     if not callable(factory):
-        return {"error": f"{name} is no class"}
+        return {"error": f"{name} is not a class"}
     lacking = [method for method in METHODS if isinstance(factory, type) and not hasattr(factory, method)]
     return {"error": f"{name} has no method {', '.join(lacking)}"} if lacking else options_error(factory, options)
 
 
-def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - whatever a module holds
+def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - any object of a module
     """Return an ``error`` if the adapter's signature shows that it cannot be built with exactly these options."""
     try:
         signature = inspect.signature(factory)
-    except (TypeError, ValueError):  # written in C, and without one
+    except (TypeError, ValueError):  # written in C, without a signature
         return {}
     parameters = list(signature.parameters.values())
     known = [one.name for one in parameters[1:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
@@ -206,12 +206,12 @@ def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: 
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error's type and text in one line of bounded length."""
+    """Return the error's type and text in one line of at most 300 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].removesuffix(": ")
 
 
 if __name__ == "__main__":
-    # A script's own folder is its first place to import from; modules here must not shadow anyone else's.
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is not needed here otherwise
-    sys.path[:] = [place for place in sys.path if place != here]
+    # A script's own folder comes first in sys.path; the modules in it must not shadow others.
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - nothing else here needs pathlib
+    sys.path[:] = [folder for folder in sys.path if folder != here]
     main()

@@ -1,4 +1,4 @@
-"""What a child is asked to do: a JSON file, written by the parent, read before anything heavy is loaded."""
+"""The request to a child: a JSON file, written by the parent, read before any large library is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Mode = Literal["alone", "in_turn", "in_step"]
 
 @dataclass(frozen=True)
 class Settings:
-    """The part of a run's spec that a child acts on. Each field has its name there; times are in seconds."""
+    """The part of a run's spec that a child uses. Fields have the same names as in the spec; times are in seconds."""
 
     duration: float
     rounds: int
@@ -25,9 +25,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Proving:
-    """A comparison with the reference over ``steps`` steps of each environment, in place of a measurement.
+    """A comparison with the reference over ``steps`` steps of each environment, instead of a measurement.
 
-    Pictures of the first observation that differs are written to the folder ``frames``, None for none.
+    Pictures of the first observation that differs are written to the folder ``frames``; with None, they are not.
     """
 
     steps: int
@@ -38,10 +38,10 @@ class Proving:
 class Request:
     """One cell, or one replica of it.
 
-    ``backend`` is its name, ``target`` the adapter's ``module:Class``, ``options`` its keyword arguments. ``nodes`` are
-    the memory nodes of its CPUs, ``folder`` is where the user's own modules lie. ``mode``: ``alone``; ``in_turn``,
-    window by window with other cells; ``in_step`` with the other replicas of its cell. ``words`` is the descriptor on
-    which the parent says when to go on. With ``proving`` nothing is timed.
+    ``backend`` is the backend's name, ``target`` the adapter's ``module:Class``, ``options`` its keyword arguments.
+    ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules. ``mode`` is ``alone``,
+    ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas of its cell).
+    The parent writes to the descriptor ``words`` when the child may go on. With ``proving``, nothing is timed.
     """
 
     setup: Setup
@@ -61,7 +61,7 @@ class Request:
 
     @classmethod
     def read(cls, text: str) -> Request:
-        """Return the request that ``written`` has written."""
+        """Return the request from the JSON of ``written``."""
         body: dict[str, Any] = json.loads(text)
         setup, proving = body["setup"], body["proving"]
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}

@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from vebench.child.loop import Stretch
     from vebench.child.window import Counts, Watched
 
-# A window that was held back is measured again, twice at most.
+# A throttled window is measured again, at most twice.
 MOST_TRIES = 3
-# In step: between looks for the start; from the end of a window to the next, at least and as a share of it; for reading
-# the counters before one.
+# In step: the time between two checks for the start; the pause between two windows, the larger of PAUSE_NS and
+# 1/PAUSE_SHARE of a window; the time to read the counters before a window.
 IDLE_NS = 2_000_000
 PAUSE_NS = 20_000_000
 PAUSE_SHARE = 20
 READING_NS = 2_000_000
-# What goes uncounted before a window that had to wait for its turn: a share of it, and no less than this.
+# Uncounted steps before a window that had to wait for its turn: the larger of LEAD_NS and 1/LEAD_SHARE of the window.
 LEAD_SHARE = 20
 LEAD_NS = 50_000_000
 
 
 class Meter:
-    """Measures windows: ``run`` steps for so many nanoseconds and counts, the kernel's counters are read around it."""
+    """Measures windows: ``run`` steps for a given number of nanoseconds; kernel counters are read before and after."""
 
     def __init__(self, run: Callable[[int], Stretch], watched: Watched) -> None:
         self.run = run
         self._watched = watched
 
     def read(self) -> Counts:
-        """Return what the kernel has counted so far."""
+        """Return the kernel's counters as they are now."""
         return read_counters(self._watched)
 
     def window(self, stretch: Stretch, before: Counts) -> Window:
-        """Return the window of a stretch that is just over, the counters having been read ``before``."""
+        """Return the window of a stretch that has just ended. ``before`` are the counters as read before it."""
         return Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()))
 
     def measure(self, duration: int) -> Window:
@@ -50,11 +50,11 @@ class Meter:
 
 
 def valid(measure: Callable[[], Window], rounds: int, may_repeat: Callable[[], bool]) -> Iterator[Window]:
-    """Yield windows until ``rounds`` of them are valid, or have been tried ``MOST_TRIES`` times.
+    """Yield windows until each of ``rounds`` windows is valid or has been tried ``MOST_TRIES`` times.
 
-    A window in which a CPU quota held the cell back is no measurement of the backend. It is yielded, too: its reader
-    decides what to make of it. Once a window was held back at every try, the quota always does so, and none after it is
-    tried again; nor is any when ``may_repeat`` says that there is no time.
+    A window in which a CPU quota throttled the cell does not measure the backend. It is yielded, too: the reader
+    decides how to use it. After a window that was throttled at every try, the quota is taken to throttle all windows,
+    and no later one is repeated. A window is also not repeated if ``may_repeat`` returns that there is no time.
     """
     tries = MOST_TRIES
     for _ in range(rounds):
@@ -68,9 +68,10 @@ def valid(measure: Callable[[], Window], rounds: int, may_repeat: Callable[[], b
 
 
 class Turns:
-    """The turns of a cell among others, between which it waits. ``rested_ns`` is how long it has waited.
+    """The turns of a cell that is interleaved with others. Between turns it waits, so far for ``waited_ns``.
 
-    The word to go on comes on ``descriptor``. ``run`` steps for so many nanoseconds, in so many batches at least.
+    The parent writes to ``descriptor`` to start a turn. ``run`` steps for a given number of nanoseconds, and at least a
+    given number of batches.
     """
 
     def __init__(self, descriptor: int, run: Callable[[int, int], object], clock: Callable[[], int]) -> None:
@@ -78,35 +79,35 @@ class Turns:
         self._run = run
         self._clock = clock
         self._since: int | None = None
-        self.rested_ns = 0
+        self.waited_ns = 0
 
     def take(self) -> None:
-        """Wait for the next turn. Raises EOFError if the parent has gone, which would give it."""
+        """Wait for the next turn. Raises EOFError if the parent has exited."""
         since = self._clock() if self._since is None else self._since
         if not os.read(self._descriptor, 1):
             raise EOFError("the parent has gone: there will be no next turn")
-        self.rested_ns += self._clock() - since
+        self.waited_ns += self._clock() - since
         self._since = None
 
     def begin(self, duration: int, batches: int) -> None:
-        """Wait for the next turn, and step on uncounted, before a window of this duration.
+        """Wait for the next turn, and step uncounted, before a window of this duration.
 
-        So rows that were ready before are gone, clocks are up, and caches are warm again.
+        This uses up rows that were ready before, raises CPU clocks, and warms the caches.
         """
         self.take()
         self._run(max(LEAD_NS, duration // LEAD_SHARE), batches)
 
     def leave(self) -> None:
-        """Note that the turn is over: the process may be stopped before it comes to wait for the next."""
+        """Note that the turn is over: the process may be stopped before it begins to wait for the next."""
         self._since = self._clock()
 
 
 def in_turn(windows: Iterator[Window], turns: Turns) -> Iterator[Window]:
-    """Yield ``windows``, whose measuring begins each with ``turns.begin``; the end comes in a turn of its own, too."""
+    """Yield ``windows``, each measured in a turn that ``turns.begin`` has begun, and return in one more turn."""
     for window in windows:
         turns.leave()
         yield window
-    turns.take()  # the answers that follow, and closing, would disturb other cells
+    turns.take()  # the answers that follow, and close(), would otherwise disturb other cells
 
 
 def in_step(
@@ -114,8 +115,8 @@ def in_step(
 ) -> Iterator[ReplicaWindow]:
     """Yield ``rounds`` windows at times that all replicas share, each with the time at which it began.
 
-    Until ``start()`` says when the first begins, and between windows, the replica steps on uncounted, so that no
-    replica ever has the machine to itself while another is counted.
+    Before the first window, whose time ``start()`` returns, and between windows, the replica steps uncounted. So every
+    window of a replica is measured while all others step, too.
     """
     first = start()
     while first is None:
@@ -133,9 +134,9 @@ def in_step(
 
 
 def number_on(descriptor: int) -> Callable[[], int | None]:
-    """Return a function that returns the number on a line that has come there, None if none has come yet.
+    """Return a function that reads a number from ``descriptor`` without waiting, None if there is no line yet.
 
-    It raises EOFError if the parent has gone, which would write one.
+    The function raises EOFError if the parent has exited.
     """
 
     def look() -> int | None:

@@ -1,4 +1,4 @@
-"""When warm-up is over: not before the rate has settled, and not later than a bound."""
+"""Decides when warm-up ends: once the rate has settled, or at an upper bound."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ if TYPE_CHECKING:
 
     from vebench.child.loop import Loop, Stretch
 
-# The shortest warm-up is looked at in so many slices, half of which are compared with the other half.
+# The shortest warm-up has this many slices. The rates of the last SLICES slices are compared, one half with the other.
 SLICES = 8
-# Medians of both halves that differ by no more than this have settled, and so have those that differ by no more than
-# the slices themselves scatter.
+# The rate has settled if the medians of both halves differ by at most this share, or by no more than the noise.
 TOLERANCE = 0.02
 NOISE = 2.0  # standard errors of the difference between the medians of both halves
 
 
 class Warmup(NamedTuple):
-    """How long a warm-up took, whether the rate had settled when it ended (None if not looked at), and the pace.
+    """How long a warm-up took, whether the rate had settled when it ended (None if not checked), and the pace.
 
-    ``pace`` is how many batches fit between two readings of the clock in a window.
+    ``pace`` is how many batches fit between two clock readings in a window.
     """
 
     ns: int
@@ -34,7 +33,7 @@ class Warmup(NamedTuple):
 
 
 def warm_up(loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size: int) -> Warmup:
-    """Step batches for ``least_ns`` and on until the rate has settled, but not beyond ``most_ns``."""
+    """Step batches for at least ``least_ns``, until the rate has settled or ``most_ns`` have passed."""
     slice_ns = least_ns // SLICES
     if not slice_ns:
         return Warmup(0, None, loop.warm_up(least_ns, window_ns))
@@ -52,7 +51,7 @@ def warm_up(loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size:
 
 
 def settled(rates: Sequence[float]) -> bool:
-    """Return whether the last ``SLICES`` rates have no trend: the median of their second half is that of the first."""
+    """Return whether the last ``SLICES`` rates have no trend: the medians of their two halves agree."""
     if len(rates) < SLICES:
         return False
     half = SLICES // 2

@@ -1,7 +1,7 @@
-"""A window: one timed stretch of a cell in raw counts, with what the kernel counted meanwhile.
+"""A window: one timed stretch of a cell in raw counts, with the kernel's counters for the same time.
 
-A counter of the kernel is declared once, as a field of ``Window``: how it is read, and how the counts of several
-replicas make one. From here it reaches the run file, the totals of a cell, and from there a column of a report.
+Each counter of the kernel is declared once, as a field of ``Window``: how it is read, and how the counts of several
+replicas are combined. From here it gets into the run file, a cell's totals, and a column of a report.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ Counts = dict[str, "int | None"]
 
 @dataclass(frozen=True)
 class Watched:
-    """What the kernel's counters are read of: the processes of a cell, its CPUs, and its control groups."""
+    """What the kernel's counters are read for: the processes of a cell, its CPUs, and its control groups."""
 
     processes: list[int]
     cpus: tuple[int, ...]
     groups: tuple[Path, ...]
 
 
-def _counter(read: Callable[[Watched], int | None], joined: Literal["sum", "most"] = "sum") -> Any:  # noqa: ANN401 - as ``field`` has it
-    """Declare a counter that ``read`` returns, None where the system does not have it.
+def _counter(read: Callable[[Watched], int | None], joined: Literal["sum", "most"] = "sum") -> Any:  # noqa: ANN401 - as ``field`` is typed
+    """Declare a counter that ``read`` returns, None if the system does not have it.
 
-    ``joined``: of several replicas, each counts its own (``sum``, of the time that all of them ran), or all count the
-    same (``most``).
+    ``joined`` says how the counts of several replicas are combined: ``sum`` if each replica counts its own (only the
+    time in which all of them ran), ``most`` if all of them count the same.
     """
     return field(default=None, metadata={"read": read, "joined": joined})
 
 
 def _others_ns(watched: Watched) -> int | None:
-    """Return what the CPUs worked less what the cell's processes did: only differences of it mean anything."""
+    """Return the time that the CPUs were busy minus the CPU time of the cell. Only differences of it have a meaning."""
     busy, spent = counters.busy_ns(watched.cpus), counters.cpu_time_ns(watched.processes)
     return None if busy is None or spent is None else busy - spent
 
@@ -47,12 +47,12 @@ def _others_ns(watched: Watched) -> int | None:
 class Window:
     """One timed stretch of a cell. All times are in nanoseconds.
 
-    ``ns``: its wall time. ``rows``: rows received, of which ``resets`` only reported an autoreset. ``cpu_ns``: CPU time
-    of the cell's whole process tree. ``throttled_ns``: how long the cell's control group was held back by its CPU
-    quota, ``throttles``: how often. ``steal_ns``: time that the hypervisor took from the CPUs owned. ``others_ns``:
-    time that those CPUs worked for others than the cell. ``switches``: how often a thread of the cell had to leave a
-    CPU that it still wanted; ``migrations``: how often one was moved to another CPU. A counter is None where it is
-    unknown. Raises ValueError for counts that cannot be.
+    ``ns``: its wall time. ``rows``: rows received; ``resets`` of them only reported an autoreset. ``cpu_ns``: CPU time
+    of the cell's whole process tree. ``throttled_ns``: how long a CPU quota throttled the cell's control group;
+    ``throttles``: how often. ``steal_ns``: time that the hypervisor took from the cell's CPUs. ``others_ns``: time that
+    these CPUs worked for other processes. ``switches``: how often a thread of the cell had to leave a CPU that it still
+    needed; ``migrations``: how often a thread was moved to another CPU. A counter is None if unknown. Raises ValueError
+    for impossible counts.
     """
 
     ns: int
@@ -73,12 +73,12 @@ class Window:
 
     @property
     def held_back(self) -> bool:
-        """Whether a CPU quota held the cell back: then the window shows the quota, not the backend."""
+        """Whether a CPU quota throttled the cell. If so, the window measures the quota, not the backend."""
         return bool(self.throttles or self.throttled_ns)
 
     @property
     def transitions(self) -> int:
-        """Agent steps: rows that are not merely the report of an autoreset."""
+        """Agent steps: rows that do not only report an autoreset."""
         return self.rows - self.resets
 
 
@@ -86,26 +86,26 @@ _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
 
 
 def read_counters(watched: Watched) -> Counts:
-    """Return what the kernel has counted so far, by the name of the window's field."""
+    """Return the kernel's counters as they are now, by the name of the field in ``Window``."""
     return {item.name: item.metadata["read"](watched) for item in _COUNTERS}
 
 
 def difference(before: Counts, after: Counts) -> Counts:
-    """Return how far each counter has gone, None where it could not be read both times."""
-    gone: Counts = {}
+    """Return by how much each counter has grown, None if it could not be read both times."""
+    growth: Counts = {}
     for name, first in before.items():
         second = after[name]
-        gone[name] = None if first is None or second is None else max(0, second - first)
-    return gone
+        growth[name] = None if first is None or second is None else max(0, second - first)
+    return growth
 
 
 def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Window:
-    """Return one window of ``ns`` nanoseconds out of those of several replicas.
+    """Return one window of ``ns`` nanoseconds, combined from the windows of several replicas.
 
-    ``shares`` says how much of each replica's window lies in it: its rows and counts are taken by that share.
+    ``shares`` says which share of each replica's window is inside it: rows and counts are multiplied by this share.
     """
-    rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of one length
-    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - likewise
+    rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of equal length
+    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - as above
     counts = {}
     for item in _COUNTERS:
         values = [getattr(window, item.name) for window in windows]
@@ -114,6 +114,6 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
 
 _JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
-    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - likewise
+    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - as above
     "most": lambda values, _shares: max(values),
 }

@@ -1,1 +1,1 @@
-"""The commands, each a short composition of what the other folders do."""
+"""The commands. Each is a short composition of functions from the other folders."""

@@ -1,4 +1,4 @@
-"""``vebench check``: a candidate, or the baseline's plan measured again here, beside a baseline."""
+"""``vebench check``: compare a candidate with a baseline. Without a candidate, measure the baseline's plan again."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from vebench.reports.formats.table import Format
     from vebench.results.records import Run, RunRecord
 
-# Not what the measured work is made of: other versions of these are reported, and no reason to refuse.
+# The measured work does not depend on these: different versions are reported, but not refused.
 OUR_PACKAGES = frozenset({"vebench", "torch"})
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be checked, and how strictly. No ``envs`` and no ``backends`` mean all of the baseline's."""
+    """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has."""
 
     baseline: Path
     candidate: Path | None
@@ -53,9 +53,9 @@ class Request:
 
 
 def run(request: Request, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
-    """Compare, print the verdicts in ``form`` and leave them where a CI service looks. Returns the exit status.
+    """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status.
 
-    Raises NotComparableError if the runs cannot be put beside each other, RunFileError and UsageError for bad input.
+    Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
     """
     gate.check_tolerance(request.tolerance)
     if junit is not None:
@@ -67,28 +67,28 @@ def run(request: Request, world: World, *, form: Format, junit: Path | None, qui
     elif _same_file(request.baseline, candidate):
         raise UsageError(f"{candidate} is the baseline itself: name another run")
     after = _read(candidate)
-    differences = _admit(request, before.header, after.header, str(candidate))
+    differences = _check_comparable(request, before.header, after.header, str(candidate))
     chosen = _chosen(request, gate.cells_of(before, request.baseline))
     found = compare(chosen, gate.cells_of(after, candidate), metric=request.metric, tolerance=request.tolerance)
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
-        raise NotComparableError(f"{request.baseline}: nothing to compare: its cells are skipped, or reference rows")
+        raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     status = gate.exit_status(found, request.inconclusive)
     gate.publish(CheckPage(str(request.baseline), str(candidate), found, differences, status), form, junit)
     return status
 
 
 def _read(path: Path) -> Run:
-    """Return a whole run. Raises NotComparableError if it is not whole: what is not in it would never be gated."""
+    """Return a complete run. Raises NotComparableError if it is incomplete: missing cells would never be checked."""
     run = store.read(path)
-    again = f"vebench run --resume {shlex.quote(str(path))} finishes it"
+    remedy = f"vebench run --resume {shlex.quote(str(path))} finishes it"
     if run.header.interpreter is not None:
-        again = "vebench compare measures both sides anew"
+        remedy = "vebench compare measures both sides again"
     if run.notes:
-        raise NotComparableError(f"{run.notes[0]}: the run is not whole; {again}")
-    lacking = incomplete(run, str(path))
-    if lacking is not None:
-        raise NotComparableError(f"{path}: {lacking.message}: the run is not whole; {again}")
+        raise NotComparableError(f"{run.notes[0]}: the run is incomplete; {remedy}")
+    missing = incomplete(run, str(path))
+    if missing is not None:
+        raise NotComparableError(f"{path}: {missing.message}: the run is incomplete; {remedy}")
     if not any(cell.status == "ok" for cell in run.cells):
         raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
     return run
@@ -101,22 +101,25 @@ def _same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
-    """Return what differs between the runs, to be reported. Raises NotComparableError if that matters."""
+def _check_comparable(request: Request, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
+    """Return the differences between the runs to report. Raises NotComparableError if they forbid a comparison."""
     pinning = [(run.spec.pin == "none" or not run.host.pinning) for run in (before, after)]
     if pinning[0] != pinning[1]:
         raise NotComparableError(
             f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
             "measure both with the same --pin"
         )
-    differences = [*_placed_unlike(before, after), *header.what_differs(_simulators(before), _simulators(after))]
+    differences = [
+        *_placement_differences(before, after),
+        *header.what_differs(_simulators(before), _simulators(after)),
+    ]
     if differences and not request.anywhere:
         raise NotComparableError(
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
             "measure a baseline here, or compare with --metric speedup or --allow-different-host"
         )
     if before.spec.interleave != after.spec.interleave:
-        differences.append("cells took turns (--interleave) in one of them only")
+        differences.append("cells took turns (--interleave) in only one of them")
     ours = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(OUR_PACKAGES & before.packages.keys() & after.packages.keys())
@@ -125,8 +128,8 @@ def _admit(request: Request, before: RunRecord, after: RunRecord, candidate: str
     return tuple(map(one_line, (*differences, *ours)))
 
 
-def _placed_unlike(before: RunRecord, after: RunRecord) -> list[str]:
-    """Return the options by which cells got other CPUs or other memory, in words."""
+def _placement_differences(before: RunRecord, after: RunRecord) -> list[str]:
+    """Return the options that differ and decide which CPUs and memory cells got, in words."""
     values = [(name, getattr(before.spec, name), getattr(after.spec, name)) for name in ("pin", "smt", "membind")]
     return [f"--{name} {one} against {other}" for name, one, other in values if one != other]
 
@@ -137,25 +140,28 @@ def _simulators(head: RunRecord) -> RunRecord:
 
 
 def _chosen(request: Request, cells: Sequence[CellSummary]) -> list[CellSummary]:
-    """Return the cells that the request is about, and the reference. Raises UsageError for names that no cell has."""
+    """Return the requested cells and, for speedups, the cells that they are relative to.
+
+    Raises UsageError for names that no cell has.
+    """
     envs = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
     for name in request.envs:
         if not any(name.casefold() in names for names in envs.values()):
             known = [short_name(env) for env in envs]
             raise UsageError(f"--env {shown(name)}: not in {request.baseline}{did_you_mean(name, known)}")
     for choice in request.backends:
-        if not any(_is(cell, choice) for cell in cells):
+        if not any(_matches(cell, choice) for cell in cells):
             known = list(dict.fromkeys(cell.label for cell in cells))
             near = did_you_mean(choice.label, known)
             raise UsageError(f"--backend {shown(choice.label)}: not in {request.baseline}{near}")
     wanted = {name.casefold() for name in request.envs}
     here = [cell for cell in cells if not wanted or envs[cell.env] & wanted]
-    asked = [cell for cell in here if not request.backends or any(_is(cell, choice) for choice in request.backends)]
-    base = [cell for cell in here if cell not in asked and request.metric == "speedup" and _is_base(cell)]
-    return [*asked, *base]
+    chosen = [cell for cell in here if not request.backends or any(_matches(cell, one) for one in request.backends)]
+    base = [cell for cell in here if cell not in chosen and request.metric == "speedup" and _is_base(cell)]
+    return [*chosen, *base]
 
 
-def _is(cell: CellSummary, choice: BackendChoice) -> bool:
+def _matches(cell: CellSummary, choice: BackendChoice) -> bool:
     return cell.label == choice.label or (not choice.options and cell.backend == choice.name)
 
 
@@ -164,17 +170,17 @@ def _is_base(cell: CellSummary) -> bool:
 
 
 def _measure(request: Request, before: Run, world: World, *, quiet: bool) -> Path:
-    """Measure the baseline's plan here, without reference rows and what is not asked for. Returns the run file."""
+    """Measure the requested part of the baseline's plan here, without reference rows. Returns the run file."""
     header.refuse_foreign(before.header, request.baseline)
     cells = _chosen(request, gate.cells_of(before, request.baseline))
     if request.metric == "speedup" and not any(map(_is_base, cells)):
         raise NotComparableError(
-            f"{request.baseline}: {REFERENCE} with one worker, to which speedups are relative, is not in it: "
-            f"measure a baseline with -b {REFERENCE} and 1 among the --workers, too"
+            f"{request.baseline}: {REFERENCE} with one worker is not in it, and speedups are relative to that: "
+            f"measure a baseline that includes -b {REFERENCE} and --workers 1"
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
     plan, head = planning.plan_again(spec, request.baseline, world)
-    _admit(request, before.header, head, "this machine")
+    _check_comparable(request, before.header, head, "this machine")
     path = request.output or paths.default_path(world.now(), spec.envs)
     measuring.measure_into(path, plan, head, world, quiet=quiet)
     return path

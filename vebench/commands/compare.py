@@ -1,4 +1,4 @@
-"""``vebench compare``: the same cells in two interpreters, taking turns on the same CPUs."""
+"""``vebench compare``: measure the same cells in two interpreters, in turn on the same CPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: its name, its interpreter, its cells, the header and the path of its run file."""
+    """One side of the comparison: its name, interpreter and cells, and the header and path of its run file."""
 
     name: str
     interpreter: Interpreter
@@ -44,7 +44,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Request:
-    """Which two Pythons are compared, by what, and how strictly."""
+    """Which two Pythons to compare, what to measure, and how strict to be."""
 
     pythons: tuple[str, str]
     spec: RunSpec
@@ -53,7 +53,7 @@ class Request:
     inconclusive: Inconclusive = "default"
 
 
-class OnItsSide:
+class LaunchBySide:
     """Starts each cell in the interpreter of its side."""
 
     def __init__(self, launches: Mapping[str, Launch]) -> None:
@@ -65,9 +65,10 @@ class OnItsSide:
 
 
 def run(request: Request, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
-    """Measure in both, compare, and print the verdicts on B beside A in ``form``. Returns the exit status.
+    """Measure both sides, compare them, and print the verdicts on B in ``form``. Returns the exit status.
 
-    Raises UsageError for an interpreter or a plan that cannot be, InterruptedRunError if the user ends it.
+    Raises UsageError for an interpreter that cannot be used or a plan that is not possible, InterruptedRunError if the
+    user interrupts it.
     """
     gate.check_tolerance(request.tolerance)
     sides = _sides(request, world)
@@ -93,7 +94,7 @@ def measure(sides: Sequence[Side], world: World, *, quiet: bool) -> None:
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         writers = {side.name: stack.enter_context(store.RunWriter.create(side.path, side.head)) for side in sides}
-        launch = OnItsSide(
+        launch = LaunchBySide(
             {
                 side.name: stack.enter_context(world.start(plan.spec, interrupts, side.interpreter.path))
                 for side in sides
@@ -104,15 +105,15 @@ def measure(sides: Sequence[Side], world: World, *, quiet: bool) -> None:
                 pass
         except KeyboardInterrupt:
             files = " and ".join(str(side.path) for side in sides)
-            message = f"interrupted: what was measured is in {files}; vebench compare measures both sides anew"
+            message = f"interrupted: what was measured is in {files}; vebench compare measures both sides again"
             raise InterruptedRunError(message) from None
 
 
 def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
-    """Return both plans as one: each cell in both interpreters, which take turns, window by window.
+    """Return both plans as one: each cell of one side takes turns with the same cell of the other, window by window.
 
-    One is first in one pass, the other in the next. Where there is no room for both at the same time, they are measured
-    one after the other. ``memory_available`` is in bytes, None if unknown.
+    The sides take turns at being first, pass by pass. If memory does not suffice for both cells at the same time, they
+    are measured one after the other. ``memory_available`` is in bytes, None if unknown.
     """
     pairs = zip(one.cells, other.cells, strict=True)
     ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in pairs]
@@ -120,7 +121,7 @@ def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
 
 
 def _sides(request: Request, world: World) -> tuple[Side, Side]:
-    """Return both sides, ready to be measured."""
+    """Return both sides, ready to measure."""
     spec = replace(request.spec, interleave=request.spec.replicas == "1")
     first, second = (world.examine(option, path) for option, path in zip(("--a", "--b"), request.pythons, strict=True))
     tasks = world.resolve(spec.envs, spec.backends, python=first.path)
@@ -128,7 +129,7 @@ def _sides(request: Request, world: World) -> tuple[Side, Side]:
     return (_side("A", first, spec, tasks, path, world), _side("B", second, spec, tasks, path, world))
 
 
-def _side(  # noqa: PLR0913, PLR0917 - what a side is made of
+def _side(  # noqa: PLR0913, PLR0917 - a side needs all of these
     name: str, interpreter: Interpreter, spec: RunSpec, tasks: Sequence[Task], path: Path, world: World
 ) -> Side:
     """Return one side. Raises UsageError if nothing can run there."""

@@ -1,4 +1,4 @@
-"""``vebench doctor``: the machine as vebench sees it. It only reads."""
+"""``vebench doctor``: show the machine as vebench sees it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from vebench.machine.host import Host
 
-# How long the CPUs are watched for others' work: some twenty ticks of the kernel's clock.
+# How long the CPUs are watched for other processes' work: about twenty ticks of the kernel's clock.
 WATCH_S = 0.2
 
 
 def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as_json: bool) -> int:
-    """Print what vebench sees of this machine, or of that whose tree lies in ``sysroot``. Returns the exit status.
+    """Print what vebench sees of this machine, or of the one whose files are in ``sysroot``. Returns the exit status.
 
-    Raises UsageError if there is no such tree.
+    Raises UsageError if there is no such folder.
     """
     if workers is not None:
         check_count("--workers", workers, 1, MAX_WORKERS)
@@ -72,7 +72,7 @@ def _others_share(host: Host) -> float | None:
 
 def _shared_memory() -> int | None:
     try:
-        system = os.statvfs("/dev/shm")  # noqa: S108 - looked at, not written
+        system = os.statvfs("/dev/shm")  # noqa: S108 - only its free space is read
     except (AttributeError, OSError):
         return None
     return system.f_bavail * system.f_frsize

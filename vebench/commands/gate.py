@@ -1,4 +1,4 @@
-"""What the commands that judge have in common: bounds on what is asked, the exit status, who is given the verdicts."""
+"""What ``check`` and ``compare`` share: checks of the request, the exit status, and where verdicts are published."""
 
 from __future__ import annotations
 
@@ -32,25 +32,28 @@ Inconclusive = Literal["default", "pass", "fail"]
 
 
 def check_tolerance(share: float) -> None:
-    """Raise UsageError for a tolerance that lets nothing pass, or everything."""
+    """Raise UsageError for a tolerance with which every cell, or none, would pass."""
     if not 0 < share <= MOST_TOLERANCE:
         raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
 
 
 def check_target(junit: Path, files: Sequence[Path]) -> None:
-    """Raise UsageError if ``junit`` cannot be written, or holds or will hold a run, before minutes of measuring.
+    """Raise UsageError if ``junit`` cannot be written, or is a run file. Call this before minutes of measuring.
 
-    ``files`` are the run files, those that are still to be written among them.
+    ``files`` are the run files, including those that will be written.
     """
     store.refuse_to_overwrite(junit, files)
     if junit in files:
-        raise UsageError(f"--junit {junit}: is the run file, too: name another file")
+        raise UsageError(f"--junit {junit}: is also the run file: name another file")
     if junit.is_dir() or not junit.parent.is_dir():
         raise UsageError(f"--junit {junit}: name a file in a folder that exists")
 
 
 def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
-    """Return 1 if a cell is slower, 3 if that is not known of some cell and should be, 0 otherwise."""
+    """Return the exit status: 1 if a cell is slower, 3 if a cell has no answer, 0 otherwise.
+
+    ``inconclusive`` says how to count cells for which the data cannot decide.
+    """
     verdicts = {cell.verdict for cell in found.cells}
     if "slower" in verdicts:
         return SLOWER
@@ -62,7 +65,7 @@ def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
 
 
 def publish(page: CheckPage, form: Format, junit: Path | None) -> None:
-    """Leave the verdicts where a CI service looks for them, and print them in ``form``."""
+    """Write the verdicts to the places where CI services expect them, and print them in ``form``."""
     if junit is not None:
         save(page, JUNIT, junit, "--junit")
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -74,5 +77,5 @@ def publish(page: CheckPage, form: Format, junit: Path | None) -> None:
 
 
 def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
-    """Return a run's cells in the order of reports; findings quote the name of its file."""
+    """Return a run's cells in the order of reports. Findings quote the name of its file."""
     return in_report_order(summarise(run, one_line(str(path))), run.header.spec)

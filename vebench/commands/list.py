@@ -1,4 +1,4 @@
-"""``vebench list``: what can be measured here, and why not."""
+"""``vebench list``: show what can be measured here, and why the rest cannot."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from vebench.reports.pages.list import ListPage
 
 
 def show_list() -> None:
-    """Print the backends, their options, and the tasks known by name."""
+    """Print the backends, their options, and the known tasks."""
     show(ListPage())

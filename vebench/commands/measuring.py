@@ -1,4 +1,4 @@
-"""What the commands that measure have in common: cells measured into run files, with progress on the screen."""
+"""What the commands that measure share: they measure cells into run files, and show progress on the screen."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def measure_into(path: Path, plan: Plan, head: RunRecord, world: World, *, quiet
 
 
 def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: bool) -> int:
-    """Measure what is left of the plan, then pass after pass what ``--until`` asks for. Returns the exit status.
+    """Measure the cells ``left`` of the plan, then further passes for ``--until``. Returns the exit status.
 
-    Raises InterruptedRunError if the user ends it.
+    Raises InterruptedRunError if the user interrupts it.
     """
     done = len(plan.cells) - len(left.cells)
     status = _measure(left, writer, world, done=done, quiet=quiet)
@@ -54,10 +54,10 @@ def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: b
     return status
 
 
-def _measure(  # noqa: PLR0913 - what a pass is made of
+def _measure(  # noqa: PLR0913 - a pass needs all of these
     plan: Plan, writer: RunWriter, world: World, *, done: int, quiet: bool, deadline: float = math.inf
 ) -> int:
-    """Measure the plan's cells, and start no more of them after the deadline. Returns the exit status."""
+    """Measure the plan's cells, but start none after the deadline. Returns the exit status."""
     kept: list[CellRecord] = []
     try:
         with Interrupts() as interrupts, world.start(plan.spec, interrupts) as launch:
@@ -74,7 +74,7 @@ def _measure(  # noqa: PLR0913 - what a pass is made of
     return FAILED if any(cell.status == "failed" for cell in kept) else DONE
 
 
-def follow(  # noqa: PLR0913 - what a run is made of
+def follow(  # noqa: PLR0913 - a run needs all of these
     plan: Plan,
     launch: Launch,
     writer_of: Callable[[Cell], RunWriter],
@@ -83,9 +83,9 @@ def follow(  # noqa: PLR0913 - what a run is made of
     done: int = 0,
     quiet: bool,
 ) -> Iterator[CellRecord]:
-    """Measure the plan's cells, each into the file that is its own; yield each once it is on the disk.
+    """Measure the plan's cells, each into the file of ``writer_of(cell)``, and yield each once it is on disk.
 
-    ``done`` cells were measured before. Raises KeyboardInterrupt if the user ends it.
+    ``done`` cells were measured before. Raises KeyboardInterrupt if the user interrupts it.
     """
     with (
         screen(console.for_progress(), world.clock, quiet=quiet) as display,

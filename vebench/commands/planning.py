@@ -1,4 +1,4 @@
-"""What the commands that start cells have in common: from a spec to a plan for this machine."""
+"""What the commands that start cells share: they make a plan for this machine from a spec."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NothingRunsError(UsageError):
 
 
 class LaidOut(NamedTuple):
-    """A plan, and the machine that it is for."""
+    """A plan, the machine that it is for, and the placement of its cells."""
 
     plan: Plan
     host: Host
@@ -42,7 +42,7 @@ class LaidOut(NamedTuple):
 
 
 def lay_out(spec: RunSpec, tasks: Sequence[Task], world: World, has: Callable[[str], bool] | None = None) -> LaidOut:
-    """Return the cells of ``spec`` on this machine, where ``has`` says which modules can be imported."""
+    """Return the cells of ``spec`` on this machine. ``has`` says whether a module can be imported."""
     host = world.read_host()
     placement = placement_of(spec, host)
     return LaidOut(expand(spec, tasks, placement, world.memory_available(), has), host, placement)
@@ -51,23 +51,23 @@ def lay_out(spec: RunSpec, tasks: Sequence[Task], world: World, has: Callable[[s
 def planned(
     spec: RunSpec, tasks: Sequence[Task], world: World, interpreter: Interpreter | None = None
 ) -> tuple[Plan, RunRecord]:
-    """Return the plan with what is known of each backend's work, and the header of its run, here or elsewhere.
+    """Return the plan, with the known work verdict of each backend, and the header of its run.
 
-    Raises NothingRunsError if every cell is skipped.
+    Cells run in ``interpreter``, by default this one. Raises NothingRunsError if every cell is skipped.
     """
     has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
     laid = lay_out(spec, tasks, world, has)
     plan = informed(laid.plan, Knowledge.load(), packages)
-    # Reference rows alone answer nothing, unless they are all that was asked for.
+    # A run of reference rows only is useless, unless the spec asks for nothing else.
     wanted = [cell for cell in plan.cells if not find(cell.backend.name).reference_row] or plan.cells
     if wanted and all(cell.skip for cell in wanted):
         where = "here" if interpreter is None else "there"
-        raise NothingRunsError(f"nothing of this can run {where}: {_reasons(wanted)}")
+        raise NothingRunsError(f"no cell of this plan can run {where}: {_reasons(wanted)}")
     return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
 
 
 def _reasons(skipped: Sequence[Cell]) -> str:
-    """Return why cells are skipped, each reason once, the first of many."""
+    """Return why cells are skipped: each reason once, at most ``MOST_REASONS`` of them."""
     reasons = sorted({str(cell.skip) for cell in skipped})
     return "; ".join(reasons[:MOST_REASONS]) + ("; ..." if len(reasons) > MOST_REASONS else "")
 
@@ -79,9 +79,9 @@ def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
 
 
 def plan_again(spec: RunSpec, path: Path, world: World) -> tuple[Plan, RunRecord]:
-    """Return the plan of a spec that the run file ``path`` holds.
+    """Return the plan of a spec from the run file ``path``, and the header of its run.
 
-    Raises RunFileError if it is none that the command line can have made, or if nothing of it can run.
+    Raises RunFileError if the command line cannot make such a spec, or if no cell of it can run.
     """
     try:
         check(spec)

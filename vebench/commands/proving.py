@@ -1,4 +1,4 @@
-"""What the commands that compare work have in common: backends beside the reference, and what is learned kept."""
+"""What the commands that compare work share: they compare backends with the reference, and keep the verdicts."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
-# A check before a run takes a backend seconds. On most tasks an episode ends within it, MuJoCo's after 1,000 steps, and
-# the row of the reset is to be seen, too.
+# A comparison before a run takes seconds for each backend. On most tasks an episode ends within it, and the row of the
+# reset is compared, too: episodes of MuJoCo end after 1,000 steps.
 SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 1100, 2, 4
-# So long a comparison is believed even if no episode ends in it.
+# A comparison over this many steps counts even if no episode ends in it.
 ENOUGH_STEPS = 5000
 
 
 def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
-    """Compare briefly whatever ``spec`` will measure, and add to ``knowledge`` what is found."""
+    """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``."""
     envs_per_worker = min(spec.envs_per_worker, MOST_ENVS_PER_WORKER)
     short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=envs_per_worker, repeats=1, replicas="1")
     prove(short, SHORT_STEPS, knowledge, None, world)
@@ -44,7 +44,11 @@ def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
 def prove(
     spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None, world: World
 ) -> list[tuple[Cell, Proof]]:
-    """Compare every backend on every task; report each on standard error, and keep what is learned."""
+    """Compare every backend on every task, report each on standard error, and keep the verdicts.
+
+    Each environment makes ``steps`` steps. Pictures that differ are written to the folder ``frames``, unless it is
+    None.
+    """
     cells = _cells(spec, steps, frames, world)
     progress = console.for_progress()
     proofs = []
@@ -69,9 +73,9 @@ def prove(
 
 
 def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
-    """Return what is known from now on.
+    """Return the knowledge that follows from a proof.
 
-    That rows agreed for a while proves little as long as no episode has ended: resets are where backends differ.
+    If no episode has ended, equal rows prove little, because backends differ most at resets.
     """
     if proof.verdict in SAME and not proof.ends and steps < ENOUGH_STEPS:
         return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
@@ -87,7 +91,7 @@ def _keep(cell: Cell, found: Known) -> None:
     try:
         known_work.keep(cell.task, cell.backend, found)
     except OSError as error:
-        text = f"not kept for later: {known_work.kept_file()}: {error.strerror}"
+        text = f"verdict not kept for later runs: {known_work.kept_file()}: {error.strerror}"
         console.for_progress().print(one_line(text), markup=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""``vebench report``: run files rendered in a format, on standard output or into a file."""
+"""``vebench report``: render run files in a format, to standard output or into a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def report(files: Sequence[Path], form: str | None, output: str | None) -> None:
-    """Render runs, by default the newest in ``.vebench/``, in the format ``form`` or that of the suffix of ``output``.
+    """Render runs, by default the newest in ``.vebench/``, as ``form``, by default the format of ``output``'s suffix.
 
-    Raises UsageError for an unknown format and a file that would be overwritten, RunFileError for what is no run.
+    Raises UsageError for an unknown format or a file that would be overwritten, RunFileError for a file that is not a
+    run file.
     """
     target = None if output is None else paths.output(output)
     chosen = table.chosen(form, target, "run")

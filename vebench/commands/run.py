@@ -1,4 +1,4 @@
-"""``vebench run``: a plan, cells measured into a run file, and a table of them."""
+"""``vebench run``: make a plan, measure its cells into a run file, and print a table of them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 DONE = 0
 
 
-def start(  # noqa: PLR0913 - what the command line asks
+def start(  # noqa: PLR0913 - one parameter for each option
     spec: RunSpec, output: Path | None, world: World, *, verify: bool, dry_run: bool, quiet: bool
 ) -> int:
-    """Measure a new run, into ``output`` or a file of its own name. Returns the exit status.
+    """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
-    With ``verify`` every backend is compared with the reference first; with ``dry_run`` only the plan is shown.
+    With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown.
     """
     plan, head = planning.plan_here(spec, world)
     if dry_run:
@@ -44,14 +44,14 @@ def start(  # noqa: PLR0913 - what the command line asks
 def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    Raises RunFileError if no command line can have asked for what the file asks for, and NotComparableError if this
-    machine or its packages are not those of the run.
+    Raises RunFileError if the command line cannot make the file's spec, and NotComparableError if this machine or its
+    packages differ from those of the run.
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path)
     plan, head = planning.plan_again(run.header.spec, path, world)
     if differences := header.what_differs(run.header, head):
-        raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a run of its own")
+        raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
     left = without(plan, _measured(plan, run))
     if dry_run:
         return _show(left)
@@ -61,7 +61,7 @@ def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
 
 
 def _verified(plan: Plan, world: World) -> Plan:
-    """Return ``plan`` with verdicts found now. Raises InterruptedRunError if the user does not wait for them."""
+    """Return ``plan`` with new work verdicts. Raises InterruptedRunError if the user interrupts the comparison."""
     knowledge = Knowledge.load()
     try:
         proving.learn(plan.spec, knowledge, world)
@@ -71,7 +71,7 @@ def _verified(plan: Plan, world: World) -> Plan:
 
 
 def _measured(plan: Plan, run: Run) -> set[CellKey]:
-    """Return the keys of the cells that need no measuring: done, or skipped as they were before."""
+    """Return the keys of the cells that need no measuring: measured before, or skipped before and again."""
     before = {cell.key: cell for cell in run.cells}
     return {
         cell.key

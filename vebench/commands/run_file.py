@@ -1,4 +1,4 @@
-"""The file that a run is measured into, as ``-o`` names it."""
+"""The run file that ``-o`` names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from vebench.errors import UsageError
 from vebench.reports.formats import table
 from vebench.results import paths
 
-# By these, too, a user means a report, though no format has them (yet).
+# A user who gives one of these suffixes wants a report, too, although no format has them.
 OF_DOCUMENTS = frozenset({".html", ".htm", ".pdf"})
 
 
 def named(text: str) -> Path:
-    """Return the run file that ``-o`` names. Raises UsageError for the name of a report, and for one of no file."""
+    """Return the run file that ``-o`` names. Raises UsageError for the name of a report, or a name of no file."""
     suffix = Path(text).suffix.lower()
     suffixes = table.suffixes("run")
     if text == "-" or suffix in OF_DOCUMENTS.union(suffixes):

@@ -1,4 +1,4 @@
-"""``vebench verify``: backends beside the reference, and the verdicts on their work."""
+"""``vebench verify``: compare backends with the reference, and print the verdicts on their work."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
 
 
-def verify(  # noqa: PLR0913 - what the command line asks
+def verify(  # noqa: PLR0913 - one parameter for each option
     asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format, frames: Path | None = None
 ) -> int:
     """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status.
 
-    Of ``asked``, the tasks, backends, seed and timeout count. Each backend steps ``num_envs`` environments, ``steps``
-    steps each. Pictures that differ are written to the folder ``frames``.
+    Only the tasks, backends, seed and timeout of ``asked`` are used. Each backend steps ``num_envs`` environments,
+    ``steps`` steps each. Pictures that differ are written to the folder ``frames``, unless it is None.
     """
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, registry.MAX_COUNT)
     if asked.backends and all(registry.find(choice.name).reference_row for choice in asked.backends):
-        raise UsageError("--backend: reference rows are compared with nothing; name a backend of another kind")
+        raise UsageError("--backend: reference rows cannot be compared; name another backend")
     if frames is not None:
         _make(frames)
     spec = replace(asked, workers=(num_envs,))

@@ -1,4 +1,4 @@
-"""What commands need of the machine and of other processes, in one place: a test gives them another."""
+"""All that commands need from the machine and from other processes, in one place, so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 class Start(Protocol):
-    """How commands get what starts the cells of a run."""
+    """The function by which commands get the launcher of a run's cells."""
 
     def __call__(
         self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable
     ) -> AbstractContextManager[Launch]:
-        """Return what starts cells in ``python``; when it is left, nothing of them is left."""
+        """Return a context manager whose value starts cells in ``python``. On exit, no process of them is left."""
 
 
 class Resolve(Protocol):
-    """How commands learn what tasks are meant."""
+    """The function by which commands get tasks from their names."""
 
     def __call__(
         self, names: tuple[str, ...], backends: tuple[BackendChoice, ...], *, python: str = sys.executable
     ) -> tuple[Task, ...]:
-        """Return the tasks of these names, looked up in ``python`` where vebench does not know them."""
+        """Return the tasks of these names. Tasks that vebench does not know are looked up in ``python``."""
 
 
 def _now() -> datetime:
@@ -50,9 +50,9 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class World:
-    """The outside of vebench. ``arguments`` are those of the command line, ``memory_available`` is in bytes.
+    """Everything outside vebench. ``arguments`` are those of the command line; ``memory_available`` returns bytes.
 
-    ``now`` is the time of day, ``clock`` counts seconds.
+    ``now`` returns the date and time, ``clock`` returns seconds.
     """
 
     arguments: tuple[str, ...] = ()
@@ -66,5 +66,5 @@ class World:
 
     @property
     def command(self) -> str:
-        """The command as a user can repeat it."""
+        """The command line, quoted so that a user can repeat it."""
         return shlex.join(("vebench", *self.arguments))

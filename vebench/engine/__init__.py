@@ -1,1 +1,1 @@
-"""Measuring: one cell at a time, each in a fresh, pinned interpreter."""
+"""Measures the cells of a plan, each in a fresh, pinned interpreter. Only one cell works at a time."""

@@ -1,4 +1,4 @@
-"""What the runner knows of a running cell, wherever and however it runs: the seam between the runner and processes."""
+"""The runner's view of a running cell: the interface between the runner and operating-system processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CellError(Exception):
-    """The cell cannot go on; the text is the reason for its record."""
+    """The cell cannot go on. The text is the reason for its record."""
 
 
 class InterruptedCellError(CellError):
@@ -21,16 +21,16 @@ class InterruptedCellError(CellError):
 
 
 class Conversation(Protocol):
-    """A running cell: its answers, and its turns if it takes turns with others."""
+    """A running cell: its answers, and its turns if it takes turns with other cells."""
 
     def messages(self) -> Iterator[Answer]:
-        """Yield the cell's answers, to ``Done``, ``Proof`` or ``Failure``. Raises CellError if it cannot go on."""
+        """Yield the cell's answers up to ``Done``, ``Proof`` or ``Failure``. Raises CellError if it cannot go on."""
 
     def take_turn(self) -> None:
-        """Let a cell that takes turns with others go on to the end of its next window."""
+        """Let a cell that takes turns run until the end of its next window."""
 
     def rest(self) -> None:
-        """Keep it from doing anything until its next turn."""
+        """Stop the cell until its next turn."""
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
@@ -40,4 +40,4 @@ class Launch(Protocol):
     """How the runner starts a cell."""
 
     def __call__(self, cell: Cell) -> AbstractContextManager[Conversation]:
-        """Return the running cell. On leaving the context nothing of it is left."""
+        """Return the running cell. When the context is left, all its processes have ended."""

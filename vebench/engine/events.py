@@ -1,4 +1,4 @@
-"""What the runner reports to its listeners (the screen, the run file) while it measures. Plain immutable values."""
+"""The events that the runner reports to its listeners (the screen, the run file), as immutable values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NOTHING_SEEN = Done()
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended. A failed cell keeps the windows that it had measured.
+    """How a cell ended. A failed cell keeps the windows that it has measured.
 
-    ``layout`` and ``startup_ns`` are None if it never got ready; ``done`` holds nothing if it did not get to its end.
-    ``log`` is the end of what a failed cell printed.
+    ``layout`` and ``startup_ns`` are None if it never got ready. ``done`` has only unknown values if the cell did not
+    finish. ``log`` is the end of what a failed cell printed.
     """
 
     status: Literal["ok", "failed", "skipped"]
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class RunStarted:
-    """The first event. ``done`` cells of the plan were measured before, by the run that this one resumes."""
+    """The first event. The run that this one resumes has already measured ``done`` cells."""
 
     plan: Plan
     done: int = 0
@@ -43,14 +43,14 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class CellStarted:
-    """A cell's interpreter is being started."""
+    """A cell's interpreter starts."""
 
     cell: Cell
 
 
 @dataclass(frozen=True)
 class CellReady:
-    """A cell's environments are built and reset, which took ``startup_ns``; warm-up begins."""
+    """A cell's environments are built and reset, which took ``startup_ns``. Its warm-up begins."""
 
     cell: Cell
     startup_ns: int
@@ -58,7 +58,7 @@ class CellReady:
 
 @dataclass(frozen=True)
 class CellWarm:
-    """A cell that takes turns with others is warm, and waits for its first turn."""
+    """A cell that takes turns is warm and waits for its first turn."""
 
     cell: Cell
 
@@ -73,7 +73,7 @@ class WindowDone:
 
 @dataclass(frozen=True)
 class CellFinished:
-    """A cell has ended, one way or another. Every cell of the plan gets exactly one of these, unless interrupted."""
+    """A cell has ended, for any reason. Each cell of the plan has exactly one such event, unless interrupted."""
 
     cell: Cell
     outcome: Outcome

@@ -1,11 +1,11 @@
-"""Ends what a run leaves behind, however the run ends: even if the runner itself is killed.
+"""Cleans up after a run, even if the runner itself is killed.
 
-Run as a script beside the runner, in a session of its own: it waits for the end of its standard input, which comes when
-the runner closes it or dies, then ends every process of the run and removes the run's scratch folder. A process
-belongs to the run if it carries the run's token in its environment, which children inherit through any fork, exec or
-``setsid``, or if it is in a process group of a cell that runs, which the runner has announced.
+This is a script that runs beside the runner, in a session of its own. It waits until its standard input ends, which
+happens when the runner closes it or dies. Then it ends every process of the run and removes the run's scratch folder.
+A process belongs to the run if its environment contains the run's token, which children inherit through any fork, exec
+or ``setsid``, or if its process group is that of a running cell, which the runner has announced.
 
-Standard library only: it runs isolated, without site-packages.
+Standard library only: the script runs isolated, without site-packages.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import sys
 import time
 from pathlib import Path
 
-TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, no secret
-CELL_VARIABLE = "VEBENCH_CELL"  # likewise with a token of the cell, of which several may run at a time
+TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, not a secret
+CELL_VARIABLE = "VEBENCH_CELL"  # contains a token of the cell, because several cells may run at a time
 PATIENCE_S = 2.0
 
 
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
-    """Return the living processes that carry the token in their environment, or belong to one of the groups."""
+    """Return the ids of living processes that have the token in their environment or belong to one of the groups."""
     mark = f"{variable}={token}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)
-        # The command name stands in parentheses and may hold anything: proc(5).
+        # The command name is in parentheses and may contain anything: proc(5).
         state, _parent, own_group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"", b"0")
-        # A process may have replaced its environment, or left its group; hardly one does both.
+        # A process may have replaced its environment or left its group; hardly any does both.
         in_group = int(own_group) in groups
         if state != b"Z" and (in_group or mark in _read(pid, "environ").split(b"\0")):
             found.append(pid)
@@ -39,21 +39,21 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
 
 
 def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> None:
-    """Kill every process that carries the token or belongs to one of the groups, and return when they are gone."""
+    """Kill every process that has the token or belongs to one of the groups, and return when they are gone."""
     if not Path("/proc/self").exists():
         for group in groups:
             _kill_group(group)
         return
     deadline = time.monotonic() + PATIENCE_S
     while alive := members(token, groups, variable):
-        # multiprocessing's resource tracker unlinks the shared memory of those that cannot do it any more, and then
-        # ends by itself: it is killed last, and only if it takes too long.
+        # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by itself: it
+        # is killed only if it takes too long.
         overdue = time.monotonic() > deadline
         for pid in alive:
-            # It may have been stopped while it was another cell's turn.
+            # SIGCONT, because the tracker may have been stopped during another cell's turn.
             _signal(pid, signal.SIGKILL if overdue or not _is_tracker(pid) else signal.SIGCONT)
         if time.monotonic() > deadline + PATIENCE_S:
-            return  # in an uninterruptible system call: nothing that we could do
+            return  # it is in an uninterruptible system call: nothing can be done
         time.sleep(0.005)
 
 
@@ -79,10 +79,10 @@ def _kill_group(group: int) -> None:
 
 
 def main(token: str, scratch: str) -> None:
-    """Wait for the end of standard input; then end the run's processes and remove its scratch folder."""
+    """Wait until standard input ends, then end the run's processes and remove its scratch folder."""
     groups: frozenset[int] = frozenset()
     for line in sys.stdin:
-        group = int(line)  # negative once it has ended
+        group = int(line)  # negative if the cell has ended
         groups = groups | {group} if group > 0 else groups - {-group}
     end(token, groups)
     shutil.rmtree(scratch, ignore_errors=True)

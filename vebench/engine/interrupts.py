@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as something to wait for, instead of an exception in the middle of anything."""
+"""Ctrl-C, SIGTERM and SIGHUP as something to wait for, instead of an exception at any point of the code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While entered, the first such signal makes ``requested`` true and ``fileno()`` readable; a second one raises.
+    """Within the context, the first signal sets ``requested`` and makes ``fileno()`` readable.
 
-    So what has been measured is stored whole before the run ends, and an impatient user still gets his way.
+    So the run can store what it has measured before it ends. A second signal raises KeyboardInterrupt, for a user who
+    does not want to wait.
     """
 
     def __init__(self) -> None:
@@ -24,9 +25,11 @@ class Interrupts:
     def __enter__(self) -> Self:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
-        # A hang-up that is ignored already is ignored on purpose: that is what nohup does.
-        heeded = [number for number in SIGNALS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._handle) for number in heeded}
+        # Except SIGINT, a signal that is already ignored stays ignored: nohup ignores SIGHUP on purpose.
+        handled = [
+            number for number in SIGNALS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN
+        ]
+        self._before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -36,7 +39,7 @@ class Interrupts:
         os.close(self._writable)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable once a signal has come."""
+        """Return a file descriptor that is readable after the first signal."""
         return self._readable
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """Starts a cell in a fresh interpreter, reads its answers, and ends it with everything that it started.
 
-This is the seam to the operating system: the runner knows only ``conversation.Launch``, and its tests give it another.
+This is the interface to the operating system: the runner knows only ``conversation.Launch``, and its tests pass a fake.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
-# How often the wait for a message looks at the cell's process and at the memory left. It costs under a millisecond.
-LOOK_S = 0.5
+# While waiting for an answer, how often to check the cell's process and limits. A check takes less than a millisecond.
+CHECK_S = 0.5
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE
-# After its last window a backend may take this long to close before it is ended.
+# After its last window, a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
-CLOSE_LOOK_S = 0.01
-LEAVE_S = 1.0  # between the end of a cell's answers and that of its process
+CLOSE_CHECK_S = 0.01
+EXIT_S = 1.0  # after it has closed the pipe for its answers, a process may take this long to exit
 CHILD = "vebench.child.main"
 # What the child may import, besides the adapters.
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
-# A library that prints without end must not fill the disk; what it printed last is what is worth reading.
+# A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
 
@@ -63,7 +63,7 @@ LOG_TAIL = 16 * 1024
 class Launcher:
     """Launches the cells of one run, with a scratch folder and a guardian that outlives the runner.
 
-    ``python`` is the interpreter that cells run in: it needs numpy and the simulators, not vebench.
+    ``python`` is the interpreter that cells run in. It needs numpy and the simulators, but not vebench.
     """
 
     def __init__(self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable) -> None:
@@ -78,17 +78,17 @@ class Launcher:
         try:
             self._scratch = Path(tempfile.mkdtemp(prefix="vebench-"))
         except OSError as error:
-            raise StorageError(f"no scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
+            raise StorageError(f"cannot make a scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
         try:
-            self._lay_packages()
+            self._link_packages()
         except OSError as error:
             shutil.rmtree(self._scratch, ignore_errors=True)
-            raise StorageError(f"no links in {self._scratch}: {error.strerror}") from None
+            raise StorageError(f"cannot make links in {self._scratch}: {error.strerror}") from None
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, self._token, str(self._scratch)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+            start_new_session=True,  # so Ctrl-C in the terminal does not reach it
             cwd="/",
         )
         return self
@@ -99,7 +99,7 @@ class Launcher:
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
-        """Start ``cell``, all of its replicas, and return its conversation."""
+        """Start all replicas of ``cell``, and return its conversation."""
         self._keep_off(cell.cpus)
         with contextlib.ExitStack() as stack:
             running = [stack.enter_context(self._start(cell, replica)) for replica in cell.all_replicas]
@@ -115,11 +115,11 @@ class Launcher:
             mark = f"{self._token}.{next(self._started)}"
             results, answers = os.pipe()
             stack.callback(os.close, results)
-            heard, words = os.pipe()
+            child_words, words = os.pipe()
             stack.callback(os.close, words)
             try:
                 request = folder / "request.json"
-                request.write_text(self._request(cell, replica, heard).written(), encoding="utf-8")
+                request.write_text(self._request(cell, replica, child_words).written(), encoding="utf-8")
                 process = subprocess.Popen(
                     [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
                     stdin=subprocess.DEVNULL,
@@ -127,22 +127,22 @@ class Launcher:
                     stderr=log,
                     cwd=folder,
                     env=self._environment(folder, mark),
-                    pass_fds=[answers, heard],
+                    pass_fds=[answers, child_words],
                     start_new_session=True,
                 )
             finally:
                 os.close(answers)
-                os.close(heard)
+                os.close(child_words)
             stack.callback(self._end, process, mark)
             self._announce(process.pid)
             keep_off = partial(self._keep_off, cell.cpus)
             yield RunningCell(process, results, words, log, self._interrupts, self._spec.timeout, keep_off)
 
-    def _lay_packages(self) -> None:
-        """Lay out what the child loads as packages of links, as they would be installed.
+    def _link_packages(self) -> None:
+        """Make packages of links to the code that the child loads.
 
-        So every interpreter finds them, and only them, whether or not it has vebench; also the interpreters that a
-        backend spawns.
+        So every interpreter finds this code, and no other, whether vebench is installed in it or not. This includes
+        the interpreters that a backend spawns.
         """
         package = self._packages / "vebench"
         package.mkdir(parents=True)
@@ -182,15 +182,15 @@ class Launcher:
 
     def _environment(self, folder: Path, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
-        # What libraries put into the temporary folder goes with the cell's.
+        # What libraries leave in the temporary folder is removed with the cell's folder.
         ours = {**marks, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH}
-        # The cell works in another folder, so what was relative to this one must not be any more.
+        # The cell runs in another folder, so relative paths must become absolute.
         theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
         ours["PYTHONPATH"] = os.pathsep.join([str(self._packages), *theirs])
         return {**os.environ, **ours}
 
     def _keep_off(self, cpus: tuple[int, ...]) -> None:
-        """Keep this process off the CPUs of the cell that is at work, if that leaves it any."""
+        """Keep this process off the CPUs of the working cell, unless it would have none left."""
         if self._home is not None and self._pinned:
             elsewhere = set(self._home).difference(cpus)
             pinning.restrict(tuple(sorted(elsewhere or self._home)))
@@ -211,9 +211,9 @@ class Launcher:
 
 @dataclass
 class RunningCell:
-    """A cell's process, the pipe on which it answers, and the one on which it is given the word to go on.
+    """A cell's process, the pipe for its answers (``results``), and the pipe for words that let it go on (``words``).
 
-    ``timeout`` is in seconds; rests do not count. ``keep_off`` takes this process off the cell's CPUs.
+    ``timeout`` is in seconds, without rests. ``keep_off`` takes this process off the cell's CPUs.
     """
 
     process: subprocess.Popen[bytes]
@@ -229,28 +229,28 @@ class RunningCell:
         self._resting_since = 0.0
 
     def start(self, at_ns: int) -> None:
-        """Say when a replica's first window begins."""
+        """Tell a replica when its first window begins, in nanoseconds of the clock that all replicas share."""
         self._write(b"%d\n" % at_ns)
 
     def take_turn(self) -> None:
-        """Let it go on to the end of its next window."""
+        """Let the cell run until the end of its next window."""
         self._deadline += time.monotonic() - self._resting_since
         self.keep_off()
         self._signal(signal.SIGCONT)
         self._write(b"\n")
 
     def rest(self) -> None:
-        """Stop its processes: they might work on, unasked and uncounted, while it is another's turn."""
+        """Stop the cell's processes: otherwise they might keep working, uncounted, during another cell's turn."""
         self._signal(signal.SIGSTOP)
         self._resting_since = time.monotonic()
 
     def _signal(self, number: signal.Signals) -> None:
-        # One that has ended will be noticed when its answers are read. macOS forbids signals to those not waited for.
+        # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def _write(self, line: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has died: its answers will show it
+        with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed when its answers are read
             os.write(self.words, line)
 
     def messages(self) -> Iterator[Answer]:
@@ -259,7 +259,7 @@ class RunningCell:
         while True:
             chunk = self._read()
             if not chunk:
-                raise CellError(self._death())
+                raise CellError(self._cause_of_death())
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
                 try:
@@ -267,7 +267,7 @@ class RunningCell:
                 except ValueError as error:
                     raise CellError(f"its answer cannot be read: {error}") from None
                 if isinstance(answer, Done):
-                    self._let_close()
+                    self._wait_for_close()
                 yield answer
 
     def log(self) -> str:
@@ -277,21 +277,21 @@ class RunningCell:
         return self.output.read().decode(errors="replace")
 
     def _read(self) -> bytes:
-        """Wait for bytes from the cell; empty if there will be none."""
+        """Wait for bytes from the cell and return them; empty if there will be none."""
         while True:
             ended = self.process.poll() is not None
-            readable, _, _ = select.select([self.results, self.interrupts.fileno()], [], [], 0 if ended else LOOK_S)
+            readable, _, _ = select.select([self.results, self.interrupts.fileno()], [], [], 0 if ended else CHECK_S)
             if self.interrupts.requested:
                 raise InterruptedCellError("interrupted")
             if self.results in readable:
-                self._look()
+                self._check_limits()
                 return os.read(self.results, 1 << 16)
             if ended:
                 return b""
-            self._look()
+            self._check_limits()
 
-    def _look(self) -> None:
-        """Raise CellError if the cell has taken too long or too much; keep its log from filling the disk."""
+    def _check_limits(self) -> None:
+        """Raise CellError if the cell took too much time or memory. Empty its log if that is too long."""
         if time.monotonic() > self._deadline:
             raise CellError(f"no end after {self.timeout:g} s (--timeout)")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:
@@ -300,17 +300,17 @@ class RunningCell:
         if left is not None and left < LEAST_MEMORY:
             raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")
 
-    def _let_close(self) -> None:
-        """Wait until the process has closed its backend and ended, for a while, and not for an impatient user."""
-        patience = time.monotonic() + CLOSE_S
-        while self.process.poll() is None and time.monotonic() < patience and not self.interrupts.requested:
-            select.select([self.interrupts.fileno()], [], [], CLOSE_LOOK_S)
+    def _wait_for_close(self) -> None:
+        """Wait until the process has closed its backend and exited, at most ``CLOSE_S``, or until a signal."""
+        deadline = time.monotonic() + CLOSE_S
+        while self.process.poll() is None and time.monotonic() < deadline and not self.interrupts.requested:
+            select.select([self.interrupts.fileno()], [], [], CLOSE_CHECK_S)
 
-    def _death(self) -> str:
+    def _cause_of_death(self) -> str:
         try:
-            status = self.process.wait(LEAVE_S)
+            status = self.process.wait(EXIT_S)
         except subprocess.TimeoutExpired:
-            return "its process runs on, but has closed the pipe for its answers"
+            return "its process is still running, but has closed the pipe for its answers"
         if status >= 0:
             last = self.log().strip().rpartition("\n")[2][:300]
             return f"its process ended with status {status}" + (f": {last}" if last else "")

@@ -1,4 +1,4 @@
-"""The answers of a child as its parent reads them: checked, so that nothing absurd gets into a run file."""
+"""Reads and checks the answers of a child, so that no absurd value gets into a run file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 
 
 def decode(text: bytes) -> Answer:
-    """Return the answer on a line. Raises ValueError if it is none."""
+    """Return the answer on a line. Raises ValueError if it is invalid."""
     line = _LINE.decode(text)
     if len(line) != 1 or not line.keys() <= _ANSWERS.keys():
         raise ValueError(f"an answer must have one key, one of {', '.join(_ANSWERS)}")

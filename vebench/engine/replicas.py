@@ -1,6 +1,6 @@
-"""The replicas of a cell, followed as one: started together, and counted only while all of them ran.
+"""The replicas of a cell as one conversation: they start together, and count only while all of them run.
 
-Each is a conversation of its own; where their processes run does not matter here, only that their clocks agree.
+Each replica is a conversation of its own. It does not matter where its process runs, if all share one clock.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
     from vebench.child.answers import Answer
 
-# How long after the last replica is warm the first window begins: the time for each of them to read when.
+# The time between the last replica's warm-up and the first window, in which each replica reads when that begins.
 LEAD_NS = 50_000_000
-# Of a replica's window, the least that must be common to all.
+# The least share of the longest window in which all replicas must run.
 LEAST_COMMON = 0.5
 
 T = TypeVar("T")
 
 
 class RunningReplica(Protocol):
-    """One replica that runs."""
+    """A running replica."""
 
     def messages(self) -> Iterator[Answer]:
         """Yield its answers."""
 
     def start(self, at_ns: int) -> None:
-        """Say when its first window begins, by the clock that all replicas share."""
+        """Tell it when its first window begins, in nanoseconds of the clock that all replicas share."""
 
     def log(self) -> str:
         """Return the end of what it printed."""
@@ -58,7 +58,7 @@ class Replicas:
         self._clock = clock
 
     def messages(self) -> Iterator[Answer]:
-        """Yield what they answer together, to ``Done`` or ``Failure``. Raises CellError if neither will come."""
+        """Yield their joint answers up to ``Done`` or ``Failure``. Raises CellError if a replica cannot go on."""
         streams = [replica.messages() for replica in self._replicas]
         try:
             ready = _each(streams, Ready)
@@ -74,13 +74,13 @@ class Replicas:
             yield error.failure
 
     def take_turn(self) -> None:
-        """Do nothing: replicas that keep in step with each other take no turns."""
+        """Do nothing: replicas run in step with each other and take no turns."""
 
     def rest(self) -> None:
         """Do nothing, for the same reason."""
 
     def log(self) -> str:
-        """Return the ends of what the replicas printed, each under its number."""
+        """Return the end of what each replica printed, under its number."""
         texts = [replica.log() for replica in self._replicas]
         return "".join(f"replica {number}:\n{text}\n" for number, text in enumerate(texts) if text)
 
@@ -91,7 +91,7 @@ def _each(streams: Sequence[Iterator[Answer]], kind: type[T]) -> list[T]:
     for number, stream in enumerate(streams):
         try:
             answer = next(stream)
-        except InterruptedCellError:  # by the user: no fault of this replica
+        except InterruptedCellError:  # by the user: not this replica's fault
             raise
         except CellError as error:
             raise CellError(f"replica {number}: {error}") from None
@@ -116,7 +116,7 @@ def joined_layout(layouts: Sequence[Layout]) -> Layout:
 
 
 def common_window(windows: Sequence[ReplicaWindow]) -> Window:
-    """Return the window in which all replicas ran: what each did in it, by its own rate, added up.
+    """Return the window in which all replicas ran, with the sum of what each did in it at its own rate.
 
     Raises CellError if they hardly ran at the same time.
     """
@@ -129,9 +129,9 @@ def common_window(windows: Sequence[ReplicaWindow]) -> Window:
 
 
 def joined_end(ends: Sequence[Done]) -> Done:
-    """Return what is known of all replicas together.
+    """Return the ends of all replicas as one.
 
-    Their warm-up took as long as the longest; their rate had settled if that of each had.
+    The warm-up is the longest of all. The rate had settled if it had in each replica.
     """
     memory = _known([one.peak_rss_bytes for one in ends])
     warmups = _known([one.warmup_ns for one in ends])
@@ -152,7 +152,7 @@ def _known(values: Sequence[T | None]) -> list[T] | None:
 
 
 def _joined(values: Sequence[tuple[T, ...] | None]) -> tuple[T, ...] | None:
-    """Return the entries of all, one after another; None if one of them is unknown."""
+    """Return all entries in one tuple; None if one of ``values`` is unknown."""
     known = _known(values)
     return None if known is None else tuple(item for value in known for item in value)
 

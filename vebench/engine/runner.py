@@ -1,6 +1,6 @@
-"""Goes through the plan, one cell after another, and reports what happens as a stream of events.
+"""Goes through the plan, cell by cell, and reports what happens as a stream of events.
 
-The runner neither prints nor stores: whoever iterates over it does. A cell's failure never ends the run.
+The runner neither prints nor stores anything: its caller does. A failed cell never ends the run.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
     """Measure the plan's cells in order, and yield events.
 
-    ``done`` is the number of cells that an earlier run has measured. A cell that the user interrupts is finished as
-    failed, with the windows that it has; then KeyboardInterrupt is raised.
+    ``done`` is the number of cells that an earlier run has measured. If the user interrupts a cell that has windows,
+    it is finished as failed with these windows. Then KeyboardInterrupt is raised.
     """
     yield RunStarted(plan, done)
     for number, cells in groupby(plan.cells, key=attrgetter("group")):
@@ -48,7 +48,7 @@ def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
 
 
 def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
-    """Measure one cell from its start to its end."""
+    """Measure one cell from start to end."""
     if cell.skip is not None:
         yield CellFinished(cell, Outcome("skipped", cell.skip))
         return
@@ -67,9 +67,9 @@ def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
 
 
 def _in_turn(cells: Sequence[Cell], launch: Launch) -> Iterator[Event]:
-    """Start the cells one after another, then let each go on for a window in turn: forwards, backwards, forwards ...
+    """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
-    So each is before another as often as after it, and what slows the machine for a while slows them all.
+    So each cell comes before another as often as after it, and what slows the machine for a while slows them all.
     """
     in_turn = tuple(InTurn(cell) for cell in cells)
     try:
@@ -88,7 +88,7 @@ def _in_turn(cells: Sequence[Cell], launch: Launch) -> Iterator[Event]:
 
 
 class InTurn:
-    """A cell that takes turns with others: its process, what is known of it, and whether it goes on."""
+    """A cell that takes turns: its conversation, its progress, and whether it is still at work."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
@@ -97,7 +97,7 @@ class InTurn:
         self._own = ExitStack()
 
     def start(self, launch: Launch, stack: ExitStack) -> Iterator[Event]:
-        """Start the cell, and follow it until it is warm. Whatever happens, it is ended with the ``stack``."""
+        """Start the cell and follow it until it is warm. It ends with ``stack`` at the latest."""
         stack.push(self._own)
         yield CellStarted(self.cell)
         try:
@@ -111,7 +111,7 @@ class InTurn:
         yield from self._until(CellWarm)
 
     def take_turn(self) -> Iterator[Event]:
-        """Let the cell go on to the end of its next window, or to its own end."""
+        """Let the cell run until the end of its next window, or until it ends."""
         self._conversation.take_turn()
         yield from self._until(WindowDone)
 
@@ -123,7 +123,7 @@ class InTurn:
                 return
             yield event
         self.at_work = False
-        self._own.close()  # nothing of it may disturb the others
+        self._own.close()  # what is left of it must not disturb the others
         yield CellFinished(self.cell, self.progress.outcome())
 
 
@@ -132,7 +132,7 @@ def _not_started(error: OSError) -> str:
 
 
 class CellProgress:
-    """What is known of a cell so far."""
+    """What a cell has reported so far."""
 
     def __init__(self, cell: Cell) -> None:
         self.reason: str | None = None
@@ -169,7 +169,7 @@ class CellProgress:
         self._log = conversation.log()
 
     def outcome(self, reason: str | None = None) -> Outcome:
-        """Return how the cell ended; ``reason`` overrides what the cell itself said."""
+        """Return how the cell ended. ``reason`` overrides the cell's own."""
         why = reason or self.reason
         return Outcome(
             status="ok" if why is None else "failed",

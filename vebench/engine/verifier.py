@@ -1,4 +1,4 @@
-"""Asks for proofs of one backend after another. Like the runner, it neither prints nor stores."""
+"""Gets the proofs of one backend after another. Like the runner, it neither prints nor stores anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof]]:
-    """Yield each cell with its proof. A cell that fails or cannot run is unverified, with the reason.
+    """Yield each cell with its proof. A cell that fails or cannot run is ``unverified``, with the reason.
 
     Raises KeyboardInterrupt if the user interrupts.
     """

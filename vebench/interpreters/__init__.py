@@ -1,1 +1,1 @@
-"""Other Pythons: what is installed in one, and what it knows of environments and adapters."""
+"""Other Pythons: what is installed in them, and which environments and adapters they have."""

@@ -1,4 +1,4 @@
-"""Asks an interpreter, in a process of its own, so that this process imports no simulator."""
+"""Asks an interpreter for facts in a separate process, so that this process imports no simulator."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import vebench
 from vebench.errors import UsageError, one_line, shown
 
 PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
-LONGEST_QUOTE = 300  # characters of what it printed last
+LONGEST_QUOTE = 300  # characters of the last line that it printed
 
 
 def ask(about: str, python: str, request: dict[str, object], timeout: float) -> dict[str, Any]:
-    """Return what ``child/probe.py`` answers in ``python``; requests and answers are described there.
+    """Return the answer of ``child/probe.py`` in ``python``. Requests and answers are described there.
 
-    ``about`` says what is asked about and begins every error. ``timeout`` is in seconds. Whatever the interpreter
-    started is ended with it. Raises UsageError if there is no answer: it does not start, or what it imports crashes or
-    hangs.
+    ``about`` says what the question is about; every error begins with it. ``timeout`` is in seconds. Processes that the
+    interpreter has started are ended, too. Raises UsageError if there is no answer, because the interpreter does not
+    start, or because an import crashes or hangs.
     """
     pipe = subprocess.PIPE
     try:

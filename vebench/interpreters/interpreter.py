@@ -1,4 +1,4 @@
-"""A Python in which cells may run: its version, and what is installed in it."""
+"""A Python in which cells can run: its version, and what is installed in it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vebench.child import probe
 from vebench.errors import UsageError, shown
 from vebench.interpreters.asking import ask
 
-OLDEST = (3, 10)  # what the measuring child runs on
+OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python by its path: its version, the packages that decide a figure, the modules that can be imported."""
+    """A Python: its path and version, the packages that affect a figure, and the modules that can be imported."""
 
     path: str
     version: str
@@ -26,33 +26,33 @@ class Interpreter:
     modules: frozenset[str]
 
     def has(self, module: str) -> bool:
-        """Return whether a module that backends need can be imported there."""
+        """Return whether a module that a backend needs can be imported in this Python."""
         return module in self.modules
 
 
 def packages_here() -> dict[str, str]:
-    """Return the versions of the packages that decide a figure, in this interpreter, by name."""
+    """Return the versions of the packages that affect a figure, by name, in the running interpreter."""
     return _with_ours(probe.versions(RECORDED))
 
 
 def _with_ours(packages: dict[str, str]) -> dict[str, str]:
-    """Return the packages with vebench: its own code runs in every interpreter, also where it is not installed."""
+    """Return the packages and vebench: our code runs in every interpreter, even if vebench is not installed there."""
     return {"vebench": vebench.__version__, **packages}
 
 
 def examine(option: str, path: str) -> Interpreter:
-    """Return what is known of the Python at ``path``, which ``option`` named.
+    """Return the facts about the Python at ``path``, the value of ``option``.
 
-    Raises UsageError if there is none, if it is too old, or if it lacks numpy, which every cell needs.
+    Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs.
     """
-    # A path is relative to this folder, where no cell runs; a bare name is looked for as a shell does.
+    # A relative path must become absolute, because cells run in another folder; a bare name is searched for in PATH.
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
     facts = ask(about, python, request, TIMEOUT_S)
     if tuple(facts["version"]) < OLDEST:
         found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], OLDEST))
-        raise UsageError(f"{about}: Python {found} is too old; {oldest} is the oldest")
+        raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")
     if "numpy" not in facts["modules"]:
         raise UsageError(f"{about}: has no numpy, which every cell needs")
     version = ".".join(map(str, facts["version"]))

@@ -18,9 +18,9 @@ PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
 def look_up(
     envs: Sequence[str], adapters: Sequence[tuple[str, Sequence[str]]], python: str, timeout: float
 ) -> dict[str, Any]:
-    """Return what ``child/probe.py`` answers about these environments and adapters.
+    """Return the answer of ``child/probe.py`` about these environments and adapters.
 
-    An adapter is ``module:Class`` with the names of the options given to it. ``timeout`` is in seconds. Raises
+    An adapter is ``module:Class`` and the names of the options that it gets. ``timeout`` is in seconds. Raises
     UsageError if there is no answer.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters)]))}"

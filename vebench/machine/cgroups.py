@@ -1,7 +1,7 @@
-"""Where this process' control groups lie, and the CPU time that they leave it: version 1, version 2 and both together.
+"""The folders of this process' control groups, and its CPU quota: version 1, version 2, and both together.
 
-Loaded by the measuring child: standard library and Python 3.10 only. Formats: cgroups(7), proc_pid_mountinfo(5),
-Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst in the kernel's tree.
+Formats: cgroups(7), proc_pid_mountinfo(5), Documentation/admin-guide/cgroup-v2.rst and
+Documentation/scheduler/sched-bwc.rst in the kernel's tree.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 DEFAULT_PERIOD_US = 100_000
 SYSTEMS = ("cgroup", "cgroup2", "cpuset")  # the last is older than control groups: cpuset(7)
-# Where hierarchies are mounted by custom, for trees that do not say it.
+# The usual mount points, for trees that do not list their mounts.
 CUSTOMARY = ("sys/fs/cgroup/unified", "sys/fs/cgroup")
 CUSTOMARY_V1 = ("sys/fs/cgroup/{0}", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
 
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU time that a control group may use at any one time, in CPUs, and the file that says so."""
+    """The CPU time that a control group may use at any one time, in CPUs, and the file that sets this limit."""
 
     cpus: float
     source: str
@@ -33,7 +33,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Mount:
-    """A hierarchy that can be seen: the folder, the group that it shows there, and its controllers (version 1)."""
+    """A visible hierarchy: its folder, the group that this folder shows, and its controllers (version 1)."""
 
     folder: Path
     shows: str
@@ -44,7 +44,7 @@ class Mount:
 def groups(controller: str, root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the folders of this process' control groups that may govern ``controller``, each before its ancestors.
 
-    Both versions' are returned where both are mounted: a file that is not there governs nothing.
+    If both versions are mounted, the folders of both are returned: a file that does not exist governs nothing.
     """
     found: dict[Path, None] = {}
     for version, path in _memberships(controller, root):
@@ -58,7 +58,7 @@ def groups(controller: str, root: Path = Path("/")) -> tuple[Path, ...]:
 
 
 def quota(root: Path = Path("/")) -> Quota | None:
-    """Return the least CPU quota of this process' control groups and their ancestors, None if there is none."""
+    """Return the smallest CPU quota of this process' control groups and their ancestors, None if there is none."""
     found = []
     for folder in groups("cpu", root):
         for name in ("cpu.max", "cpu.cfs_quota_us"):
@@ -69,7 +69,7 @@ def quota(root: Path = Path("/")) -> Quota | None:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a folder is there and may be looked at."""
+    """Return whether the path is a folder that this process can access."""
     try:
         return path.is_dir()
     except OSError:
@@ -86,13 +86,13 @@ def _quota_v1(folder: Path) -> float | None:
 
 
 def _cpus(limit: str, period: str) -> float | None:
-    """Return the quota in CPUs, None where the limit is ``max`` or ``-1``, or is no number."""
+    """Return the quota in CPUs, None if the limit is ``max``, ``-1`` or not a number."""
     whole = re.compile(r"[1-9]\d{0,14}", re.ASCII)
     return int(limit) / int(period) if whole.fullmatch(limit) and whole.fullmatch(period) else None
 
 
 def _memberships(controller: str, root: Path) -> Iterator[tuple[int, str]]:
-    """Yield (version, path) of the groups that this process is in, as ``/proc/self/cgroup`` has them."""
+    """Yield (version, path) of the groups that this process is in, from ``/proc/self/cgroup``."""
     lines = text_of(root / "proc/self/cgroup").splitlines()
     for line in lines:
         hierarchy, _, rest = line.partition(":")
@@ -106,7 +106,7 @@ def _memberships(controller: str, root: Path) -> Iterator[tuple[int, str]]:
 
 
 def _mounts(controller: str, root: Path) -> Iterator[Mount]:
-    """Yield the hierarchies that may hold ``controller``: as mounted, and, where nothing tells that, by custom."""
+    """Yield the hierarchies that may hold ``controller``: the mounted ones or, if unknown, the usual mount points."""
     mounts = list(_from_mountinfo(root)) or list(_from_mounts(root))
     yield from (mount for mount in mounts if mount.version != 1 or controller in mount.controllers)
     if not mounts:
@@ -118,14 +118,14 @@ def _mounts(controller: str, root: Path) -> Iterator[Mount]:
 def _from_mountinfo(root: Path) -> Iterator[Mount]:
     for line in text_of(root / "proc/self/mountinfo").splitlines():
         own, _, system = (part.split() for part in line.partition(" - "))
-        if len(own) > 4 and len(system) > 2 and system[0] in SYSTEMS:  # noqa: PLR2004 - fields by place
+        if len(own) > 4 and len(system) > 2 and system[0] in SYSTEMS:  # noqa: PLR2004 - fields by position
             yield _mount(root, own[4], own[3], system[0], system[2])
 
 
 def _from_mounts(root: Path) -> Iterator[Mount]:
     for line in (text_of(root / "proc/self/mounts") or text_of(root / "proc/mounts")).splitlines():
         fields = line.split()
-        if len(fields) > 3 and fields[2] in SYSTEMS:  # noqa: PLR2004 - fields by place
+        if len(fields) > 3 and fields[2] in SYSTEMS:  # noqa: PLR2004 - fields by position
             yield _mount(root, fields[1], "/", fields[2], fields[3])
 
 
@@ -137,16 +137,17 @@ def _mount(root: Path, folder: str, shows: str, system: str, options: str) -> Mo
 
 
 def _inside(mount: Mount, path: str) -> Path | None:
-    """Return the folder of the group ``path``, as far down as it can be seen; None if the mount is not there.
+    """Return the folder of the group ``path``, or the mount's own folder if that is hidden; None without the mount.
 
-    In a container the path is often the host's, while the mount shows the own group, or a part of the way to it.
+    In a container, the path is often the host's path, while the mount shows this process' group or one of its
+    ancestors.
     """
     if not is_folder(mount.folder):
         return None
     shown = mount.shows.rstrip("/")
     below = path[len(shown) :] if path == shown or path.startswith(f"{shown}/") else path
     parts = [part for part in below.split("/") if part]
-    if ".." in parts:  # above what this namespace may see
+    if ".." in parts:  # outside the part that this namespace can see
         return mount.folder
     folder = mount.folder.joinpath(*parts)
     return folder if is_folder(folder) else mount.folder

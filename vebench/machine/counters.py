@@ -1,6 +1,6 @@
 """What a cell's processes used and what disturbed them, read from the kernel between windows.
 
-Loaded by the measuring child: standard library only. Every counter is None where the system does not have it.
+A counter is None if the system does not have it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 PROC = Path("/proc")
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
-# Fields of a cpuN line in /proc/stat, proc(5), the label being field 0. Guests' time is in user and nice already.
+# Fields of a cpuN line in /proc/stat, proc(5); field 0 is the label. User and nice already include guest time.
 BUSY = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
 STEAL = 8
 
 
 def process_tree(root: int) -> list[int]:
-    """Return ``root`` and all processes below it, parents before children; ``root`` alone where there is no /proc."""
+    """Return ``root`` and all its descendants, parents before children; only ``root`` if there is no /proc."""
     children: dict[int, list[int]] = {}
     for entry in PROC.glob("[0-9]*/stat"):
         try:
-            # The command name stands in parentheses and may hold anything, also parentheses: proc(5).
+            # The command name is in parentheses and may contain anything, even parentheses: proc(5).
             parent = int(entry.read_bytes().rpartition(b")")[2].split()[1])
-        except OSError:  # it ended in the meantime
+        except OSError:  # it has ended
             continue
         children.setdefault(parent, []).append(int(entry.parent.name))
     tree = [root]
@@ -40,7 +40,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def cpu_time_ns(pids: list[int]) -> int | None:
-    """Return the CPU time that these processes have used together, all their threads, in nanoseconds."""
+    """Return the CPU time of these processes and all their threads, summed, in nanoseconds."""
     try:
         return sum(time.clock_gettime_ns(_cpu_clock(pid)) for pid in pids)
     except (AttributeError, OSError):
@@ -48,14 +48,14 @@ def cpu_time_ns(pids: list[int]) -> int | None:
 
 
 def _cpu_clock(pid: int) -> int:
-    """Return the id of a process' CPU clock, as ``clock_getcpuclockid(3)`` makes it on Linux."""
+    """Return the id of a process' CPU clock, computed as ``clock_getcpuclockid(3)`` does on Linux."""
     return (~pid << 3) | 2
 
 
 def proportional_memory(pids: list[int]) -> int | None:
-    """Return the memory of these processes in bytes, a page that n processes share counted as an n-th in each of them.
+    """Return the memory of these processes in bytes; a page that n processes share counts as 1/n in each of them.
 
-    Forked workers share most of their pages: a sum of resident sizes would count those once for every worker.
+    Forked workers share most of their pages: a sum of resident sizes would count them once per worker.
     """
     total = 0
     for pid in pids:
@@ -68,12 +68,12 @@ def proportional_memory(pids: list[int]) -> int | None:
 
 
 def steal_ns(cpus: Sequence[int]) -> int | None:
-    """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, tick by tick."""
+    """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, in whole ticks."""
     return _stat_ns(cpus, (STEAL,))
 
 
 def busy_ns(cpus: Sequence[int]) -> int | None:
-    """Return the time that these CPUs have worked since boot, for any process, in nanoseconds, tick by tick."""
+    """Return the time that these CPUs have worked since boot, for any process, in nanoseconds, in whole ticks."""
     return _stat_ns(cpus, BUSY)
 
 
@@ -88,15 +88,15 @@ def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
 
 
 def throttles(groups: tuple[Path, ...]) -> int | None:
-    """Return how often these control groups were held back by their CPU quotas, None if no file says.
+    """Return how often CPU quotas throttled these control groups, None if no file reports it.
 
-    It is a sum: a group's own file does not count what held back its ancestors.
+    This is a sum, because the file of a group does not count how often its ancestors were throttled.
     """
     return _sum_known(_times_throttled(_cpu_stat(group)) for group in groups)
 
 
 def throttled_ns(groups: tuple[Path, ...]) -> int | None:
-    """Return for how many nanoseconds these control groups were held back by their CPU quotas, summed likewise."""
+    """Return for how many nanoseconds CPU quotas throttled these control groups, also summed."""
     return _sum_known(_ns_throttled(_cpu_stat(group)) for group in groups)
 
 
@@ -122,29 +122,29 @@ def _sum_known(values: Iterable[int | None]) -> int | None:
 
 
 def involuntary_switches(pids: list[int]) -> int | None:
-    """Return how often all threads of these processes were made to leave a CPU that they still wanted."""
+    """Return the involuntary context switches of these processes, summed over their threads."""
     return summed_over_threads(pids, "status", r"^nonvoluntary_ctxt_switches:\s+(\d+)")
 
 
 def migrations(pids: list[int]) -> int | None:
-    """Return how often all threads of these processes were moved to another CPU, None if the kernel does not say."""
+    """Return the moves to another CPU, summed over the threads of these processes; None if the kernel has no count."""
     return summed_over_threads(pids, "sched", r"^se\.nr_migrations\s+:\s+(\d+)")
 
 
 def summed_over_threads(pids: list[int], name: str, pattern: str) -> int | None:
-    """Return the sum of a number over all threads of these processes: what ``pattern`` finds in the file ``name``.
+    """Return the sum, over all threads of these processes, of the number that ``pattern`` finds in the file ``name``.
 
-    ``pattern`` is a regular expression with one group, matched by lines. None where no thread has such a number.
+    ``pattern`` is a regular expression with one group, matched line by line. None if no thread has such a number.
     """
     number = re.compile(pattern, re.ASCII | re.MULTILINE)
     matches = [match for task in _tasks(pids) if (match := number.search(text_of(task / name)))]
     return sum(int(match[1]) for match in matches) if matches else None
 
 
-def seats(pids: list[int]) -> list[list[str]]:
-    """Return the CPUs that each thread of each process may use, as the kernel has them: Linux lists.
+def cpus_by_thread(pids: list[int]) -> list[list[str]]:
+    """Return the CPUs that each thread of each process may use, as the kernel's own text: Linux lists.
 
-    Processes come in the order of ``pids``, threads in that of their ids; a process that has ended has none.
+    Processes are in the order of ``pids``, threads ordered by id; a process that has ended has no threads.
     """
     allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
     return [[match[1] for task in _tasks([pid]) if (match := allowed.search(text_of(task / "status")))] for pid in pids]

@@ -1,4 +1,4 @@
-"""The machine in its facts: what it consists of, what of it may be used, how it is set up, the memory that is left."""
+"""Facts about the machine: its parts, what this process may use, its settings, and the memory that is available."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtual
 
 @dataclass(frozen=True)
 class Host:
-    """What decides whether figures of two runs can be put beside each other. None where it cannot be told.
+    """The facts that decide whether the figures of two runs can be compared. None means unknown.
 
-    ``topology`` holds only CPUs where the system does not tell more. ``governor`` is one name or several, joined;
-    ``boost`` whether CPUs may clock above their base; ``smt`` whether cores run several threads; ``thp`` when
-    transparent huge pages are used; ``isolated`` the CPUs that the scheduler leaves alone.
+    ``topology`` holds only CPUs if the system reports nothing else. ``governor`` is one name or several, joined.
+    ``boost`` says whether CPUs may clock above their base frequency, ``smt`` whether cores run several threads,
+    ``thp`` when transparent huge pages are used. ``isolated`` are the CPUs that the scheduler leaves alone.
     """
 
     system: str
@@ -54,7 +54,7 @@ class Host:
 
     @property
     def cpus_online(self) -> int:
-        """The number of CPUs that the machine has, allowed or not."""
+        """The number of CPUs that are online, allowed or not."""
         return len(self.topology.online)
 
     @property
@@ -64,12 +64,12 @@ class Host:
 
     @property
     def quota_cpus(self) -> float | None:
-        """The CPU time that may be used at any one time, in CPUs, None if it is not limited."""
+        """The CPU time that this process may use at any one time, in CPUs, None if it is not limited."""
         return self.allowance.quota.cpus if self.allowance.quota else None
 
 
 def read_host(root: Path = LIVE) -> Host:
-    """Return the facts of this machine, or of that whose ``/sys`` and ``/proc`` lie in ``root``.
+    """Return the facts of this machine, or of another one, whose ``/sys`` and ``/proc`` were copied into ``root``.
 
     Raises UsageError if ``root`` is another folder and holds no such tree.
     """
@@ -100,7 +100,7 @@ def read_host(root: Path = LIVE) -> Host:
 
 
 def memory_available(root: Path = LIVE) -> int | None:
-    """Return the bytes that new processes can take without swapping: the system's, or the cgroup's if that is less."""
+    """Return the bytes that new processes can use without swapping, in the system or, if that is less, the cgroup."""
     candidates = [_meminfo("MemAvailable", root)]
     for folder in cgroups.groups("memory", root):
         limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
@@ -112,10 +112,10 @@ def memory_available(root: Path = LIVE) -> int | None:
 
 
 def _file_cache(group: Path) -> int:
-    """Return the bytes of a cgroup's memory that hold files read, which the kernel gives up for processes."""
+    """Return the bytes of a cgroup's memory that cache files: the kernel frees them when processes need memory."""
     lines = (line.split() for line in text_of(group / "memory.stat").splitlines())
     sizes = {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
-    # Version 1 counts its descendants' apart, version 2 with its own.
+    # Version 1 counts descendants in separate totals, version 2 includes them.
     return sum(sizes.get(f"total_{kind}", sizes.get(kind, 0)) for kind in ("active_file", "inactive_file"))
 
 
@@ -143,7 +143,7 @@ def _cpu_model(root: Path) -> str | None:
 
 
 def _cpu_info(key: str, root: Path) -> str | None:
-    """Return what /proc/cpuinfo says under ``key``, of the first CPU that says anything."""
+    """Return the value of ``key`` in /proc/cpuinfo, from the first CPU that has one."""
     return next((value for name, value in _cpu_lines(root) if name == key and value), None)
 
 

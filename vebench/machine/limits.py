@@ -1,4 +1,4 @@
-"""What this process may use of the machine: CPUs, memory nodes, and CPU time."""
+"""The parts of the machine that this process may use: CPUs, memory nodes, and CPU time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems",
 
 @dataclass(frozen=True)
 class Allowance:
-    """The CPUs (online, ascending) and memory nodes that may be used, and the quota of CPU time, None if there is none.
+    """The CPUs (online, ascending) and memory nodes that may be used, and the CPU quota, None if there is none.
 
-    ``nodes`` is None where nothing tells.
+    ``nodes`` is None if unknown.
     """
 
     cpus: Cpus
@@ -33,10 +33,10 @@ class Allowance:
 
 
 def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
-    """Return what this process may use, or, of another machine's tree, what its tree says of the process in it.
+    """Return what this process may use or, in a copied tree, what the process that copied it could use.
 
-    Of this machine the kernel tells: the affinity is within the cpuset. Of another's, affinity (``proc/self/status``)
-    and cpuset are read where they are there, and this process' own affinity plays no part.
+    On this machine, the kernel reports the affinity, which already respects the cpuset. In the tree of another machine,
+    affinity (``proc/self/status``) and cpuset are read if present, and the affinity of this process is not used.
     """
     status = _status(root)
     affinity = pinning.allowed() if root == LIVE else None
@@ -47,7 +47,7 @@ def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
         nodes.append(_cpuset(root, CPUSET_NODES))
     allowed = set(topology.online)
     for named in cpus:
-        # What leaves no CPU that is online is out of date or damaged.
+        # A set without any CPU that is online is out of date or damaged.
         allowed = allowed & set(named) or allowed
     known = [set(named) for named in nodes if named]
     here = {node.id for node in topology.nodes}
@@ -61,7 +61,7 @@ def _status(root: Path) -> dict[str, str]:
 
 
 def _cpuset(root: Path, names: tuple[str, ...]) -> Cpus:
-    """Return the numbers that the nearest control group names; nothing where none does."""
+    """Return the numbers in the file of the nearest control group that has one, empty if there is none."""
     for folder in cgroups.groups("cpuset", root):
         for name in names:
             if numbers := parse_list(text_of(folder / name)):

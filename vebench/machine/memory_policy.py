@@ -1,7 +1,7 @@
-"""On which memory nodes a process' pages come to lie: asked for by system call, and read back.
+"""The memory nodes that a process' pages come from: set by a system call, and read back.
 
-Loaded by the measuring child before anything heavy: the standard library of Python 3.10. No library is needed for three
-numbers (libnuma would set the same policy), and no privilege; only some containers forbid the calls.
+The measuring child loads this before any large library. Three numbers need no library (libnuma would set the same
+policy), and the calls need no privilege, but some containers forbid them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ _NUMBERS = _CALLS.get(platform.machine()) if sys.platform == "linux" and sys.max
 _DEFAULT, _PREFERRED, _BIND, _INTERLEAVE, _LOCAL, _PREFERRED_MANY = range(6)
 _NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")
 _MODES = {"local": (_LOCAL,), "bind": (_BIND,), "preferred": (_PREFERRED_MANY, _PREFERRED)}
-_MODE_BITS = 0xFFF  # above are flags
+_MODE_BITS = 0xFFF  # higher bits are flags
 _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
-_MOST_NODES = 1024  # what kernels are built for at the most (CONFIG_NODES_SHIFT)
+_MOST_NODES = 1024  # the most that a kernel can be built for (CONFIG_NODES_SHIFT)
 _KIB = 1024
-# The names by which shared memory goes: anonymous, of memfd_create(2), POSIX's, System V's.
-_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")  # noqa: S108 - to be recognised, not written to
+# File names of shared memory: anonymous, memfd_create(2), POSIX, System V.
+_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")  # noqa: S108 - only compared, never written to
 
 
 def apply(policy: str, nodes: tuple[int, ...] | list[int]) -> str | None:
-    """Have this process, and all that it will start, take memory by ``policy``; return why not, None if it does.
+    """Set the memory policy of this process and of all that it will start. Returns None, or why it was not set.
 
-    ``local``: from the node of the CPU that touches it first. ``bind``: from ``nodes`` only. ``preferred``: from
-    ``nodes`` while they have any; kernels before 5.15 know one of them only, and get the first. Where it cannot be done
-    nothing is changed: memory then comes from the node that touches it first, which a pinned process mostly wants.
+    ``local``: memory comes from the node of the CPU that touches it first. ``bind``: only from ``nodes``.
+    ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15 support one node only, and get the
+    first. If the policy cannot be set, nothing changes: memory then comes from the node whose CPU touches it first,
+    which usually suits a pinned process.
     """
     if policy != "local" and not nodes:
         return "no memory node is known for these CPUs"
@@ -53,19 +54,19 @@ def apply(policy: str, nodes: tuple[int, ...] | list[int]) -> str | None:
 
 
 def _set(mode: int, nodes: tuple[int, ...] | list[int]) -> int:
-    """Return 0, or the error's number."""
+    """Return 0, or the error number."""
     words = (ctypes.c_ulong * (_MOST_NODES // _WORD))()
     for node in nodes:
         words[node // _WORD] |= 1 << (node % _WORD)
-    assert _NUMBERS is not None  # noqa: S101 - the callers have looked
-    # The kernel takes one bit less than it is told of.
+    assert _NUMBERS is not None  # noqa: S101 - the caller has checked
+    # The kernel uses one bit less than the given count.
     mask, bits = (words, _MOST_NODES + 1) if nodes else (None, 0)
     done = _libc().syscall(_NUMBERS[1], ctypes.c_int(mode), mask, ctypes.c_ulong(bits))
     return ctypes.get_errno() if done else 0
 
 
 def read_back() -> str | None:
-    """Return the policy of this thread as ``numa_maps`` writes it, such as ``bind:0-1``; None if it cannot be read."""
+    """Return the policy of this thread in the style of ``numa_maps``, such as ``bind:0``; None if it cannot be read."""
     if _NUMBERS is None:
         return None
     mode, words = ctypes.c_int(), (ctypes.c_ulong * (_MOST_NODES // _WORD))()
@@ -86,22 +87,23 @@ def _libc() -> ctypes.CDLL:
 
 
 def bytes_by_node(pids: list[int]) -> dict[int, int] | None:
-    """Return how much memory of their own these processes have on each node, None where the kernel does not tell.
+    """Return how many bytes of their own these processes have on each node, None if the kernel does not report it.
 
-    Counted are pages that no file is behind, and shared memory; a library's code may long have lain elsewhere. What
-    several processes share is counted for each. Format: Documentation/filesystems/proc.rst, ``numa_maps``.
+    Counts pages without a file, and shared memory, but not the code of libraries, which may have been loaded long ago
+    on another node. Memory that several processes share counts once in each of them.
+    Format: Documentation/filesystems/proc.rst, ``numa_maps``.
     """
     found: Counter[int] = Counter()
-    told = False
+    known = False
     for pid in pids:
         try:
             lines = (PROC / str(pid) / "numa_maps").read_text(errors="replace").splitlines()
         except OSError:  # it has ended, or there is no such file here
             continue
-        told = True
+        known = True
         for line in lines:
             found.update(_of_line(line))
-    return dict(sorted(found.items())) if told else None
+    return dict(sorted(found.items())) if known else None
 
 
 def _of_line(line: str) -> dict[int, int]:

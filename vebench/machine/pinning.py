@@ -1,6 +1,6 @@
-"""Restrict a process to the CPUs that its cell owns, and read back what the kernel made of it.
+"""Restrict a process to the CPUs that its cell owns, and read back what the kernel reports.
 
-Loaded by the measuring child before anything heavy: standard library only.
+The measuring child loads this before any large library.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
-# One thread for every library pool in each worker, or W workers on W CPUs run W x W threads (pytorch/rl #1325).
-# The variables are read when the library is loaded, so they must stand in the environment before that.
+# Each library gets one thread in each worker; otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
+# A library reads these variables when it is loaded, so they must be set before that.
 ONE_THREAD_EACH = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -23,10 +23,10 @@ ONE_THREAD_EACH = {
 
 
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
-    """Keep this process, and all that it will start, on ``cpus``, and return the set that the kernel reports then.
+    """Restrict this process, and all that it will start, to ``cpus``. Returns the set that the kernel then reports.
 
-    None where the system has no such notion; with no ``cpus`` nothing is changed. Raises OSError if
-    the kernel refuses, for instance because the CPUs lie outside the cpuset.
+    Returns None if the system has no CPU affinity. If ``cpus`` is empty, nothing changes. Raises OSError if the kernel
+    refuses, for example because the CPUs are outside the cpuset.
     """
     if not SUPPORTED:
         return None
@@ -36,5 +36,5 @@ def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def allowed() -> tuple[int, ...] | None:
-    """Return the CPUs that this process may use, sorted; None where the system has no such notion."""
+    """Return the CPUs that this process may use, sorted; None if the system has no CPU affinity."""
     return tuple(sorted(os.sched_getaffinity(0))) if SUPPORTED else None

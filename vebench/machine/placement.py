@@ -1,4 +1,4 @@
-"""From a pin policy to the CPUs that each cell owns. Pure: what the machine is and allows is passed in."""
+"""From a pin policy to the CPUs that each cell owns. Pure functions: the machine and its limits are passed in."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 class Placement:
     """The CPUs that cells may own, in the order in which workers take them.
 
-    ``order`` is prefix-stable: one worker more owns the same CPUs plus one. ``usable`` is how many of them do work at
-    the same time: their number, or the container's quota where that is less. Without ``pinned`` nothing is restricted.
-    ``homes`` maps CPUs to the memory nodes nearest to them, as far as they are known.
+    ``order`` is prefix-stable: with one more worker, a cell owns the same CPUs plus one. ``usable`` is how many of them
+    can work at the same time: all, or the container's quota if that is less. Without ``pinned``, nothing is restricted.
+    ``homes`` maps CPUs to the memory nodes nearest to them, if known.
     """
 
     order: tuple[int, ...]
@@ -38,22 +38,22 @@ class Placement:
         return self.order[: min(workers, self.usable)] if self.pinned else self.order
 
     def nodes(self, cpus: Iterable[int]) -> tuple[int, ...]:
-        """Return the memory nodes nearest to these CPUs, ascending; none where nothing is known of them."""
+        """Return the memory nodes nearest to these CPUs, ascending; empty if unknown."""
         return tuple(sorted({node for cpu in cpus for node in self.homes.get(cpu, ())}))
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A core's allowed threads, ascending, and where it lies; ``speed`` is the rank of its kind, the slowest's 0."""
+class Core:
+    """The allowed CPUs of a core, ascending, and its location. ``speed`` is the rank of its kind, 0 for the slowest."""
 
-    threads: Cpus
+    cpus: Cpus
     package: str | None
     node: int | None
     cache: int | None
     speed: int
 
 
-def place(  # noqa: PLR0913 - one for each thing that decides
+def place(  # noqa: PLR0913 - a placement depends on all of these
     pin: str,
     allowed: frozenset[int],
     quota: float | None = None,
@@ -62,12 +62,12 @@ def place(  # noqa: PLR0913 - one for each thing that decides
     smt: str = "last",
     nodes: Cpus | None = None,
 ) -> Placement:
-    """Return the placement that ``pin`` (``compact``, ``scatter``, ``none`` or a list such as ``0-3,8``) gives here.
+    """Return the placement for ``pin``: ``compact``, ``scatter``, ``none`` or a list such as ``0-3,8``.
 
-    ``quota`` is the CPU time that the container may use at any one time, in CPUs, None if it is not limited. Of a
-    list, ``smt`` takes away later threads of a core (``off``) and otherwise leaves the order alone; without pinning it
-    only counts. ``nodes`` are the memory nodes allowed, None for all. Raises UsageError for a list that is not one, or
-    that names CPUs which are not allowed.
+    ``quota`` is the CPU time that the container may use at any one time, in CPUs, None if it is not limited. For a
+    list, ``smt`` ``off`` keeps only the first CPU of each core; any other value changes nothing. Without pinning,
+    ``smt`` only decides how many CPUs are usable. ``nodes`` are the allowed memory nodes, None for all. Raises
+    UsageError if ``pin`` is not a valid list, or names CPUs that are not allowed.
     """
     machine = topology or flat(allowed)
     if pin == "none":
@@ -85,7 +85,7 @@ def place(  # noqa: PLR0913 - one for each thing that decides
 
 
 def _home(cpu: int, topology: Topology, allowed: Cpus | None) -> Cpus:
-    """Return the allowed nodes with memory that are nearest to a CPU; nothing where its own node is not known."""
+    """Return the allowed node with memory that is nearest to a CPU; empty if the CPU's own node is unknown."""
     own = next((node for node in topology.nodes if cpu in node.cpus), None)
     with_memory = [
         node.id for node in topology.nodes if node.memory_bytes != 0 and (allowed is None or node.id in allowed)
@@ -101,64 +101,65 @@ def _home(cpu: int, topology: Topology, allowed: Cpus | None) -> Cpus:
 def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact", smt: str = "last") -> Cpus:
     """Return the allowed CPUs in the order in which workers take them, each once.
 
-    ``compact`` fills a package before the next, in it a node, in that the fastest kind, a last-level cache, a core;
-    ``scatter`` takes nodes in turn, of one package after another. With ``smt`` ``last`` every core has one worker
-    before any has two, with ``close`` a core is filled before the next, and with ``off`` it never has two.
+    ``compact`` fills one package before the next; within a package it fills one node after another, and within a node
+    the fastest kind first, then caches of the last level, then cores. ``scatter`` takes nodes in turn, packages
+    alternating. With ``smt`` ``last``, every core gets one worker before any gets two; with ``close``, a core is
+    filled before the next; with ``off``, no core gets two.
     """
-    seats = _compact(_seats(topology, frozenset(allowed)))
+    cores = _compact(_cores(topology, frozenset(allowed)))
     if policy == "scatter":
-        seats = _scatter(seats)
+        cores = _scatter(cores)
     if smt == "close":
-        return tuple(cpu for seat in seats for cpu in seat.threads)
-    rounds = 1 if smt == "off" else max((len(seat.threads) for seat in seats), default=0)
-    return tuple(seat.threads[turn] for turn in range(rounds) for seat in seats if turn < len(seat.threads))
+        return tuple(cpu for core in cores for cpu in core.cpus)
+    rounds = 1 if smt == "off" else max((len(core.cpus) for core in cores), default=0)
+    return tuple(core.cpus[turn] for turn in range(rounds) for core in cores if turn < len(core.cpus))
 
 
-def _seats(topology: Topology, allowed: frozenset[int]) -> list[Seat]:
-    """Return the cores that have allowed CPUs; a CPU that the topology does not know is a core of its own."""
+def _cores(topology: Topology, allowed: frozenset[int]) -> list[Core]:
+    """Return the cores that have allowed CPUs. A CPU that is not in the topology is a core of its own."""
     package = {cpu: label for label, cpus in topology.packages.items() for cpu in cpus}
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
     cache = {cpu: index for index, cache in enumerate(topology.last_level) for cpu in cache.cpus}
     speed = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
     unknown = sorted(allowed - set(topology.online))
     cores = chain(topology.cores, ((cpu,) for cpu in unknown))
-    shares = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
+    allowed_of_each = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
     return [
-        Seat(own, package.get(own[0]), node.get(own[0]), cache.get(own[0]), speed.get(own[0], 0))
-        for own in shares
-        if own
+        Core(cpus, package.get(cpus[0]), node.get(cpus[0]), cache.get(cpus[0]), speed.get(cpus[0], 0))
+        for cpus in allowed_of_each
+        if cpus
     ]
 
 
-def _compact(seats: list[Seat]) -> list[Seat]:
-    """Return the cores so that packages and nodes hang together, whichever of the two holds the other.
+def _compact(cores: list[Core]) -> list[Core]:
+    """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other.
 
-    A package's rank begins with that of its first node: where nodes hold packages, as on some virtual machines, all
-    packages of a node follow each other.
+    The rank of a package begins with the rank of its first node. So if nodes contain packages, as on some virtual
+    machines, the packages of a node follow one another.
     """
-    node_rank = _ranks(seats, lambda seat: seat.node, _fastest_first)
+    node_rank = _ranks(cores, lambda core: core.node, _fastest_first)
     package_rank = _ranks(
-        seats,
-        lambda seat: seat.package,
-        lambda members: (min(node_rank[seat.node] for seat in members), *_fastest_first(members)),
+        cores,
+        lambda core: core.package,
+        lambda members: (min(node_rank[core.node] for core in members), *_fastest_first(members)),
     )
-    cache_rank = _ranks(seats, lambda seat: seat.cache, _fastest_first)
+    cache_rank = _ranks(cores, lambda core: core.cache, _fastest_first)
     return sorted(
-        seats,
-        key=lambda seat: (
-            package_rank[seat.package],
-            node_rank[seat.node],
-            -seat.speed,
-            cache_rank[seat.cache],
-            seat.threads,
+        cores,
+        key=lambda core: (
+            package_rank[core.package],
+            node_rank[core.node],
+            -core.speed,
+            cache_rank[core.cache],
+            core.cpus,
         ),
     )
 
 
-def _scatter(seats: list[Seat]) -> list[Seat]:
-    """Return the cores, taken from one node after another in turn; from packages where no node is known."""
-    by_node = any(seat.node is not None for seat in seats)
-    nodes = _grouped(seats, lambda seat: seat.node if by_node else seat.package)
+def _scatter(cores: list[Core]) -> list[Core]:
+    """Return the cores, one from each node in turn; from each package if no node is known."""
+    by_node = any(core.node is not None for core in cores)
+    nodes = _grouped(cores, lambda core: core.node if by_node else core.package)
     packages = _grouped(nodes, lambda members: members[0].package)
     return _in_turn(_in_turn(packages))
 
@@ -178,15 +179,15 @@ def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
 
 
 def _ranks(
-    seats: list[Seat], key: Callable[[Seat], Hashable], rank: Callable[[list[Seat]], tuple[int, ...]]
+    cores: list[Core], key: Callable[[Core], Hashable], rank: Callable[[list[Core]], tuple[int, ...]]
 ) -> dict[Hashable, int]:
-    """Return the place of each key's seats in the order of their ``rank``."""
-    groups = sorted(_grouped(seats, key), key=rank)
+    """Return, for each key, the position of its group of cores in the order of ``rank``."""
+    groups = sorted(_grouped(cores, key), key=rank)
     return {key(members[0]): index for index, members in enumerate(groups)}
 
 
-def _fastest_first(members: list[Seat]) -> tuple[int, ...]:
-    return -max(seat.speed for seat in members), min(seat.threads[0] for seat in members)
+def _fastest_first(members: list[Core]) -> tuple[int, ...]:
+    return -max(core.speed for core in members), min(core.cpus[0] for core in members)
 
 
 def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> Cpus:
@@ -205,7 +206,7 @@ def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> 
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a Linux CPU list (``0-3,8``), in the order given. Raises UsageError if it is none."""
+    """Return the CPUs of a Linux CPU list (``0-3,8``), in the order given. Raises UsageError if it is invalid."""
     cpus: list[int] = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
@@ -215,7 +216,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
             )
         start, end = int(first), int(last or first)
         if end < start or end > MAX_CPU:
-            raise UsageError(f"--pin {text}: {part.strip()} is no range of CPUs")
+            raise UsageError(f"--pin {text}: {part.strip()} is not a range of CPUs")
         cpus.extend(range(start, end + 1))
     if len(set(cpus)) != len(cpus):
         raise UsageError(f"--pin {text}: a CPU is named twice")
@@ -223,7 +224,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def format_cpu_list(cpus: Iterable[int]) -> str:
-    """Return the CPUs, sorted, as a Linux CPU list: the inverse of ``parse_cpu_list`` for sorted input."""
+    """Return the CPUs as a Linux CPU list, sorted: the inverse of ``parse_cpu_list`` for sorted input."""
     parts: list[str] = []
     ordered = sorted(cpus)
     start = 0

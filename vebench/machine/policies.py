@@ -1,4 +1,4 @@
-"""The names of the policies that a user can choose from: where cells run, and where their memory lies."""
+"""The names of the policies that a user can choose: for the CPUs that cells run on, and for their memory."""
 
 PIN = ("compact", "scatter", "none")
 SMT = ("last", "off", "close")

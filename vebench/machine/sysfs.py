@@ -1,6 +1,6 @@
-"""Files of sysfs, procfs and control groups: their texts, and the sets of numbers that they hold.
+"""Files of sysfs, procfs and control groups: their text, and the sets of numbers in them.
 
-Loaded by the measuring child: standard library and Python 3.10 only. What is missing or damaged is as if empty.
+A file that is missing or damaged reads as an empty one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged fi
 
 
 def text_of(path: Path) -> str:
-    """Return what a file holds, stripped; nothing where it is missing or cannot be read."""
+    """Return the text of a file, stripped; an empty string if it is missing or cannot be read."""
     try:
         return path.read_text(errors="replace").strip(" \t\r\n\0")
     except OSError:
@@ -25,7 +25,7 @@ def text_of(path: Path) -> str:
 
 
 def parse_list(text: str) -> Cpus:
-    """Return the numbers of a Linux list (``0-3,8``), ascending; nothing if it is none."""
+    """Return the numbers of a Linux list (``0-3,8``), ascending; empty if ``text`` is not such a list."""
     numbers: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
@@ -49,19 +49,19 @@ def parse_mask(text: str) -> Cpus:
 
 
 def cpus_in(path: Path) -> Cpus:
-    """Return the CPUs that a file names: a list by the kernel's names for those, a mask by the others."""
+    """Return the CPUs in a file: a list if its name ends in ``list``, as in the kernel, otherwise a mask."""
     text = text_of(path)
     return parse_list(text) if path.name.endswith("list") else parse_mask(text)
 
 
 def number_in(path: Path) -> int | None:
-    """Return the whole number that a file holds, None if it holds none."""
+    """Return the integer in a file, None if there is none."""
     text = text_of(path)
     return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
 
 
 def entries(folder: Path, prefix: str) -> list[int]:
-    """Return the numbers N of the entries ``prefixN`` of a folder, ascending."""
+    """Return the numbers N of all entries named ``prefixN`` in a folder, ascending."""
     try:
         names = [path.name for path in folder.iterdir()]
     except OSError:

@@ -1,7 +1,7 @@
 """The machine's CPUs as the Linux kernel describes them in sysfs: cores, packages, caches, nodes, kinds of core.
 
-Every file is read below a root folder, so that a copy of another machine's tree can be read as well. Nothing is taken
-for granted: files may be missing, empty or unreadable, numbers may have gaps, and what contradicts itself is made a
+Every file is read below a root folder, so a copy of another machine's tree can be read as well. Nothing is taken for
+granted: files may be missing, empty or unreadable, numbers may have gaps, and contradictory sets are turned into a
 partition of the CPUs online. Format: Documentation/ABI/stable/sysfs-devices-system-cpu and -node in the kernel's tree.
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 CPU_FOLDER = Path("sys/devices/system/cpu")
 NODE_FOLDER = Path("sys/devices/system/node")
 KIBIBYTE = 1024
-# Performance counters of hybrid x86, each kind of core its own, fastest last.
+# Hybrid x86 has one device of performance counters for each kind of core; the fastest kind is last.
 HYBRID_KINDS = ("cpu_lowpower", "cpu_atom", "cpu_core")
-# Until Linux 5.3 cores and packages had the second names; the masks are older still.
+# Until Linux 5.3, cores and packages had the second names; the masks are even older.
 CORE_FILES = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
 PACKAGE_FILES = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
 NO_LABEL = -1
@@ -33,7 +33,7 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class Cache:
-    """A data or unified cache and the CPUs that share it, ascending. ``size_bytes`` is None where it is not told."""
+    """A data or unified cache and the CPUs that share it, ascending. ``size_bytes`` is None if unknown."""
 
     level: int
     size_bytes: int | None
@@ -42,7 +42,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Node:
-    """A memory node. It may have no CPUs. ``distances`` are by node id, 10 being local (ACPI SLIT), as far as told."""
+    """A memory node, which may have no CPUs. ``distances`` are by node id, if known: 10 is local (ACPI SLIT)."""
 
     id: int
     cpus: Cpus
@@ -52,11 +52,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Topology:
-    """What the machine consists of. All CPU sets are ascending and hold CPUs that are online.
+    """The parts of the machine. All CPU sets are ascending and hold only CPUs that are online.
 
-    ``cores`` partitions the CPUs online, each core with its hardware threads. ``packages`` maps the kernel's labels,
-    which mean nothing else, to CPUs. CPUs may be in no package, node or cache. ``kinds`` partitions the CPUs by how
-    fast their cores are built, the slowest first: one kind on most machines.
+    ``cores`` is a partition of the CPUs online: the hardware threads of each core. ``packages`` maps the kernel's
+    labels to CPUs; a label has no other meaning. A CPU may be in no package, node or cache. ``kinds`` is a partition of
+    the CPUs by the speed that their cores are designed for, slowest first; most machines have one kind.
     """
 
     online: Cpus
@@ -68,7 +68,7 @@ class Topology:
 
     @property
     def last_level(self) -> tuple[Cache, ...]:
-        """The last-level caches: for each CPU, the highest that it has."""
+        """The last-level caches: the cache of the highest level of each CPU."""
         highest = {cpu: cache for cache in sorted(self.caches, key=lambda cache: cache.level) for cpu in cache.cpus}
         return tuple(cache for cache in self.caches if any(highest[cpu] is cache for cpu in cache.cpus))
 
@@ -80,18 +80,18 @@ class Topology:
 
     @property
     def threads_per_core(self) -> int:
-        """The hardware threads of the widest core."""
+        """The number of hardware threads of the core that has most."""
         return max(len(core) for core in self.cores)
 
 
 def flat(cpus: Iterable[int]) -> Topology:
-    """Return a machine of which nothing is known but its CPUs: each a core of its own."""
+    """Return a topology of which only the CPUs are known: each is a core of its own."""
     online = tuple(sorted(cpus))
     return Topology(online, tuple((cpu,) for cpu in online), {}, (), (), (online,))
 
 
 def read_topology(root: Path = Path("/")) -> Topology | None:
-    """Return the topology of the tree below ``root``, None if there is none: no Linux, or no copy of its sysfs."""
+    """Return the topology in the tree below ``root``, None if it holds no sysfs: not Linux, or not a copy of it."""
     folder = root / CPU_FOLDER
     online = _online(folder)
     if not online:
@@ -107,16 +107,16 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
 
 
 def _online(folder: Path) -> Cpus:
-    """Return the CPUs online: as listed, or, where there is no such list, those that do not say that they are not."""
+    """Return the CPUs online: the list, or without a list all CPUs that are not marked offline."""
     return parse_list(text_of(folder / "online")) or tuple(
         cpu for cpu in entries(folder, "cpu") if text_of(folder / f"cpu{cpu}" / "online") != "0"
     )
 
 
 def _partition(online: Cpus, group_of: Callable[[int], Iterable[int]]) -> tuple[Cpus, ...]:
-    """Return groups of the CPUs online, each in one: what the first of a group says of it counts, and itself belongs.
+    """Divide the CPUs online into groups. ``group_of`` the first CPU of a group decides its members.
 
-    A CPU for which ``group_of`` is empty stands alone.
+    A CPU always belongs to its own group. If its ``group_of`` is empty, it is alone.
     """
     left = dict.fromkeys(online)
     groups = []
@@ -130,15 +130,15 @@ def _partition(online: Cpus, group_of: Callable[[int], Iterable[int]]) -> tuple[
 
 
 def _siblings(folder: Path, names: Iterable[str], cpu: int) -> Cpus:
-    """Return the CPUs that the first of these files names in which the CPU itself is; nothing if there is none."""
+    """Return the CPUs in the first of these files that contains ``cpu`` itself, empty if none does."""
     return next((cpus for name in names if cpu in (cpus := cpus_in(folder / name))), ())
 
 
 def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
     """Return the CPUs of each package by its label.
 
-    Where books or drawers (s390) repeat labels, they stand before them. The label -1 is that of all packages without
-    one (s390, POWER in a partition): those are told apart by their siblings, and numbered.
+    If labels repeat in several drawers or books (s390), the numbers of those are prefixed. All packages without a label
+    have the label -1 (s390, POWER in a partition): they are distinguished by their siblings, and numbered.
     """
     labels: dict[int, tuple[int | None, ...]] = {}
     unlabelled: list[int] = []
@@ -159,19 +159,19 @@ def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
 
 
 def _unlabelled(folder: Path, cpus: Cpus) -> dict[str, Cpus]:
-    """Return the packages of CPUs that give none a label: one without siblings' files, numbered if there are more."""
-    said = {cpu: _siblings(folder / f"cpu{cpu}" / "topology", PACKAGE_FILES, cpu) for cpu in cpus}
-    groups = _partition(cpus, lambda cpu: said[cpu] or cpus)
+    """Return the packages of CPUs without a label: one if there are no files of siblings, numbered if several."""
+    siblings = {cpu: _siblings(folder / f"cpu{cpu}" / "topology", PACKAGE_FILES, cpu) for cpu in cpus}
+    groups = _partition(cpus, lambda cpu: siblings[cpu] or cpus)
     if len(groups) == 1:
         return {str(NO_LABEL): groups[0]}
     return {f"{NO_LABEL}.{number}": group for number, group in enumerate(groups)}
 
 
 def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
-    """Return the data and unified caches, the lowest level first, each once."""
+    """Return the data and unified caches, lowest level first, each once."""
     found: dict[tuple[int, Cpus], int | None] = {}
-    known: set[tuple[int, int]] = set()  # (level, CPU): its siblings have told of this one
-    there = frozenset(online)
+    known: set[tuple[int, int]] = set()  # (level, CPU): this cache was already found at another CPU
+    are_online = frozenset(online)
     for cpu in online:
         caches = folder / f"cpu{cpu}" / "cache"
         for index in entries(caches, "index"):
@@ -180,7 +180,7 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
             if level is None or (level, cpu) in known or text_of(cache / "type") == "Instruction":
                 continue
             listed = _siblings(cache, ("shared_cpu_list", "shared_cpu_map"), cpu)
-            sharing = tuple(other for other in listed if other in there and (level, other) not in known)
+            sharing = tuple(other for other in listed if other in are_online and (level, other) not in known)
             if listed:
                 found[level, sharing] = _size(text_of(cache / "size"))
                 known.update((level, other) for other in sharing)
@@ -193,7 +193,7 @@ def _size(text: str) -> int | None:
 
 
 def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
-    """Return the memory nodes online. A kernel without NUMA has one for all CPUs, as its own memory management has."""
+    """Return the memory nodes online. A kernel without NUMA has one node, with all CPUs."""
     ids = entries(folder, "node")
     if not ids:
         return (Node(0, online),)
@@ -203,12 +203,12 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
     cpus_of: dict[int, Cpus] = {}
     for node in ids:
         own = folder / f"node{node}"
-        said = cpus_in(own / "cpulist") or cpus_in(own / "cpumap") or entries(own, "cpu")
-        cpus = tuple(cpu for cpu in said if cpu in left)
+        listed_cpus = cpus_in(own / "cpulist") or cpus_in(own / "cpumap") or entries(own, "cpu")
+        cpus = tuple(cpu for cpu in listed_cpus if cpu in left)
         for cpu in cpus:
             del left[cpu]
-        # Firmware gone wrong shows one node under several ids, each with all CPUs: only the first is one.
-        if cpus or not set(said).intersection(online):
+        # Faulty firmware shows one node under several ids, each with all CPUs: only the first counts.
+        if cpus or not set(listed_cpus).intersection(online):
             cpus_of[node] = cpus
     return tuple(
         Node(node, cpus, _node_memory(folder / f"node{node}"), _distances(folder, node, ids, cpus_of))
@@ -222,7 +222,7 @@ def _node_memory(node: Path) -> int | None:
 
 
 def _distances(folder: Path, node: int, ids: list[int], kept: Collection[int]) -> dict[int, int]:
-    """Return the distances to nodes ``kept``. They are listed without ids, for the nodes online at that moment."""
+    """Return the distances to the nodes in ``kept``. The kernel lists them without ids, for the nodes online then."""
     values = text_of(folder / f"node{node}" / "distance").split()
     for columns in (ids, *(parse_list(text_of(folder / name)) for name in ("has_memory", "possible"))):
         if len(columns) == len(values) and all(re.fullmatch(r"\d{1,6}", value, re.ASCII) for value in values):
@@ -233,16 +233,16 @@ def _distances(folder: Path, node: int, ids: list[int], kept: Collection[int]) -
 def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     """Return the kinds of core, slowest first.
 
-    By the counters of hybrid x86, else by the capacities that Arm's and RISC-V's device trees give, else by base
-    frequencies; never by the highest frequency, in which cores of one kind differ.
+    They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
+    RISC-V, else from base frequencies. The highest frequency is not used: cores of one kind differ in it.
     """
     hybrid = [(name, parse_list(text_of(root / "sys/devices" / name / "cpus"))) for name in HYBRID_KINDS]
     ranks = {cpu: HYBRID_KINDS.index(name) for name, cpus in hybrid for cpu in cpus}
     folder = root / CPU_FOLDER
     sources: tuple[Callable[[], Mapping[int, int]], ...] = (
         lambda: ranks,
-        lambda: _told(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity")),
-        lambda: _told(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpufreq/base_frequency")),
+        lambda: _known_speeds(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity")),
+        lambda: _known_speeds(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpufreq/base_frequency")),
         lambda: _base_frequencies(folder),
     )
     for source in sources:
@@ -253,8 +253,8 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     return (online,)
 
 
-def _told(online: Cpus, speed: Callable[[int], int | None]) -> dict[int, int]:
-    """Return the speed of each CPU; of none if one does not tell its own."""
+def _known_speeds(online: Cpus, speed: Callable[[int], int | None]) -> dict[int, int]:
+    """Return the speed of each CPU, or nothing if the speed of any CPU is unknown."""
     speeds: dict[int, int] = {}
     for cpu in online:
         value = speed(cpu)
@@ -265,7 +265,7 @@ def _told(online: Cpus, speed: Callable[[int], int | None]) -> dict[int, int]:
 
 
 def _base_frequencies(folder: Path) -> dict[int, int]:
-    """Return base frequencies by CPU as frequency policies tell them, each of several CPUs."""
+    """Return base frequencies by CPU, from the frequency policies; a policy applies to several CPUs."""
     frequencies: dict[int, int] = {}
     for policy in entries(folder / "cpufreq", "policy"):
         own = folder / "cpufreq" / f"policy{policy}"

@@ -1,1 +1,1 @@
-"""What is to be measured: names and grammars in, an explicit list of cells out."""
+"""What to measure: turns the text of the command line into an explicit list of cells."""

@@ -1,4 +1,4 @@
-"""The plan: an explicit list of cells, each with the CPUs it owns or the reason why it cannot run here."""
+"""The plan: an explicit list of cells, each with the CPUs that it owns or the reason why it cannot run here."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from vebench.plan.known_work import Knowledge, Known
     from vebench.plan.spec import RunSpec
 
-MAX_CELLS = 100_000  # a day at one cell a second: a typing error
+MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
 
 
 @dataclass(frozen=True)
 class CellKey:
-    """What tells one cell of a run from another: to be compared as a whole, or read field by field, by name.
+    """The identity of a cell within its run. Compare it as a whole, or read its fields by name.
 
-    ``backend`` is the label, options included. ``repeat`` is None for a cell over all its repeats. Another dimension is
-    one more field, with a default.
+    ``backend`` is the label, options included. ``repeat`` is None for a cell over all its repeats. A new dimension is
+    a new field with a default.
     """
 
     env: str
@@ -50,9 +50,9 @@ class CellKey:
 
 @dataclass(frozen=True)
 class Replica:
-    """One of several copies of a backend that make up a cell, each in its own interpreter, measured at the same time.
+    """One of the copies of a backend that make up a cell. Each has its own interpreter; all are measured together.
 
-    ``nodes`` are the memory nodes of its CPUs, ``first_env`` the number of its first environment within the cell.
+    ``nodes`` are the memory nodes of its CPUs. ``first_env`` is the index of its first environment within the cell.
     """
 
     workers: int
@@ -64,13 +64,13 @@ class Replica:
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement to be made. ``skip`` is why it will not be, None if it will.
+    """One planned measurement. ``skip`` is the reason why the cell cannot run, None if it can.
 
-    ``target`` is ``module:Class`` of the adapter; ``cpus`` are the CPUs owned, in the order of placement, ``nodes``
-    their memory nodes. ``known`` is what is known of the backend's work, None for a reference row. With ``proving`` the
-    cell is not timed but compared with the reference. ``replicas`` are those it consists of, none if it is a single
-    one. ``side`` names the interpreter, where cells of one run do not all run in the same. Cells that follow each other
-    with the same ``group`` number take turns, window by window; one without is measured alone.
+    ``target`` is ``module:Class`` of the adapter. ``cpus`` are the CPUs that the cell owns, in the order of placement;
+    ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
+    With ``proving``, the cell is compared with the reference instead of timed. ``replicas`` is empty if there is only
+    one. ``side`` names the interpreter if the cells of a run use different ones. Consecutive cells with the same
+    ``group`` number take turns, window by window; a cell without a number is measured alone.
     """
 
     task: Task
@@ -103,7 +103,7 @@ class Cell:
 
     @property
     def key(self) -> CellKey:
-        """The cell's identity within its run; the backend by its label, options included."""
+        """The cell's identity within its run."""
         return CellKey(
             env=self.task.id,
             backend=self.backend.label,
@@ -114,7 +114,7 @@ class Cell:
 
 
 class Where(NamedTuple):
-    """Where cells will run: on which CPUs, with how much memory in bytes, and with which modules."""
+    """Where cells will run: their CPUs, the available memory in bytes, and the modules that can be imported."""
 
     placement: Placement
     memory_available: int | None
@@ -136,18 +136,20 @@ def expand(
     memory_available: int | None,
     has: Callable[[str], bool] | None = None,
 ) -> Plan:
-    """Return every cell that ``spec`` asks for: each pass over tasks, backends and workers in a shuffled order.
+    """Return every cell that ``spec`` asks for: passes over tasks, backends and workers, each in a shuffled order.
 
-    Orders follow from the seed alone. If no backend is named, all of them are planned, those that cannot step a task
-    as cells with a reason; only reference rows that mean nothing for a task are left out. ``memory_available`` is in
-    bytes, None if unknown; ``has`` says whether a module can be imported where cells will run. Raises UsageError if
-    ``spec`` makes no sense or names no end of cells.
+    The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
+    step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
+    ``memory_available`` is in bytes, None if unknown. ``has`` returns whether a module can be imported where cells will
+    run. Raises UsageError if ``spec`` is invalid or asks for more than ``MAX_CELLS`` cells.
     """
     check(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
     count = len(pairs) * len(spec.workers) * spec.repeats
     if count > MAX_CELLS:
-        raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: fewer --workers, --backend or --repeats")
+        raise UsageError(
+            f"{count} cells are too many, at most {MAX_CELLS}: give fewer --workers, --backend or --repeats"
+        )
     where = Where(placement, memory_available, has)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     passes = [
@@ -157,7 +159,7 @@ def expand(
 
 
 def placement_of(spec: RunSpec, host: Host) -> Placement:
-    """Return where the cells of ``spec`` may lie on ``host``. Raises UsageError if it asks for what is not there."""
+    """Return the CPUs and memory nodes that cells may use. Raises UsageError if ``host`` lacks what ``spec`` names."""
     return place(
         spec.pin,
         frozenset(host.cpus_allowed),
@@ -169,12 +171,15 @@ def placement_of(spec: RunSpec, host: Host) -> Placement:
 
 
 def without(plan: Plan, done: Container[CellKey]) -> Plan:
-    """Return what is left of ``plan`` when the cells with these keys are done, in the same order."""
+    """Return ``plan`` without the cells with these keys, in the same order."""
     return replace(plan, cells=tuple(cell for cell in plan.cells if cell.key not in done))
 
 
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
-    """Return ``plan`` with what is known of each contestant's work, with these package versions or those here."""
+    """Return ``plan`` with what is known about the work of each backend, except in reference rows.
+
+    ``versions`` are package versions by name, by default those of this interpreter.
+    """
     return replace(
         plan,
         cells=tuple(
@@ -187,17 +192,17 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
 
 
 def seconds(plan: Plan) -> float:
-    """Return how long the plan's cells warm up and measure, in seconds; starting and ending them comes on top."""
+    """Return how long the plan's cells warm up and measure, in seconds, without starting and ending them."""
     return plan.spec.cell_seconds * sum(cell.skip is None for cell in plan.cells)
 
 
 def _everything(task: Task) -> list[BackendChoice]:
-    """Return all backends of the table, without reference rows that have no meaning for the task."""
+    """Return all backends of the registry, without reference rows that mean nothing for the task."""
     return [BackendChoice(entry.name) for entry in registry.ENTRIES if not entry.means_nothing_for(task)]
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
-    """Yield the first pass's cells of one task on one backend, one for each number of workers."""
+    """Yield the cells of one task on one backend in the first pass, one for each number of workers."""
     entry = registry.find(choice.name)
     why_not = entry.why_not(task, where.has)
     least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, 1), choice.options)
@@ -224,7 +229,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
 def _replicas(
     entry: BackendEntry, choice: BackendChoice, spec: RunSpec, workers: int, placement: Placement
 ) -> tuple[Replica, ...]:
-    """Return the replicas of a cell, even if there is only one. They number their environments one after another."""
+    """Return the replicas of a cell, even if there is only one. Their environments are numbered consecutively."""
     replicas: list[Replica] = []
     first_env = 0
     for part in divided(spec.replicas, workers, placement):
@@ -244,14 +249,14 @@ def _together(shapes: Sequence[Shape]) -> Shape:
 
 
 def _shape(entry: BackendEntry, choice: BackendChoice, workers: int, envs_per_worker: int, cpus: int) -> Shape:
-    """Return the shape of a replica, the backend's own defaults standing in for options that were not given."""
+    """Return the shape of a replica. An option that was not given has the backend's default."""
     defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
     return entry.shape(workers, envs_per_worker, cpus, {**defaults, **choice.options})
 
 
 def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
-    """Return the cells of a pass, whose number is ``repeat``, in the order that follows from the seed."""
+    """Return the cells of pass number ``repeat`` in an order that depends only on the seed and this number."""
     order = list(cells)
-    # A string seeds alike in every version of Python, and no two pairs of numbers are one string.
-    Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - an order to repeat, no secret
+    # The same string seeds the same way in every version of Python, and different pairs give different strings.
+    Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
     return order

@@ -26,9 +26,9 @@ _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNO
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of environments in ``texts``, each one or more of them joined by commas, in that order.
+    """Return the names of environments in ``texts``, in that order. Each text is one or more names joined by commas.
 
-    Raises UsageError where a name is missing or is no text.
+    Raises UsageError if a name is missing or is not valid UTF-8.
     """
     names = tuple(name.strip() for text in texts for name in text.split(","))
     for text in texts:
@@ -39,7 +39,7 @@ def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_text(option: str, text: str) -> None:
-    """Raise UsageError if ``text`` holds bytes of the command line that are no UTF-8: a run file is."""
+    """Raise UsageError if ``text`` is not valid UTF-8, because a run file must be."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -49,9 +49,9 @@ def _check_text(option: str, text: str) -> None:
 def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
     """Return the worker counts that ``texts`` name, ascending, each once.
 
-    Terms are joined by commas: ``8``; ``1..256``, which doubles from the first; ``1..16:+5``, which adds;
-    ``1..81:*3``, which multiplies. A range always includes both ends. Raises UsageError for anything else, for counts
-    below 1, and above ``MAX_WORKERS``.
+    Terms are joined by commas: ``8``; ``1..256`` doubles from the first count; ``1..16:+5`` adds; ``1..81:*3``
+    multiplies. A range always includes both ends. Raises UsageError for anything else, and for counts below 1 or above
+    ``MAX_WORKERS``.
     """
     text = ",".join(texts)
     try:
@@ -61,7 +61,7 @@ def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _expand(term: str) -> Iterator[int]:
-    """Yield the counts of one term. Raises ValueError with what is wrong with it."""
+    """Yield the counts of one term. Raises ValueError, which says what is wrong with it."""
     match = _RANGE.fullmatch(term)
     if match is None:
         raise ValueError(f"{shown(term)} is not a number or a range" if term else "a number is missing")
@@ -71,7 +71,7 @@ def _expand(term: str) -> Iterator[int]:
         raise ValueError(f"{shown(term)} runs backwards")
     adds, step = match[3] == "+", 2 if match[4] is None else _count(match[4])
     if step == 1 and not adds:
-        raise ValueError(f"{shown(term)} never gets on")
+        raise ValueError(f"{shown(term)} never grows")
     while first < last:
         yield first
         first = first + step if adds else first * step
@@ -84,40 +84,40 @@ def _count(digits: str) -> int:
     digits = digits.lstrip("0")
     if not digits:
         raise ValueError("0 is too few")
-    # The length comes first: Python refuses to convert thousands of digits.
+    # Check the length first: Python refuses to convert thousands of digits.
     if len(digits) > len(str(MAX_WORKERS)) or int(digits) > MAX_WORKERS:
         raise ValueError(f"{shown(digits)} is more than {MAX_WORKERS}")
     return int(digits)
 
 
 def parse_share(option: str, text: str) -> float:
-    """Return the share that ``text`` names: 0.05 for ``5%`` and for ``0.05``. Raises UsageError for anything else."""
+    """Return the share in ``text``: 0.05 for ``5%`` and for ``0.05``. Raises UsageError if it is not in (0, 1)."""
     number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
     if not _REAL.fullmatch(number) or not math.isfinite(float(number)):
         raise UsageError(f"{option} {shown(text)}: write a share such as 5% or 0.05")
     share = float(number) / 100 if percent else float(number)
     if not 0 < share < 1:
-        raise UsageError(f"{option} {shown(text)}: must lie between 0% and 100%")
+        raise UsageError(f"{option} {shown(text)}: must be between 0% and 100%")
     return share
 
 
 def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     """Return the backends that ``texts`` name, in that order.
 
-    Each text holds one or more of ``NAME`` and ``NAME[KEY=VALUE,...]``, joined by commas; ``module:Class`` in place of
-    a name is a third party's adapter, whose values are read as a truth value, a whole number, a number or text,
-    whichever fits first. A choice is brought into one form, so that two of the same meaning are equal: an option given
-    its default is left out, and options stand in a fixed order. A choice that was made before is dropped. Raises
-    UsageError for unknown names and options and for values that do not fit.
+    Each text is one or more of ``NAME`` and ``NAME[KEY=VALUE,...]``, joined by commas. ``module:Class`` instead of a
+    name is a third party's adapter; the type of its values is the first that fits of bool, int, float and str. Two
+    choices of the same meaning are equal: options that have their defaults are left out, and the others are in a fixed
+    order. A choice that is given again is dropped. Raises UsageError for an unknown name or option, and for an invalid
+    value.
     """
     return tuple({choice.label: choice for text in texts for choice in _choices(text)}.values())
 
 
 def check_choices(choices: tuple[BackendChoice, ...]) -> None:
-    """Raise UsageError if ``choices``, read from a file, are none that ``parse_backends`` returns."""
+    """Raise UsageError if ``parse_backends`` cannot have returned ``choices``, which come from a file."""
     if parse_backends([choice.label for choice in choices]) != choices:
         labels = ", ".join(choice.label for choice in choices)
-        raise UsageError(f"--backend {shown(labels)}: not as vebench writes it down")
+        raise UsageError(f"--backend {shown(labels)}: not as vebench writes it")
 
 
 def _choices(text: str) -> Iterator[BackendChoice]:
@@ -149,7 +149,7 @@ def _choice(text: str, name: str, bracket: str | None) -> BackendChoice:
 
 
 def _pairs(text: str, bracket: str) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values of a bracket's content."""
+    """Yield the keys and values between the brackets."""
     seen: set[str] = set()
     for pair in bracket.split(","):
         key, equals, value = (part.strip() for part in pair.partition("="))
@@ -162,7 +162,7 @@ def _pairs(text: str, bracket: str) -> Iterator[tuple[str, str]]:
 
 
 def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
-    """Yield the options given to a backend of ours that differ from their defaults, in the registry's order."""
+    """Yield the options of one of our backends that differ from their defaults, in the registry's order."""
     for key in given:
         if key not in entry.options:
             known = f"it has {', '.join(entry.options)}" if entry.options else "it has none"
@@ -180,13 +180,13 @@ def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple
 
 
 def _guess(text: str) -> OptionValue:
-    """Return what ``text`` says: a truth value, a whole number, a finite number, or else itself."""
+    """Return ``text`` as a bool, an int or a finite float if it is one, otherwise unchanged."""
     if text in ("true", "True", "false", "False"):
         return text in ("true", "True")
     if _INTEGER.fullmatch(text):
         return int(text)
     if _REAL.fullmatch(text):
         value = float(text)
-        # JSON, and so the run file, knows no infinity.
+        # JSON, and so a run file, has no infinity.
         return value if math.isfinite(value) else text
     return text

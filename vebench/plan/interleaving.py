@@ -1,4 +1,4 @@
-"""Interleaving: groups of cells that are alive together and take turns: what slows the machine slows them all."""
+"""Interleaving: the cells of a group are alive together and take turns, so what slows the machine slows them all."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
     from vebench.plan.cells import Cell, Plan
 
-MOST_PROCESSES = 256  # that are alive at the same time, though only one cell's are at work
+MOST_PROCESSES = 256  # alive at the same time in a group, though those of only one cell work
 
 
 def interleaved(plan: Plan, memory_available: int | None) -> Plan:
-    """Return the plan with the cells of a pass on one task in groups that take turns, as large as there is room for.
+    """Return the plan with its cells in groups that take turns: the cells of one pass on one task, if there is room.
 
-    In each pass tasks come one after another. ``memory_available`` is in bytes, None if unknown.
+    If there is no room for all of them, they make several groups. Within a pass, tasks come one after another.
+    ``memory_available`` is in bytes, None if unknown.
     """
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
@@ -29,9 +30,9 @@ def interleaved(plan: Plan, memory_available: int | None) -> Plan:
 
 
 def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
-    """Return the cells of all ``groups``, the cells of each taking turns; if they are too many, in smaller groups.
+    """Return the cells of all ``groups``. The cells of a group take turns; a group that is too large is split.
 
-    Cells that cannot run, and those of replicas, which keep in step themselves, come first, and are in none.
+    Cells that cannot run and cells with replicas come first and are in no group: replicas run in step with each other.
     """
     numbers = count()
     return tuple(cell for cells in groups for cell in _in_groups(cells, numbers, memory_available))

@@ -1,8 +1,8 @@
-"""What is known of a backend's work before a run starts: the survey's verdicts, and those of this user's own checks.
+"""What is known about a backend's work before a run starts: verdicts of the survey, and of this user's own checks.
 
-A verdict holds for a task, a backend with its options, and the versions of the packages that both are made of. The
-survey comes with vebench (``survey.json``); what ``vebench verify`` finds is added to a file in the cache folder.
-Nothing is kept of adapters and environments from elsewhere, whose code may change at any time.
+A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. The survey
+comes with vebench (``survey.json``). ``vebench verify`` adds its verdicts to a file in the user's cache folder, but
+not those on third-party adapters and environments, because their code may change at any time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
-SAME = BEST_FIRST[:3]  # the backend's figure can be compared with others
+SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
 
 
 class Key(NamedTuple):
-    """What a verdict holds for. ``made_of`` are package versions, ``name==version``, as far as they count."""
+    """What a verdict is valid for. ``made_of`` are the package versions that decide, as ``name==version``."""
 
     env: str
     backend: str
@@ -43,7 +43,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """A verdict, why it is not ``identical``, and what it is based on: so many steps of so many environments."""
+    """A verdict, why it is not ``identical``, and what it is based on: steps of each environment, and environments."""
 
     verdict: WorkVerdict
     reason: str = ""
@@ -53,8 +53,8 @@ class Known:
     def outweighs(self, other: Known) -> bool:
         """Return whether this verdict replaces ``other``, which was found before.
 
-        A comparison counts more than one in which nothing could be compared. A difference counts, however soon it was
-        seen. Otherwise the longer comparison counts, or the later of two that are equally long.
+        Any other verdict outweighs ``unverified``, for which nothing could be compared. A difference counts even after
+        few steps. Otherwise the longer comparison counts, or the later of two equally long ones.
         """
         if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
             return other.verdict == "unverified"
@@ -65,12 +65,12 @@ UNKNOWN = Known("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict is kept after its command: one on code from elsewhere is not, since that may change."""
+    """Return whether a verdict is kept after its command: not for third-party code, because that may change."""
     return backend.name in BY_NAME and SUITES[task.suite].ours
 
 
 def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> Key:
-    """Return what a verdict on this backend and task holds for."""
+    """Return what a verdict on this backend and task is valid for, with these package versions."""
     own = BY_NAME[backend.name].packages if backend.name in BY_NAME else ()
     counted = {
         name: package.deciding_part(versions[name])
@@ -85,7 +85,7 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> Key:
 
 
 def _canonical(backend: BackendChoice) -> BackendChoice:
-    """Return the same choice with its options in order, without those that only repeat a default."""
+    """Return the same choice with sorted options, without those that have their defaults."""
     known = BY_NAME[backend.name].options if backend.name in BY_NAME else {}
     defaults = {name: option.default for name, option in known.items()}
     changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
@@ -93,7 +93,7 @@ def _canonical(backend: BackendChoice) -> BackendChoice:
 
 
 class Knowledge:
-    """Verdicts by what they hold for, on this machine's packages unless others are named."""
+    """The known verdicts. They are looked up for the packages of this interpreter, unless other versions are given."""
 
     def __init__(self, known: Iterable[tuple[Key, Known]] = ()) -> None:
         self._known: dict[Key, Known] = {}
@@ -102,18 +102,18 @@ class Knowledge:
 
     @classmethod
     def load(cls) -> Knowledge:
-        """Return what the survey found, and what this user has found since."""
+        """Return the verdicts of the survey, and those in the user's file."""
         return cls([*_surveyed(), *_kept(kept_file())])
 
     def of(self, task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> Known:
-        """Return the verdict on ``backend``, which is ``unverified`` if nothing is known."""
+        """Return the verdict on ``backend``, ``unverified`` if there is none."""
         if backend.name == REFERENCE:
             return Known("identical")
         entry = key(task, backend, packages_here() if versions is None else versions)
         return self._known.get(entry, UNKNOWN)
 
     def add(self, task: Task, backend: BackendChoice, found: Known) -> bool:
-        """Add a verdict. Returns whether it is new, and to be kept for later."""
+        """Add a verdict. Returns whether it is new and should be written to the user's file."""
         return self._add(key(task, backend, packages_here()), found) and lasts(task, backend)
 
     def _add(self, entry: Key, found: Known) -> bool:
@@ -125,14 +125,14 @@ class Knowledge:
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One kept verdict, a line of the file."""
+    """One verdict in the user's file: a line."""
 
     key: Key
     known: Known
 
 
 class _Survey(msgspec.Struct, frozen=True):
-    """What one survey found: with these packages, a verdict and its reason for each task and backend."""
+    """The results of one survey with these packages: a verdict and its reason for each task and backend."""
 
     packages: dict[str, str]
     steps: int
@@ -150,14 +150,14 @@ def keep(task: Task, backend: BackendChoice, found: Known) -> None:
 
 
 def kept_file() -> Path:
-    """Return the file in the user's cache folder, which need not exist."""
-    # The XDG Base Directory Specification: a path that is not absolute must be ignored.
+    """Return the path of the user's file in the cache folder. The file may not exist yet."""
+    # XDG Base Directory Specification: a path that is not absolute must be ignored.
     asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (asked if asked.is_absolute() else Path("~/.cache").expanduser()) / "vebench" / "verdicts.jsonl"
 
 
 def _kept(path: Path) -> list[tuple[Key, Known]]:
-    """Return the lines of the user's file. One that cannot be read is skipped: it can be found again."""
+    """Return the verdicts in the user's file. A damaged line is skipped: its verdict can be found again."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -173,7 +173,7 @@ def _kept(path: Path) -> list[tuple[Key, Known]]:
 
 
 def _surveyed() -> list[tuple[Key, Known]]:
-    """Return what the survey that comes with vebench found: it holds for the version that it comes with."""
+    """Return the verdicts of the survey that comes with vebench. They are valid for this version of vebench."""
     text = files("vebench.plan").joinpath("survey.json").read_bytes()
     found = []
     for survey in msgspec.json.decode(text, type=tuple[_Survey, ...]):

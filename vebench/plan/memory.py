@@ -1,7 +1,7 @@
-"""How much memory a cell will take, by rule of thumb: enough to leave out those that would bring the machine down.
+"""A rough estimate of a cell's memory, good enough to skip cells that would bring the machine down.
 
-One process with one environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. What backends and
-environments add stands in their own tables, with the measurements behind it.
+One process with one environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends
+and suites contain what each of them adds, and the measurements behind these numbers.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 
 INTERPRETER = 96 * MIB
-# A row without an environment behind it: itself, and its actions on a tape of some hundred batches.
+# A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
 ROW = 32 * KIB
 
 
 def estimate(suite: str, entry: BackendEntry, shape: Shape, options: Options) -> int:
-    """Return how many bytes a cell of this shape takes at most, as far as that is known before it is built."""
+    """Return the most memory that a cell of this shape should take, in bytes, estimated before it is built."""
     environment = SUITES[suite].environment_bytes if entry.builds_environments else ROW
     workers = (shape.processes - 1) * entry.process_bytes(options)
     return INTERPRETER + entry.import_bytes + workers + shape.num_envs * environment
 
 
 def too_much(needed: int, least: int, available: int | None) -> str | None:
-    """Return why a cell that needs so many bytes cannot run with those ``available``, or None if it can.
+    """Return why a cell that needs ``needed`` bytes cannot run with ``available`` bytes, or None if it can.
 
-    ``least`` is what the same cell would need with one worker and one environment; ``available`` is None if unknown.
+    ``least`` is what the cell would need with one worker and one environment. ``available`` is None if unknown.
     """
     if available is None or needed <= available:
         return None
@@ -39,7 +39,7 @@ def too_much(needed: int, least: int, available: int | None) -> str | None:
 
 
 def format_bytes(count: int) -> str:
-    """Return the count in the binary unit that suits it: ``512 MiB``, ``1.8 GiB``, ``21 GiB``."""
+    """Return a number of bytes in a suitable binary unit: ``512 MiB``, ``1.8 GiB``, ``21 GiB``."""
     if count < GIB:
         return f"{count / MIB:.0f} MiB"
     return f"{count / GIB:.1f} GiB" if count < 10 * GIB else f"{count / GIB:.0f} GiB"

@@ -1,4 +1,4 @@
-"""The order in which reports list cells. Measuring has an order of its own: a shuffled one."""
+"""The order in which reports list cells. Cells are measured in another order: a shuffled one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vebench.plan.tasks import short_name
 if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice, RunSpec
 
-# Reference rows come last whatever their place in the table, and third parties before them.
+# Reference rows come last, wherever they are in the registry, and third parties' backends before them.
 RANKS = {entry.name: (entry.reference_row, rank) for rank, entry in enumerate(ENTRIES)}
 THIRD_PARTY = (False, len(RANKS))
 
@@ -18,8 +18,8 @@ THIRD_PARTY = (False, len(RANKS))
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
     """Return a sort key: tasks as ``spec`` names them, then backends as in the registry.
 
-    Third parties' backends follow those of the registry, and reference rows come last. One backend with several options
-    is listed as ``spec`` names it.
+    Third parties' backends follow the registry's, and reference rows come last. If a backend appears with several
+    choices of options, these follow the order in ``spec``.
     """
     asked = [short_name(name) for name in spec.envs]
     task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)

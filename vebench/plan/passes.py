@@ -1,4 +1,4 @@
-"""Passes over a part of the plan, which follow those that were planned: cells to be measured once more."""
+"""Further passes, after the planned ones, over those cells that need another measurement."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
-    """Return the ``wanted`` cells of ``plan``, to be measured once more in a shuffled order.
+    """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order.
 
-    ``repeats`` has the number of the next repeat of every cell that can be measured again; others are left out, as are
-    those that have been measured as often as may be. Keys are without repeats. Cells that take turns are measured once
-    more together, if one of them is wanted.
+    ``repeats`` maps every cell that can be measured again to the number of its next repeat. Other cells are left out,
+    and so are cells with ``MAX_REPEATS`` repeats. Keys are without repeats. If one cell of a group that takes turns is
+    wanted, the whole group is measured again.
     """
-    able = list(_able(plan, repeats))
-    chosen = [cell for cell in able if cell.key.without_repeat in wanted]
+    repeatable = list(_repeatable(plan, repeats))
+    chosen = [cell for cell in repeatable if cell.key.without_repeat in wanted]
     keys = {cell.key for cell in chosen}
     groups = {cell.group for cell in chosen} - {None}
-    cells = [cell for cell in able if cell.key in keys or cell.group in groups]
+    cells = [cell for cell in repeatable if cell.key in keys or cell.group in groups]
     repeat = max((cell.repeat for cell in cells), default=0)
     together: dict[object, list[Cell]] = {}
     for cell in shuffled(cells, plan.spec.seed, repeat):
@@ -34,8 +34,8 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
     return replace(plan, cells=tuple(chain.from_iterable(together.values())))
 
 
-def _able(plan: Plan, repeats: Mapping[CellKey, int]) -> Iterator[Cell]:
-    """Yield each cell that can be measured again once, with the number of its next repeat."""
+def _repeatable(plan: Plan, repeats: Mapping[CellKey, int]) -> Iterator[Cell]:
+    """Yield, with the number of its next repeat, each cell that can be measured again."""
     once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
     for key, cell in once.items():
         if key in repeats and repeats[key] < MAX_REPEATS:

@@ -1,4 +1,4 @@
-"""How a cell is divided into replicas: which CPUs and how many workers each gets."""
+"""How a cell is divided into replicas: the CPUs and the number of workers of each."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """What one replica gets of a cell."""
+    """The workers and CPUs of a cell that one replica gets."""
 
     workers: int
     cpus: tuple[int, ...]
 
 
 def divided(wanted: str, workers: int, placement: Placement) -> tuple[Part, ...]:
-    """Return the parts of a cell with so many workers: one for each memory node, or as many as ``wanted``.
+    """Return the parts of a cell with this number of workers: ``wanted`` parts, or one for each memory node.
 
-    No CPU is in two of them, and none is without one. There are no more parts than workers, and none without a CPU.
-    Workers are shared out by CPUs, so that each CPU has about as many.
+    Each CPU of the cell is in exactly one part, and each part has at least one CPU and one worker; so there may be
+    fewer parts than ``wanted``. Workers are divided in proportion to CPUs.
     """
     cpus = placement.owned(workers)
     parts = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(int(wanted), workers, len(cpus)))
@@ -32,7 +32,7 @@ def divided(wanted: str, workers: int, placement: Placement) -> tuple[Part, ...]
 
 
 def _by_node(cpus: tuple[int, ...], placement: Placement) -> list[tuple[int, ...]]:
-    """Return the CPUs by the memory node that they are nearest to, in the order in which nodes are met."""
+    """Return the CPUs grouped by their nearest memory node, in the order in which the nodes first appear."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for cpu in cpus:
         groups.setdefault(placement.nodes((cpu,)), []).append(cpu)
@@ -45,9 +45,10 @@ def _evenly(cpus: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
 
 
 def shared_out(workers: int, weights: Sequence[int]) -> list[int]:
-    """Return ``workers`` in shares as the weights, to within one, by the largest remainders (Hamilton's method).
+    """Return ``workers`` divided in proportion to ``weights``, to within one (largest remainders, Hamilton's method).
 
-    A cell owns no more CPUs than it has workers: with their numbers as weights, no share is less than its weight.
+    If the weights are numbers of CPUs, no share is smaller than its weight, because a cell owns at most as many CPUs as
+    it has workers.
     """
     total = sum(weights)
     shares = [workers * weight // total for weight in weights]

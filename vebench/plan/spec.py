@@ -1,9 +1,9 @@
-"""What was asked for, parsed once into immutable values. Nothing past the command line sees its text.
+"""What the user asked for, as immutable values. Only the command line handles its text, and parses it once.
 
-An option of ``vebench run`` that decides what is measured is declared once, as a field of ``RunSpec``: its default,
-what its help says, and how its text is parsed. ``vebench.options`` makes command-line options of the fields. ``check``
-has their bounds, since a spec is also read from run files. A field that the measuring child acts on stands in
-``vebench.child.request.Settings``, too.
+An option of ``vebench run`` that decides what is measured is declared once, as a field of ``RunSpec``: its default, its
+help text and its parser. ``vebench.options`` turns the fields into command-line options. The bounds are in ``check``,
+because a spec is also read from run files. A field that the measuring child uses is also a field of
+``vebench.child.request.Settings``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
 PER_NODE = "node"
-# Environment i is seeded with seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
+# Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 MAX_SEED = 2_000_000_000
-MIN_SECONDS = 1e-9  # a clock that counts nanoseconds sees nothing shorter
-# A month: longer waits overflow in the system's calls.
+MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
+# A month: longer waits overflow in system calls.
 MAX_SECONDS = 31 * 86400.0
-MOST_WARMUPS = 5  # as often as long as it was asked for may a warm-up take, until the rate has settled
-# What a cell may need to start, at the least, when a timeout is suggested.
+MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
+# Seconds for the start of a cell in the timeout that an error suggests.
 STARTUP_ALLOWANCE = 30.0
 
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """A backend by name (or a third party's by ``module:Class``) and the options that were given to it."""
+    """A backend, by name or (a third party's) by ``module:Class``, and the options given to it."""
 
     name: str
     options: dict[str, bool | int | float | str] = field(default_factory=dict)
@@ -49,9 +49,10 @@ class BackendChoice:
 class Option(NamedTuple):
     """How a field is set on the command line.
 
-    ``names`` are those of the option, by default the field's. ``parse`` is the function of ``vebench.plan.grammar``
-    that makes the value of its text, or of its texts if it may be ``repeated``; by default the text is the value. A
-    field without a default is made of the texts ``otherwise`` where the option is not given.
+    ``names`` are the names of the option, by default the field's name. ``parse`` names the function of
+    ``vebench.plan.grammar`` that turns the text into the value, or all texts if the option may be ``repeated``; by
+    default the text is the value. A field without a default is parsed from the texts ``otherwise`` if the option is
+    not given.
     """
 
     metavar: str
@@ -63,16 +64,16 @@ class Option(NamedTuple):
 
 
 def option(default: object, metavar: str, meaning: str, *names: str, **how: Any) -> Any:  # noqa: ANN401 - as ``field`` has it
-    """Declare a field that an option sets; without the option, it has its default. ``how`` are ``Option``'s others."""
+    """Declare a field that an option sets, with its default. ``how`` are the remaining fields of ``Option``."""
     return field(default=default, metadata={"option": Option(metavar, meaning, names, **how)})
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides what a run measures. Times are in seconds; no ``backends`` means all that can run.
+    """Everything that decides what a run measures. Times are in seconds. Empty ``backends`` means all that can run.
 
-    With ``until``, passes go on after ``repeats`` until each interval is within that share of its median, or until
-    ``budget`` seconds have gone by since then. With ``interleave``, cells of a pass take turns, window by window.
+    With ``until``, further passes follow after ``repeats``, until each interval is within that share of its median or
+    the further passes have taken ``budget`` seconds. With ``interleave``, cells of a pass take turns, window by window.
     """
 
     envs: tuple[str, ...] = option(
@@ -103,37 +104,39 @@ class RunSpec:
     envs_per_worker: int = option(1, "N", "Environments stepped at a time for each worker.")
     duration: float = option(1.0, "SECONDS", "Length of one window.")
     rounds: int = option(6, "N", "Windows of each cell.")
-    warmup: float = option(1.0, "SECONDS", "What runs before the first window, at least.")
-    repeats: int = option(1, "N", "Passes over all cells, each in an order of its own.")
+    warmup: float = option(1.0, "SECONDS", "Least time that a cell runs before its first window.")
+    repeats: int = option(1, "N", "Passes over all cells, each in its own order.")
     until: float | None = option(
-        None, "SHARE", "Go on with passes until each interval is within this, such as 2%.", parse="parse_share"
+        None, "SHARE", "Add passes until each interval is within this share, such as 2%.", parse="parse_share"
     )
-    budget: float = option(600.0, "SECONDS", "The most that --until adds.")
+    budget: float = option(600.0, "SECONDS", "Longest time that --until adds.")
     interleave: bool = option(
         False, "", "Let cells take turns, window by window: steadier speedups on a noisy machine."
     )
-    seed: int = option(0, "N", "Of environments, actions and the order of cells.")
+    seed: int = option(0, "N", "Seed of environments, actions and the order of cells.")
     pin: str = option("compact", "CPUS", "CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
     membind: str = option("local", "HOW", "Memory of a cell: local, bind (to its CPUs' nodes) or preferred.")
     replicas: str = option(
-        "1", "N", "Copies of the backend in a cell, each in a process and on CPUs of its own: a number, or node."
+        "1", "N", "Copies of the backend in a cell, each with its own process and CPUs: a number, or node."
     )
-    smt: str = option("last", "WHEN", "A core's second thread: last (after all cores), off, or close (at once).")
-    timeout: float = option(300.0, "SECONDS", "After which a cell is ended.")
+    smt: str = option(
+        "last", "WHEN", "When to use a core's second thread: last (after all cores), off, or close (at once)."
+    )
+    timeout: float = option(300.0, "SECONDS", "Time after which a cell is ended.")
 
     @property
     def cell_seconds(self) -> float:
-        """How long one cell measures: warm-up and windows. Start-up comes on top."""
+        """How long one cell warms up and measures, without its start."""
         return self.warmup + self.rounds * self.duration
 
     @property
     def longest_warmup(self) -> float:
-        """How long a warm-up may take whose rate does not settle; what the timeout leaves beyond that is halved."""
+        """The longest warm-up if the rate does not settle. The extra time is at most half of what --timeout leaves."""
         return self.warmup + min((MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
 def check(spec: RunSpec) -> None:
-    """Raise UsageError, with the option's name, if a number of ``spec`` makes no sense."""
+    """Raise UsageError, with the option's name, if a value of ``spec`` is invalid."""
     if not spec.envs:
         raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")
     if not spec.workers:
@@ -153,18 +156,18 @@ def check(spec: RunSpec) -> None:
     _check_seconds("--timeout", spec.timeout)
     _check_seconds("--budget", spec.budget)
     if spec.until is not None and not 0 < spec.until < 1:
-        raise UsageError(f"--until {spec.until:g}: must lie between 0% and 100%")
+        raise UsageError(f"--until {spec.until:g}: must be between 0% and 100%")
     if spec.warmup != 0:
         _check_seconds("--warmup", spec.warmup, "0 or ")
     if spec.timeout <= spec.cell_seconds:
         enough = math.ceil(spec.cell_seconds + STARTUP_ALLOWANCE)
         raise UsageError(
-            f"--timeout {spec.timeout:g}: warm-up and windows alone take {spec.cell_seconds:g} s; {enough} would do"
+            f"--timeout {spec.timeout:g}: warm-up and windows alone take {spec.cell_seconds:g} s; {enough} is enough"
         )
 
 
 def check_smt(policy: str) -> None:
-    """Raise UsageError unless ``policy`` is one of those for a core's second threads."""
+    """Raise UsageError unless ``policy`` is a policy for the second threads of cores."""
     if policy not in policies.SMT:
         raise UsageError(f"--smt {shown(policy)}: must be one of {', '.join(policies.SMT)}")
 
@@ -173,7 +176,7 @@ def _check_membind(spec: RunSpec) -> None:
     if spec.membind not in policies.MEMORY:
         raise UsageError(f"--membind {shown(spec.membind)}: must be one of {', '.join(policies.MEMORY)}")
     if spec.membind != "local" and spec.pin == "none":
-        raise UsageError(f"--membind {spec.membind}: a cell without CPUs of its own has no memory nodes of its own")
+        raise UsageError(f"--membind {spec.membind}: without CPUs of its own, a cell has no memory nodes of its own")
 
 
 def _check_replicas(spec: RunSpec) -> None:
@@ -183,14 +186,14 @@ def _check_replicas(spec: RunSpec) -> None:
         raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
     if count != "1" and spec.interleave:
         raise UsageError(
-            f"--replicas {count}: does not go with --interleave: replicas keep in step with each other, not in turn"
+            f"--replicas {count}: cannot be combined with --interleave: replicas run in step, they take no turns"
         )
     if count != "1" and spec.pin == "none":
-        raise UsageError(f"--replicas {count}: each has CPUs of its own, which --pin none denies it")
+        raise UsageError(f"--replicas {count}: each replica needs CPUs of its own, but --pin none gives it none")
 
 
 def check_count(option: str, value: int, least: int, most: int) -> None:
-    """Raise UsageError, with the option's name, unless ``value`` lies between ``least`` and ``most``."""
+    """Raise UsageError, with the option's name, unless ``least <= value <= most``."""
     if not least <= value <= most:
         raise UsageError(f"{option} {value}: must be a whole number from {least} to {most}")
 

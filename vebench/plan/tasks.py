@@ -1,4 +1,4 @@
-"""The tasks: those known by name, and a lookup for every other environment that Gymnasium can make."""
+"""The tasks: known names, and a lookup for every other environment that Gymnasium can make."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from vebench.plan.spec import BackendChoice
 
-MOST_NAMED = 5  # of a module's environments in an error
+MOST_NAMED = 5  # environments of a module that an error lists
 
 KNOWN: tuple[Task, ...] = tuple(
     Task(name, suite.name, frame_skip) for suite in SUITES.values() for name, frame_skip in suite.tasks.items()
@@ -28,7 +28,7 @@ def short_name(task_id: str) -> str:
     return re.sub(r"-v\d+$", "", re.split(r"[/:]", task_id)[-1])
 
 
-# By full id, without version (Gymnasium then takes the latest, which these are), and by short name.
+# By full id, by id without version (Gymnasium then takes the latest, and these are the latest), and by short name.
 BY_NAME: Mapping[str, Task] = {
     name: task for task in KNOWN for name in (task.id, re.sub(r"-v\d+$", "", task.id), short_name(task.id))
 }
@@ -43,7 +43,7 @@ def resolve(
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
-    Known names need no lookup. Every other name, and every third party's adapter among ``backends``, is tried in the
+    Known names need no lookup. All other names, and third parties' adapters in ``backends``, are looked up in the
     interpreter ``python``, which may take up to ``timeout`` seconds. Raises UsageError for an environment that does not
     exist or cannot be stepped, and for an adapter that cannot be loaded.
     """
@@ -69,11 +69,11 @@ def _check_adapter(target: str, facts: Mapping[str, Any]) -> None:
 
 
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
-    """Return the task that the lookup of ``name`` found. Raises UsageError if it found none that can be stepped."""
+    """Return the task for ``name`` from the facts of its lookup. Raises UsageError if the lookup failed."""
     if "error" in facts:
         raise UsageError(f"--env {shown(name)}: {facts['error'] or _missing(name, facts, registered)}")
     env_id, package = facts["id"], facts["package"]
-    # A suite's own packages must have registered it: a user's module may have put another environment in its place.
+    # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():
         if suite.has(env_id, package):
             return Task(env_id, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
@@ -82,7 +82,7 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
 
 
 def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> str:
-    """Return that there is no such environment, and what may have been meant: known names come first."""
+    """Return an error that says which names exist, or what the user may have meant: known names come first."""
     module, _, env_id = name.rpartition(":")
     if module:
         names = facts.get("names", ())
@@ -99,7 +99,7 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
 
 
 def _distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return the tasks without repetition. Raises UsageError if one id would mean two of them."""
+    """Return the tasks, each once. Raises UsageError if two different tasks have the same id."""
     by_id: dict[str, Task] = {}
     for task in tasks:
         if by_id.setdefault(task.id, task) != task:

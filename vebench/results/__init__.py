@@ -1,1 +1,1 @@
-"""What was measured: immutable records and the run files that hold them."""
+"""What was measured: immutable records, and the run files that contain them."""

@@ -1,4 +1,4 @@
-"""Verdicts on the work of a run's backends that became known after it was measured."""
+"""Verdicts on a run's backends that became known after it was measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def informed(run: Run, knowledge: Knowledge) -> Run:
 def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
     try:
         reference_row = find(cell.backend).reference_row
-    except KeyError:  # a file of a version that had other backends
+    except KeyError:  # a file of a version with other backends
         return cell
     if reference_row:
         return cell

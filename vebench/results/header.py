@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from vebench.machine.topology import Topology
     from vebench.plan.cells import Plan
 
-# Facts that, where they differ, make two runs incomparable; a kernel update or another amount of memory need not.
+# Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
-# These likewise, where both runs know them: files of the first versions do not.
+# The same, but only if both runs know the fact: files of the first versions do not contain these.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
 
-def gather(  # noqa: PLR0913 - one for each thing that a run is told of
+def gather(  # noqa: PLR0913 - a header contains all of these
     plan: Plan,
     host: Host,
     placement: Placement,
@@ -41,7 +41,7 @@ def gather(  # noqa: PLR0913 - one for each thing that a run is told of
     *,
     interpreter: Interpreter | None = None,
 ) -> RunRecord:
-    """Return the header of a run that starts ``now`` with this plan on this host, in this Python or another."""
+    """Return the header of a run that starts ``now``, in this Python or in ``interpreter``."""
     facts = host_record(host, placement)
     run = RunRecord(
         schema=SCHEMA,
@@ -57,7 +57,7 @@ def gather(  # noqa: PLR0913 - one for each thing that a run is told of
 
 
 def host_record(host: Host, placement: Placement) -> HostRecord:
-    """Return the facts of ``host`` as a run file holds them, with this Python's version."""
+    """Return the facts about ``host`` for a run file, with this Python's version."""
     quota = host.allowance.quota
     return HostRecord(
         system=host.system,
@@ -99,7 +99,7 @@ def _topology(topology: Topology) -> TopologyRecord:
 
 
 def refuse_foreign(run: RunRecord, path: Path) -> None:
-    """Raise NotComparableError if the run's cells ran in another Python than vebench's own, which this one is not."""
+    """Raise NotComparableError if ``vebench compare`` ran the cells in another Python than vebench's own."""
     if run.interpreter is not None:
         raise NotComparableError(
             f"{path} was measured in {run.interpreter} by vebench compare: measure both sides again with it"
@@ -109,7 +109,7 @@ def refuse_foreign(run: RunRecord, path: Path) -> None:
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return what makes cells of the two runs incomparable, in words; empty if nothing does."""
     ours, theirs = _decisive(one), _decisive(other)
-    # What a file does not tell because it is older than the question cannot speak against it.
+    # A fact that is missing because the file is older than the fact makes no difference.
     optional = {*DECISIVE_IF_KNOWN, "nodes", "cores"}
     pairs = [(name, ours.get(name, "none"), theirs.get(name, "none")) for name in dict.fromkeys((*ours, *theirs))]
     return [
@@ -120,15 +120,15 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
 
 
 def fingerprint(run: RunRecord) -> str:
-    """Return twelve hexadecimal digits that are the same for runs which can be put beside each other.
+    """Return twelve hexadecimal digits. Runs with the same digits are comparable.
 
-    Runs with unlike ones may still be comparable, where one does not know all facts: ``what_differs`` tells.
+    Runs with different digits may still be comparable if one does not know all facts: see ``what_differs``.
     """
     return sha256(json.dumps(_decisive(run), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _decisive(run: RunRecord) -> dict[str, str]:
-    """Return what decides whether runs are comparable, by name; what is not known is left out."""
+    """Return the facts that decide whether runs are comparable, by name, without those that are unknown."""
     facts = {name: getattr(run.host, name) for name in (*DECISIVE, *DECISIVE_IF_KNOWN)}
     if run.host.topology is not None:
         facts["cores"] = run.host.topology.cores
@@ -139,5 +139,5 @@ def _decisive(run: RunRecord) -> dict[str, str]:
 
 
 def _minor(version: str) -> str:
-    """Return ``3.11`` for ``3.11.9``: what Python promises to keep within, and so does its speed."""
+    """Return ``3.11`` for ``3.11.9``: within a minor version, Python keeps its behaviour, and so its speed."""
     return ".".join(version.split(".")[:2])

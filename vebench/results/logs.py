@@ -1,4 +1,4 @@
-"""What the libraries of a failed cell printed, kept beside the run file for whoever looks into it."""
+"""The log beside a run file: what the libraries of failed cells printed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SUFFIX = ".log"
 
 
 def path_beside(run_file: Path) -> Path:
-    """Return where the log of a run goes."""
+    """Return the path of a run's log."""
     return run_file.with_name(run_file.name + SUFFIX)
 
 
 def keep(run_file: Path, cell: CellKey, printed: str) -> None:
     """Append what a cell printed, if anything, under a line that names the cell.
 
-    A log is a help, not a result: where it cannot be written, the run goes on without it.
+    A log is a help, not a result: if it cannot be written, the run goes on without it.
     """
     if not printed.strip():
         return

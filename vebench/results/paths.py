@@ -1,4 +1,4 @@
-"""Where run files lie: the folder of those that nobody named, the files that a report is to be made of."""
+"""Paths of run files: the default path of a new run, and the files that a report reads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
-NAME_LENGTH = 60  # of the tasks' part of a default name: short enough for every file system
+NAME_LENGTH = 60  # of the tasks in a default name, in characters: short enough for every file system
 
 
 def default_path(now: datetime, envs: Iterable[str]) -> Path:
-    """Return where a run goes that no file was named for: by UTC time and tasks, never a file that exists."""
+    """Return the path of a run without ``-o``, named by UTC time and tasks. It is never a file that exists."""
     slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:NAME_LENGTH].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
     path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
@@ -33,7 +33,7 @@ def default_path(now: datetime, envs: Iterable[str]) -> Path:
 
 
 def output(text: str) -> Path:
-    """Return the file that ``-o`` names. Raises UsageError if it names none, but a folder or standard output."""
+    """Return the file that ``-o`` names. Raises UsageError if it is empty, a folder or standard output (``-``)."""
     if text in ("", "-"):
         raise UsageError(f"-o {text or repr(text)}: name a file")
     if Path(text).is_dir():
@@ -42,22 +42,22 @@ def output(text: str) -> Path:
 
 
 def newest(folder: Path = DEFAULT_FOLDER) -> Path:
-    """Return the run file in ``folder`` that was written to last. Raises UsageError if there is none."""
+    """Return the run file in ``folder`` that was modified last. Raises UsageError if there is none."""
     return runs_in(folder)[-1]
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
     """Return the run files that ``paths`` mean, in that order.
 
-    A folder means all runs in it. Of several files, the logs beside run files are left out, so that a shell's
-    ``.vebench/*`` can be given. Raises UsageError for a folder without runs.
+    A folder means all runs in it. Logs beside run files are left out unless nothing else is given, so a shell's
+    ``.vebench/*`` works. Raises UsageError for a folder without runs.
     """
     files = [file for path in paths for file in (runs_in(path) if path.is_dir() else [path])]
     return [file for file in files if not file.name.endswith(SUFFIX + logs.SUFFIX)] or files
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the run files in ``folder``, the one written to last at the end. Raises UsageError if there is none."""
+    """Return the run files in ``folder``, the last modified at the end. Raises UsageError if there is none."""
     try:
         files = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What a run file holds, as immutable records that are checked when they are read.
+"""The contents of a run file, as immutable records that are checked when they are read.
 
-Rates are not here: they are derived from the raw counts whenever they are needed (``vebench.analysis``).
+There are no rates here: ``vebench.analysis`` derives them from the raw counts when they are needed.
 
 History of the schema:
     1  first version
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
 
 SCHEMA = 1
-# The most that a cell's line takes: its windows, the CPUs of each thread, and the rest of it.
+# The most bytes of a cell's line, for each window, for the CPUs of each thread, and for the rest of the line.
 BYTES_PER_WINDOW, BYTES_PER_THREAD, BYTES_PER_CELL = 384, 64, 8192
-INTERRUPTED = "interrupted"  # the reason that the engine gives for a cell which the user ended
+INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
@@ -40,12 +40,12 @@ Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class CellRecord(Done, Layout):
-    """One cell: what was asked for, what was built (``Layout``), its windows, and what was seen at its end (``Done``).
+    """One cell: what was planned, what was built (``Layout``), its windows, and what its end reported (``Done``).
 
-    Counts of a cell that never got ready are those planned. ``cpus`` are those asked for, worker ``i`` on the ``i``-th.
-    ``replicas`` are the CPUs of each replica, none if there is only one; windows are then what they did together.
-    ``verdict`` is what was known of the backend's work when the cell was measured, None for a reference row, and in
-    files of versions that did not know any.
+    A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; worker ``i`` is on the
+    ``i``-th. ``replicas`` are the CPUs of each replica, empty if there is only one; the windows count all replicas
+    together. ``verdict`` is what was known about the backend's work when the cell was measured, None for a reference
+    row and in files of versions without verdicts.
     """
 
     env: str
@@ -75,7 +75,7 @@ class CellRecord(Done, Layout):
 
     @property
     def key(self) -> CellKey:
-        """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the cell measured."""
+        """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the planned cell."""
         return CellKey(
             env=self.env,
             backend=self.label,
@@ -86,11 +86,11 @@ class CellRecord(Done, Layout):
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was the user who ended the cell: that is no fault of it."""
+        """Whether the user ended the cell, which is not a fault of the cell."""
         return self.status == "failed" and self.reason == INTERRUPTED
 
 
-# People look into run files, too: the type comes first, then what tells cells apart, and what was built after it.
+# People read run files, too: the type comes first, then the cell's own fields, then the inherited ones.
 _INHERITED = {item.name for kind in (Layout, Done) for item in fields(kind)}
 _CELL_FIELDS = sorted((item.name for item in fields(CellRecord)), key=lambda name: (name != "type", name in _INHERITED))
 
@@ -104,7 +104,7 @@ class CacheRecord(Struct, frozen=True):
 
 
 class TopologyRecord(Struct, frozen=True):
-    """What the machine consists of, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``."""
+    """The parts of the machine, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``."""
 
     cores: Positive
     threads_per_core: Positive
@@ -116,9 +116,9 @@ class TopologyRecord(Struct, frozen=True):
 
 
 class HostRecord(Struct, frozen=True):
-    """The machine that a run ran on: enough to tell whether two runs can be put beside each other.
+    """The machine that a run ran on: enough to decide whether two runs are comparable.
 
-    What has a default stands in no file of the first versions. See ``vebench.machine.host.Host``.
+    Files of the first versions do not contain the fields with a default. See ``vebench.machine.host.Host``.
     """
 
     system: str
@@ -146,11 +146,11 @@ class HostRecord(Struct, frozen=True):
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
-    """The first line of a run file: what was asked for, where, with which packages, and the command that repeats it.
+    """The first line of a run file: the spec, the machine, the packages, and the command that repeats the run.
 
-    ``cells`` is how many cells were planned, None in files of earlier versions. ``fingerprint`` is the same for runs
-    that can be put beside each other, see ``vebench.results.header``; the facts behind it are in ``host``.
-    ``interpreter`` is the Python that cells ran in, None where it is vebench's own.
+    ``cells`` is the number of planned cells, None in files of earlier versions. Runs with the same ``fingerprint`` are
+    comparable (see ``vebench.results.header``); the facts behind it are in ``host`` and ``packages``. ``interpreter``
+    is the Python that cells ran in, None if it was vebench's own.
     """
 
     schema: int
@@ -165,7 +165,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
 
 
 class Run(Struct, frozen=True):
-    """A whole run file. ``notes`` are what a reader should know of the file itself, such as a cut-off last line."""
+    """A whole run file. ``notes`` are remarks about the file itself, such as a cut-off last line."""
 
     header: RunRecord
     cells: tuple[CellRecord, ...]
@@ -173,7 +173,7 @@ class Run(Struct, frozen=True):
 
 
 def record(cell: Cell, outcome: Outcome) -> CellRecord:
-    """Return what the run file says of ``cell``: the counts of its layout, or those planned if it never got ready."""
+    """Return the record of ``cell``, with the counts of its layout, or the planned ones if it never got ready."""
     layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
     built = {
         **vars(layout),
@@ -201,20 +201,20 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
 
 
 def most_bytes(shape: Shape, rounds: int) -> int:
-    """Return the most bytes that a cell's line takes, even if every window is tried as often as it may be."""
+    """Return the most bytes that a cell's line takes, even if every window is tried ``MOST_TRIES`` times."""
     threads = shape.processes * shape.threads
     return BYTES_PER_CELL + BYTES_PER_WINDOW * MOST_TRIES * rounds + BYTES_PER_THREAD * threads
 
 
 def encode(line: CellRecord | RunRecord) -> bytes:
-    """Return the line as a run file holds it. Raises ValueError, which says why, if it could not be read again."""
+    """Return the line as bytes for a run file. Raises ValueError, which says why, if it could not be read again."""
     try:
         body = msgspec.to_builtins(line)
         data = msgspec.json.encode(
             {name: body[name] for name in _CELL_FIELDS} if isinstance(line, CellRecord) else body
         )
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(f"what cannot be written: {error}") from None
+        raise ValueError(f"a value that cannot be written: {error}") from None
     try:
         msgspec.json.decode(data, type=type(line))
     except msgspec.DecodeError as error:
@@ -225,7 +225,7 @@ def encode(line: CellRecord | RunRecord) -> bytes:
 
 
 def _at(line: object, path: str) -> object:
-    """Return the value at a path as msgspec writes it: ``windows[0].rows``."""
+    """Return the value at a path in msgspec's notation: ``windows[0].rows``."""
     value: Any = line
     for step in re.findall(r"\w+", path):
         value = value[int(step)] if step.isdecimal() else getattr(value, step)
@@ -233,7 +233,7 @@ def _at(line: object, path: str) -> object:
 
 
 def unreadable(cell: CellRecord, reason: str) -> CellRecord:
-    """Return ``cell`` as failed for this reason, without anything that its adapter said."""
+    """Return ``cell`` as failed for this reason, without anything that its adapter reported."""
     return CellRecord(
         env=cell.env,
         backend=cell.backend,

@@ -1,6 +1,6 @@
-"""Run files: JSON Lines that are only ever appended to, synced after each line, and read with checks.
+"""Run files: JSON Lines that are only appended to, synced to the disk after each line, and checked when read.
 
-Whatever ends a run, a full disk included, what its file held before stays whole.
+However a run ends, even with a full disk, the lines that were written before stay intact.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
     from vebench.plan.cells import CellKey
 
-RUN_BEGINS = b'{"type":"run"'  # as it is written
+RUN_BEGINS = b'{"type":"run"'  # as ``encode`` writes it
 LONGEST_HEADER = 1 << 24
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RunWriter:
-    """An open run file that cells are appended to; made by ``create`` or ``resume``, closed as a context manager.
+    """A run file that is open for appending cells. ``create`` or ``resume`` opens it; a ``with`` statement closes it.
 
-    ``run`` is what the file held when it was opened.
+    ``run`` is the content of the file when it was opened.
     """
 
     def __init__(self, path: Path, fd: int, run: Run) -> None:
@@ -50,9 +50,9 @@ class RunWriter:
 
     @classmethod
     def create(cls, path: Path, header: RunRecord) -> Self:
-        """Start a new run file. Raises UsageError if ``path`` exists or cannot be written, StorageError if it is full.
+        """Start a new run file. Its folder must exist, except the default folder, which is created.
 
-        Its folder must exist, but for the default one, which is made.
+        Raises UsageError if ``path`` exists or cannot be created, StorageError if the header cannot be written.
         """
         header = msgspec.structs.replace(header, command=one_line(header.command))
         try:
@@ -84,8 +84,11 @@ class RunWriter:
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """Open a run file to append to it, without a cut-off last line. Raises RunFileError, UsageError."""
-        read(path)  # before anything is opened for writing: a foreign file is left as it is
+        """Open a run file to append to it. A cut-off last line is removed.
+
+        Raises RunFileError if it is not a valid run file, UsageError if it cannot be written.
+        """
+        read(path)  # before it is opened for writing: a foreign file must not be changed
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
@@ -106,14 +109,14 @@ class RunWriter:
 
     @property
     def expects(self) -> bool:
-        """Whether a cell is expected that has not been appended yet."""
+        """Whether an expected cell has not been appended yet."""
         return bool(self._expected)
 
     def expect(self, key: CellKey, size: int) -> None:
-        """Keep room on the disk for the line of a cell that starts, so that none is measured that could not be kept.
+        """Reserve ``size`` bytes on the disk for the line of a cell that starts, so that its result can be stored.
 
-        ``size`` is in bytes. Raises StorageError if there is not so much room, that for other cells expected included.
-        Does nothing where the file system cannot reserve.
+        Raises StorageError if there is not enough room for all expected cells. Does nothing if the file system cannot
+        reserve space.
         """
         self._expected[key] = size
         try:
@@ -123,16 +126,16 @@ class RunWriter:
                 self._cannot_write(error)
 
     def append(self, cell: CellRecord) -> CellRecord:
-        """Write one cell, see it onto the disk, and return it as it can be read there.
+        """Write one cell, sync it to the disk, and return it as it was written.
 
-        A cell that could not be read again is written as failed instead, since one such line makes a whole file
-        unreadable. Raises StorageError; the file then ends as it did before.
+        A cell that could not be read again is written as failed instead, because one such line makes the whole file
+        unreadable. Raises StorageError if it cannot be written; the file is then as it was before.
         """
         self._expected.pop(cell.key, None)
         try:
             line = encode(cell)
         except ValueError as error:
-            cell = unreadable(cell, f"the adapter said {error}")
+            cell = unreadable(cell, f"the adapter reported {error}")
             line = encode(cell)
         try:
             _write_line(self._fd, line)
@@ -142,12 +145,12 @@ class RunWriter:
         return cell
 
     def close(self) -> None:
-        """Release what was reserved and not used, and the lock. A second call does nothing."""
+        """Release the unused part of the reserved space, and the lock. A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
         with contextlib.suppress(OSError):  # every line is on the disk already
-            os.ftruncate(fd, os.fstat(fd).st_size)  # frees what lies beyond the end
+            os.ftruncate(fd, os.fstat(fd).st_size)  # frees the space reserved beyond the end
         os.close(fd)
 
     def __enter__(self) -> Self:
@@ -160,7 +163,7 @@ class RunWriter:
 
     def _cannot_write(self, error: OSError) -> NoReturn:
         whole = "its 1 cell is whole" if self._cells == 1 else f"its {self._cells} cells are whole"
-        remedy = "free some space" if error.errno in NO_SPACE else "mend that"
+        remedy = "free some space" if error.errno in NO_SPACE else "fix that"
         raise StorageError(
             f"cannot write {self.path}: {error.strerror}; {whole}: "
             f"{remedy}, then vebench run --resume {shlex.quote(str(self.path))}"
@@ -168,9 +171,9 @@ class RunWriter:
 
 
 def read(path: Path) -> Run:
-    """Return the run that a file holds; of a cell measured again, the last measurement.
+    """Return the run in a file. If a cell was measured again, its last measurement counts.
 
-    A cut-off last line is dropped and noted. Raises RunFileError, naming the line, for whatever else is not right.
+    A cut-off last line is dropped and noted. Raises RunFileError, with the number of the line, for any other damage.
     """
     try:
         if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
@@ -186,14 +189,14 @@ def read(path: Path) -> Run:
 
 
 def refuse_to_overwrite(target: Path, sources: Iterable[Path]) -> None:
-    """Raise UsageError if ``target`` is one of ``sources``, or any other run file: those are never overwritten."""
+    """Raise UsageError if ``target`` is one of ``sources``, or any run file: they are never overwritten."""
     itself = any(target.exists() and source.exists() and target.samefile(source) for source in sources)
     if itself or holds_run(target):
         raise UsageError(f"-o {target}: is a run file, and would be overwritten: name another file")
 
 
 def holds_run(path: Path) -> bool:
-    """Return whether ``path`` is a file that begins as a run file does, though it may be damaged further on."""
+    """Return whether ``path`` is a file that begins like a run file, even if it is damaged further on."""
     try:
         if not path.is_file():
             return False
@@ -209,14 +212,14 @@ def holds_run(path: Path) -> bool:
 
 
 def _parse(data: bytes, name: str) -> tuple[Run, int]:
-    """Return the run in ``data`` and the length of its whole lines in bytes."""
+    """Return the run in ``data``, and the length of its complete lines in bytes."""
     if not data:
         raise RunFileError(f"{name}: empty: not a run file of vebench")
     lines = data.split(b"\n")
     tail = lines.pop()
     header = _header(lines[0] if lines else tail, name)
     if not lines:
-        raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run anew")
+        raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run again")
     notes = [f"{name}, line {len(lines) + 1}: cut off, left out"] if tail else []
     cells = {}
     for number, line in enumerate(lines[1:], start=2):
@@ -226,7 +229,7 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
 
 
 class _Kind(msgspec.Struct):
-    """What a line says of itself."""
+    """The type of a line, as the line names it."""
 
     type: str
 
@@ -241,7 +244,7 @@ def _decode(line: bytes, name: str, number: int) -> CellRecord:
 
 
 def _header(line: bytes, name: str) -> RunRecord:
-    foreign = RunFileError(f"{name}, line 1: not a run file of vebench, whose first line describes the run")
+    foreign = RunFileError(f"{name}, line 1: not a run file of vebench: the first line of one describes the run")
     try:
         head = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -254,7 +257,7 @@ def _header(line: bytes, name: str) -> RunRecord:
             f"{name}, line 1: written by a later version of vebench (schema {schema}; this one reads {SCHEMA})"
         )
     if type(schema) is int and schema < SCHEMA:
-        raise RunFileError(f"{name}, line 1: schema {schema} is none that vebench has written (it reads {SCHEMA})")
+        raise RunFileError(f"{name}, line 1: no version of vebench writes schema {schema} (this one reads {SCHEMA})")
     try:
         return msgspec.json.decode(line, type=RunRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -283,11 +286,11 @@ def _lock(fd: int, path: Path) -> None:
     except BlockingIOError:
         raise UsageError(f"{path} is being written by another run: wait for it, or name another file") from None
     except OSError:
-        return  # a file system without locks: two runs into one file are then the user's to avoid
+        return  # a file system without locks: the user must not write two runs into one file
 
 
 def _sync_folder(path: Path) -> None:
-    """See the file's name onto the disk, too, where the file system lets folders be synced."""
+    """Sync the folder, and so the file's name, to the disk, if the file system supports that."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

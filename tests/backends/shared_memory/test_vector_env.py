@@ -241,7 +241,7 @@ def test_spaces_that_do_not_fit_together_are_refused(build: Build, mode: str) ->
 
 
 def test_values_that_are_no_arrays_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="Text values cannot lie in shared memory"):
+    with pytest.raises(ValueError, match="Text values cannot be in shared memory"):
         SharedMemoryVectorEnv([partial(Sampler, spaces.Dict({"t": spaces.Text(5)}), BOX)])
 
 

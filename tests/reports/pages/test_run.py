@@ -216,6 +216,6 @@ def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -
 def test_a_run_under_a_quota_says_so() -> None:
     half = msgspec.structs.replace(make_header().host, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max")
     run = Run(msgspec.structs.replace(make_header(), host=half), (make_cell("for-loop", 1, (2300, 2310, 2305, 2290)),))
-    (remark,) = document_of(RunPage.of([("pong.jsonl", run)])).remarks
-    assert remark.code == "quota"
-    assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in remark.text
+    (finding,) = document_of(RunPage.of([("pong.jsonl", run)])).findings
+    assert finding.code == "quota"
+    assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in finding.text

@@ -1,1 +1,1 @@
-"""Whether a backend does the same work as the reference, row by row."""
+"""Checks whether a backend does the same work as the reference, row by row."""

@@ -1,7 +1,7 @@
 """Steps a backend beside the reference, environment by environment, and finds where they first differ.
 
-The reference is the for-loop's own stepping, one environment at a time, so that it can follow a backend that answers in
-any order: what is compared is always environment i after its k-th step. Actions are keyed in the same way.
+The reference steps one environment at a time, with the for-loop's own code, so that it can follow a backend that
+returns rows in any order: the comparison is always of environment i after its k-th step. Actions are keyed likewise.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
     from vebench.child.proof.reference import Reference
     from vebench.child.proof.rows import Row
 
-MOST_EXCUSED = 16  # rows after a reset: a declared difference that went on for long could hide any other
-# So many steps, and times as many as the slowest environment makes, are more than answering in any order explains.
+MOST_EXCUSED = 16  # rows after a reset: a declared difference in more rows could hide any other difference
+# Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
+# MOST_TIMES_AHEAD times the rows of the slowest.
 MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
 
 
 class Compared(NamedTuple):
-    """What a comparison came to, and the reference's row and the backend's that first differ, None if none do."""
+    """The proof, and the first two rows that differ (the reference's, the backend's), None if all agree."""
 
     proof: Proof
     rows: tuple[Row, Row] | None
 
 
 class Batches:
-    """A backend driven with actions keyed by environment and step, its answers handed out row by row."""
+    """Steps a backend with actions keyed by environment and step, and iterates over its batches."""
 
     def __init__(self, backend: VectorBackend, tape: NDArray[np.generic], seed: int) -> None:
         self._backend = backend
@@ -50,7 +51,7 @@ class Batches:
         return self
 
     def __next__(self) -> Batch:
-        """Return the next batch, after sending each environment of the last one its next action."""
+        """Send each environment of the last batch its next action, and return the next batch."""
         if self._ids is not None:
             self._backend.send(self._tape[self.steps[self._ids] % len(self._tape), self._ids])
         batch = self._backend.recv()
@@ -67,14 +68,14 @@ class Batches:
 
 
 class MalformedError(Exception):
-    """A batch, or what a backend says of itself, is not what the interface says; the text says why."""
+    """A batch, or what a backend reports about itself, breaks the interface. The text says how."""
 
 
 def misdeclared(info: BackendInfo, task: Task, actions: ActionSpace) -> str | None:
-    """Return what is wrong with what a backend says of itself before anything is stepped, None if nothing is.
+    """Return what is wrong with a backend's report about itself, before any step; None if nothing is.
 
-    The actions that it is measured with are drawn from the space that it names, and its frames/s are its steps/s times
-    the frame skip that it names; that of Atari and MuJoCo is compared with what their simulators count.
+    A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
+    Atari and MuJoCo, the frame skip is not checked here but compared with what the simulators count.
     """
     own = info.action_space
     if own.integer != actions.integer or not (_one_bound(own.low, actions.low) and _one_bound(own.high, actions.high)):
@@ -89,36 +90,36 @@ def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def malformed(batch: Batch, num_envs: int, batch_size: int) -> str | None:
-    """Return what is wrong with a batch by itself, None if nothing is."""
+    """Return what is wrong with a batch, apart from its values; None if nothing is."""
     for name in (*FIELDS, "env_ids"):
         if not isinstance(getattr(batch, name), np.ndarray):
             kind = type(getattr(batch, name)).__name__
-            return f"{name} are a {kind}, not a NumPy array: what is made when looked at is not measured"
+            return f"{name} are a {kind}, not a NumPy array: arrays made only on access are not measured"
     ids = batch.env_ids.tolist()
     lengths = {name: len(getattr(batch, name)) for name in FIELDS}
     if set(lengths.values()) != {len(ids)} or len(ids) != batch_size:
-        told = ", ".join(f"{count} {name}" for name, count in lengths.items())
-        return f"rows counted that were not returned: {len(ids)} env_ids, {told}, in a batch of {batch_size}"
+        counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        return f"rows counted that were not returned: {len(ids)} env_ids, {counts}, in a batch of {batch_size}"
     if len(set(ids)) != len(ids):
         twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
         return f"the same row twice in a batch: environment {twice[0]}"
     if not set(ids) <= set(range(num_envs)):
-        return f"env_ids {sorted(set(ids))} that do not lie in 0..{num_envs - 1}"
+        return f"env_ids {sorted(set(ids))} that are not in 0..{num_envs - 1}"
     return None
 
 
 def action_table(reference: Reference, steps: int, num_envs: int, seed: int) -> NDArray[np.generic]:
-    """Return actions by step and environment, ``(steps, num_envs, *action_shape)``, others for each environment."""
+    """Return actions by step and environment, ``(steps, num_envs, *action_shape)``, each drawn separately."""
     return reference.actions.sample(np.random.default_rng(seed), steps, num_envs)
 
 
 def compare(
     backend: VectorBackend, references: list[Reference], tape: NDArray[np.generic], steps: int, seed: int
 ) -> Compared:
-    """Step the backend until each environment has made ``steps`` steps, and compare every row on the way.
+    """Step the backend until each environment has made ``steps`` steps, and compare every row.
 
-    It stops at the first row that is neither equal nor declared, or for which other frames were simulated than claimed.
-    Raises MalformedError for a batch that is none, and for a backend that says of itself what is not so.
+    Stops at the first row that is neither equal nor excused by a declared difference, or whose frames are not as
+    claimed. Raises MalformedError for a batch or a backend's report about itself that breaks the interface.
     """
     if problem := misdeclared(backend.info, references[0].task, references[0].actions):
         raise MalformedError(problem)
@@ -143,7 +144,7 @@ def compare(
 
 
 class Tally:
-    """What has been compared so far. ``different_rows``: the reference's row and the backend's that differ."""
+    """Counts of what was compared. ``different_rows``: the first two that differ (the reference's, the backend's)."""
 
     def __init__(self, declared: tuple[Difference, ...]) -> None:
         self._declared = declared
@@ -153,7 +154,7 @@ class Tally:
         self.different_rows: tuple[Row, Row] | None = None
 
     def compare(self, env_id: int, step: int, expected: Row, found: Row, since_reset: int) -> Mismatch | None:
-        """Compare a row. Returns where it differs from the reference's, None if it is equal or as declared."""
+        """Compare a row. Returns where it differs from the reference's, None if it is equal or excused."""
         self._rows += 1
         self._ends += expected.ended
         for field in FIELDS:
@@ -161,7 +162,7 @@ class Tally:
             self._rounded = self._rounded or sameness == "equal"
             if sameness != "different":
                 continue
-            # No declaration excuses these: steps are counted by ends.
+            # No declaration excuses a different end, because steps are counted by ends.
             hidden = field in ("terminated", "truncated") and expected.ended != found.ended
             excuse = None if hidden else excused(self._declared, field, expected, since_reset)
             if excuse is None:
@@ -171,7 +172,7 @@ class Tally:
         return None
 
     def proof(self, mismatch: Mismatch | None, frames: FrameCount) -> Proof:
-        """Return what it came to."""
+        """Return the result of the comparison."""
         asked = frames.simulated is not None
         return Proof(
             self._verdict(mismatch),
@@ -193,7 +194,7 @@ class Tally:
 
 
 def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
-    """Return the declared difference that may show in this field of this row, None if there is none."""
+    """Return the text of the declared difference that excuses this field of this row, None if there is none."""
     for difference in declared:
         if difference.field == field and covers(difference, expected, since_reset):
             return difference.text
@@ -201,14 +202,14 @@ def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_r
 
 
 def covers(difference: Difference, expected: Row, since_reset: int) -> bool:
-    """Return whether a declared difference may show in this row. One that shows in every row excuses none."""
+    """Return whether a declared difference excuses this row. A difference declared for every row excuses none."""
     if difference.rows == "end":
         return expected.ended
     return difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)
 
 
 def collect(backend: VectorBackend, tape: NDArray[np.generic], steps: int, seed: int) -> dict[int, list[Row]]:
-    """Return the digested rows of every environment for so many steps, the reset's first, by environment id."""
+    """Return the digested rows of each environment by its id: the reset's row, then one for each of ``steps``."""
     found: dict[int, list[Row]] = {}
     batches = iter(Batches(backend, tape, seed))
     while min(batches.steps) < steps:

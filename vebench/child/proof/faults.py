@@ -1,4 +1,4 @@
-"""Names the fault of a backend whose rows are not the reference's: each known fault is a hypothesis that is tried."""
+"""Names the fault of a backend whose rows differ from the reference's: each known fault is a hypothesis to test."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task, VectorBackend
     from vebench.child.answers import Mismatch
 
-# Rows looked at on either side of the first that differs.
+# Rows compared before and after the first that differs.
 BEFORE, AFTER = 2, 24
-# For so long a backend that only shows another picture has to agree in everything else.
+# A backend that differs only in its pictures must agree in everything else for this many steps.
 PICTURE_STEPS = 200
 FRAME_SKIPS = range(1, 9)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A backend whose rows differ from the reference, and the means to try it again."""
+    """A backend whose rows differ from the reference's, and everything needed to run it again."""
 
     task: Task
     mismatch: Mismatch
@@ -43,13 +43,13 @@ class Case:
 
     @property
     def last(self) -> int:
-        """The last step looked at."""
+        """The last step to compare."""
         return self.mismatch.step + AFTER
 
     def found(
         self, tape: NDArray[np.generic] | None = None, seed: int | None = None, steps: int | None = None
     ) -> dict[int, list[Row]]:
-        """Return what the backend answers, by environment and step, built anew."""
+        """Build the backend again, and return its rows by environment and step."""
         backend = self.build()
         try:
             return collect(
@@ -66,7 +66,7 @@ class Case:
         steps: int | None = None,
         upper_rows: int | None = None,
     ) -> dict[int, list[Row]]:
-        """Return what the reference answers, by environment and step; ``envs`` limits how many are asked."""
+        """Return the reference's rows by environment and step, of the first ``envs`` environments if that is given."""
         rows: dict[int, list[Row]] = {}
         for env_id in range(envs or self.num_envs):
             reference = Reference(
@@ -76,7 +76,7 @@ class Case:
         return rows
 
     def repeatable(self) -> bool:
-        """Return whether the reference, asked twice, gives the same rows. Tasks that vebench knows do."""
+        """Return whether two runs of the reference give the same rows. Tasks that vebench knows always do."""
         if SUITES[self.task.suite].ours:
             return True
         env_id = self.mismatch.env_id
@@ -93,17 +93,17 @@ class Case:
 
 
 def name_fault(case: Case) -> str:
-    """Return the first known fault that explains what the backend answered, or that none does."""
+    """Return the first known fault that explains the backend's rows, or that none does."""
     found, expected = case.found(), case.expected()
     for hypothesis in HYPOTHESES:
         fault = hypothesis(case, found, expected)
         if fault is not None:
             return fault
-    return "no fault known by name explains it"
+    return "no known fault explains it"
 
 
 def miscounted_frames(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if rows are right and frames are not."""
+    """Return the fault if rows agree but frames do not."""
     mismatch = case.mismatch
     if not _all_alike(expected, found):
         return None
@@ -115,37 +115,37 @@ def miscounted_frames(case: Case, found: dict[int, list[Row]], expected: dict[in
 
 
 def end_not_reported(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
-    """Say so if an episode ends and the backend does not tell."""
+    """Return the fault if an episode ends and the backend does not report it."""
     mismatch = case.mismatch
     missed = mismatch.field in ("terminated", "truncated") and mismatch.expected == "True"
     return "an end is not reported" if missed else None
 
 
 def no_reset(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if the row after an end goes on with the episode that is over."""
+    """Return the fault if the row after an end continues the episode that is over."""
     env_id, step = case.mismatch.env_id, case.mismatch.step
     if step == 0 or not expected[env_id][step - 1].ended:
         return None
     reference = Reference(case.task, env_id, case.seed)
     for at in range(step):
-        going_on = digested(reference.step_on(case.tape[at % len(case.tape), env_id]))
+        continued = digested(reference.step_on(case.tape[at % len(case.tape), env_id]))
     reference.close()
     first_end = not any(row.ended for row in expected[env_id][: step - 1])
-    if first_end and _alike(found[env_id][step], going_on):
+    if first_end and _alike(found[env_id][step], continued):
         return "no reset after the end"
     return None
 
 
 def other_autoreset(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
-    """Say so if resets have rows of their own though the backend says that they have none, or the other way round."""
+    """Return the fault if resets have their own rows but the backend reports that they do not, or vice versa."""
     if not _all_alike(replace(case, same_step=not case.same_step).expected(), found):
         return None
-    real, said = ("next_step", "same_step") if case.same_step else ("same_step", "next_step")
-    return f"resets as {real}, and says {said}"
+    real, reported = ("next_step", "same_step") if case.same_step else ("same_step", "next_step")
+    return f"resets as {real}, but reports {reported}"
 
 
 def clipped_rewards(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if rewards are only their signs."""
+    """Return the fault if the backend returns only the signs of rewards."""
     if case.mismatch.field != "rewards":
         return None
     pairs = [(f.reward, e.reward) for env_id in found for f, e in zip(found[env_id], expected[env_id])]  # noqa: B905
@@ -154,7 +154,7 @@ def clipped_rewards(case: Case, found: dict[int, list[Row]], expected: dict[int,
 
 
 def one_row_for_all(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if every environment shows the rows of environment 0."""
+    """Return the fault if every environment returns the rows of environment 0."""
     step = case.mismatch.step
     shown_alike = all(_alike(found[0][step], found[env_id][step]) for env_id in found)
     are_alike = all(_alike(expected[0][step], expected[env_id][step]) for env_id in expected)
@@ -162,7 +162,7 @@ def one_row_for_all(case: Case, found: dict[int, list[Row]], expected: dict[int,
 
 
 def ids_swapped(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if rows are right but bear each other's ids."""
+    """Return the fault if rows are right but their environment ids are swapped."""
     env_id = case.mismatch.env_id
     steps = range(max(0, case.mismatch.step - BEFORE), case.mismatch.step + 1)
     for other in expected:
@@ -172,7 +172,7 @@ def ids_swapped(case: Case, found: dict[int, list[Row]], expected: dict[int, lis
 
 
 def stale(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if observations come one step late."""
+    """Return the fault if observations are one step late."""
     env_id, step = case.mismatch.env_id, case.mismatch.step
     steps = [at for at in range(max(1, step - BEFORE), step + AFTER) if not _ends_near(expected[env_id], at)]
     late = all(_sees(found[env_id][at], expected[env_id][at - 1]) for at in steps)
@@ -181,7 +181,10 @@ def stale(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]
 
 
 def actions_ignored(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if other actions make no difference, though they do to the reference: some games begin by themselves."""
+    """Return the fault if other actions change nothing in the backend, but change the reference's rows.
+
+    In some tasks the first actions change nothing: some games begin by themselves.
+    """
     others = np.roll(case.tape, 1, axis=0)[::-1].copy()
     if np.array_equal(others[: case.last], case.tape[: case.last]):
         return None
@@ -191,7 +194,7 @@ def actions_ignored(case: Case, found: dict[int, list[Row]], expected: dict[int,
 
 
 def chance(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row]]) -> str | None:
-    """Say so if another seed makes a difference where nothing is left to chance."""
+    """Return the fault if another seed changes the backend's rows, but not the reference's."""
     another = case.seed + 1000
     if not _all_alike(case.expected(seed=another, envs=1), expected):
         return None
@@ -200,7 +203,7 @@ def chance(case: Case, found: dict[int, list[Row]], expected: dict[int, list[Row
 
 
 def frame_skip(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
-    """Say so if each step takes another number of frames."""
+    """Return the fault if each step takes another number of frames."""
     if SUITES[case.task.suite].frames is None:
         return None
     for frames in FRAME_SKIPS:
@@ -213,7 +216,7 @@ def frame_skip(case: Case, found: dict[int, list[Row]], _expected: dict[int, lis
 
 
 def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
-    """Say so if the picture lacks the rows by which the game's screen is taller than most."""
+    """Return the fault if the game's screen is taller than most, and the picture lacks the additional rows."""
     if case.mismatch.field != "observations":
         return None
     reference = Reference(case.task, 0, case.seed)
@@ -226,7 +229,7 @@ def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[R
 
 
 def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
-    """Say so if observations differ while rewards and ends agree."""
+    """Return the fault if observations differ while rewards and ends agree."""
     if case.mismatch.field != "observations":
         return None
     reference = Reference(case.task, 0, case.seed)
@@ -234,7 +237,7 @@ def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[
     reference.close()
     found, expected = case.found(steps=PICTURE_STEPS), case.expected(steps=PICTURE_STEPS, envs=1)
     for env_id, rows in expected.items():
-        for one, other in zip(found[env_id], rows):  # noqa: B905 - Python 3.10, and of one length
+        for one, other in zip(found[env_id], rows):  # noqa: B905 - Python 3.10, and of equal length
             if any(same(field, other, one) == "different" for field in ("rewards", "terminated", "truncated")):
                 return None
     if shown is None:
@@ -254,7 +257,7 @@ def _all_alike(one: dict[int, list[Row]], other: dict[int, list[Row]]) -> bool:
     return all(
         _alike(first, second)
         for env_id in one
-        for first, second in zip(one[env_id], other[env_id])  # noqa: B905 - Python 3.10, and of one length
+        for first, second in zip(one[env_id], other[env_id])  # noqa: B905 - Python 3.10, and of equal length
     )
 
 

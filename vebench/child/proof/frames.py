@@ -1,4 +1,4 @@
-"""Counts the frames that a backend really simulates, beside those that it claims: its frame skip for each step."""
+"""Compares the frames that a backend simulates with the frames that it claims: its frame skip for each step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FrameCount:
-    """The frames of every environment, row by row. ``simulated`` is None where the backend cannot be asked."""
+    """Counts the frames of every environment, row by row. ``simulated`` is None if the backend does not report them."""
 
     def __init__(self, backend: VectorBackend, references: Sequence[Reference]) -> None:
         counted = SUITES[references[0].task.suite].frames is not None
@@ -34,14 +34,15 @@ class FrameCount:
         self.claimed = 0
 
     def look(self) -> None:
-        """Ask the backend, once for each batch."""
+        """Read the backend's frame counts. Call this once after each batch."""
         self._now = None if self._ask is None else self._ask()
 
     def check(self, env_id: int, step: int, *, after_reset: bool, ended: bool) -> Mismatch | None:
-        """Take account of a row. Returns a mismatch, None if frames are as claimed.
+        """Count the frames of a row. Returns a mismatch, None if frames are as claimed.
 
-        ``frames``: other frames were simulated than claimed. ``claimed frames``: the backend cannot be asked, and
-        claims others than the reference has simulated. A step in which an episode ends may take fewer than others.
+        The mismatch's field is ``frames`` if the backend has not simulated as many frames as it claims. It is ``claimed
+        frames`` if the backend does not report its frames, and claims another number than the reference has simulated.
+        A step that ends an episode may take fewer frames.
         """
         counted = None if self._now is None else self._since(env_id, int(self._now[env_id]), self._last)
         known = self._since(env_id, self._references[env_id].frames, self._last_known) if self._references else None
@@ -59,7 +60,7 @@ class FrameCount:
 
     @staticmethod
     def _since(env_id: int, now: int | None, last: dict[int, int | None]) -> int | None:
-        """Return the frames since this environment's row before, None if that is not known."""
+        """Return the frames since this environment's previous row, None if unknown."""
         before, last[env_id] = last.get(env_id), now
         return None if before is None or now is None else now - before
 

@@ -1,4 +1,4 @@
-"""Writes a picture that differs from the reference's beside it, for people to look at.
+"""Writes a picture that differs from the reference's, together with the reference's, for people to look at.
 
 It needs OpenCV, as every Atari environment does.
 """
@@ -21,8 +21,8 @@ CHANNELS = (1, 3)
 def save(folder: str, name: str, expected: NDArray[np.generic], found: NDArray[np.generic]) -> tuple[str, ...]:
     """Write both pictures and their absolute difference, stretched to full contrast; return the files' paths.
 
-    Frames of a stack stand side by side. Returns nothing if the observations are no pictures. Raises ImportError
-    without OpenCV, and OSError if a file cannot be written.
+    Frames of a stack are placed side by side. Returns an empty tuple if the observations are not pictures. Raises
+    ImportError without OpenCV, and OSError if a file cannot be written.
     """
     one, other = picture(expected), picture(found)
     if one is None or other is None:
@@ -39,7 +39,10 @@ def save(folder: str, name: str, expected: NDArray[np.generic], found: NDArray[n
 
 
 def picture(observation: NDArray[np.generic]) -> NDArray[np.uint8] | None:
-    """Return an observation as one picture, ``(height, width)`` or ``(height, width, 3)``; None if it is none."""
+    """Return an observation as a picture, ``(height, width)`` or ``(height, width, channels)``; None if it is not one.
+
+    The frames of a stack, ``(frames, height, width)``, are placed side by side.
+    """
     if observation.dtype != np.uint8 or observation.ndim < GREY:
         return None
     pixels = observation.astype(np.uint8)
@@ -51,7 +54,7 @@ def picture(observation: NDArray[np.generic]) -> NDArray[np.uint8] | None:
 
 
 def contrast(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return how far two pictures are apart, place by place, the largest difference in white."""
+    """Return the absolute difference of two pictures, pixel by pixel; the largest is white."""
     gap = np.abs(one.astype(np.int16) - other.astype(np.int16))
     return (gap * 255 // max(1, int(gap.max(initial=0)))).astype(np.uint8)
 
@@ -60,7 +63,7 @@ def _png(image: NDArray[np.uint8]) -> bytes:
     import cv2  # noqa: PLC0415 - imported on use
 
     if image.ndim == COLOURED and image.shape[-1] == CHANNELS[-1]:
-        image = image[..., ::-1]  # OpenCV takes blue first
+        image = image[..., ::-1]  # OpenCV expects blue first
     encoded, data = cv2.imencode(".png", image)
     if not encoded:
         raise OSError("OpenCV could not encode a picture")

@@ -1,4 +1,4 @@
-"""Compares one backend with the reference, on the exact variant of a task, in which nothing is left to chance."""
+"""Compares one backend with the reference on the exact variant of a task, which has no randomness."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from vebench.child.proof.compare import Compared
     from vebench.child.request import Proving, Request
 
-NOT_REPEATABLE = "the environment answers otherwise each time, with the same seed and the same actions"
+NOT_REPEATABLE = "the environment gives other results each time, with the same seed and the same actions"
 
 
 def prove(request: Request, proving: Proving, factory: Factory) -> Proof:
-    """Return what comparing the request's backend with the reference came to."""
+    """Compare the request's backend with the reference, and return the result."""
     setup = request.setup
 
     def build() -> VectorBackend:
@@ -52,12 +52,12 @@ def prove(request: Request, proving: Proving, factory: Factory) -> Proof:
 def _fault(case: Case) -> str:
     try:
         return name_fault(case)
-    except Exception as error:  # noqa: BLE001 - it is different, whatever it does when it is tried again
-        return f"tried again, it failed: {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - it is different, even if it fails when it is run again
+        return f"run again, it failed: {type(error).__name__}: {error}"
 
 
 def _pictures(request: Request, proving: Proving, mismatch: Mismatch, compared: Compared) -> tuple[str, ...]:
-    """Write the observations that differ, if that is asked for; return the files."""
+    """Write the observations that differ, if the request asks for it. Returns the paths of the files."""
     if proving.frames is None or mismatch.field != "observations" or compared.rows is None:
         return ()
     from vebench.child.proof import pictures  # noqa: PLC0415 - on use only

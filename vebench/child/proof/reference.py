@@ -1,4 +1,4 @@
-"""The reference: one environment stepped as the for-loop steps it, to be compared with a backend's."""
+"""The reference: one environment, stepped as the for-loop steps it, with which a backend is compared."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
 
-KEPT_ROWS = 4  # of the past, for each environment
+KEPT_ROWS = 4  # the last rows of each environment
 
 
 class Reference:
-    """One environment as the for-loop steps it, with the rows that it has answered last.
+    """One environment, stepped as the for-loop steps it, with its last rows.
 
-    With ``same_step`` the row of an end carries the next episode's first observation, and no row is the reset's alone.
-    ``fresh``: the last row carries a first observation.
+    With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
+    own. ``fresh``: whether the last row has the first observation of an episode.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Reference:
 
     @property
     def frames(self) -> int | None:
-        """Frames simulated in this episode, None where that cannot be told."""
+        """Frames simulated in this episode, None if unknown."""
         return frames_of(self.task, self._environment)
 
     @property
     def raw_screen_rows(self) -> int | None:
-        """Rows of the emulator's raw screen, None where there is no emulator."""
+        """Rows of the emulator's raw screen, None if there is no emulator."""
         return raw_screen_rows(self._environment)
 
     def step(self, action: NDArray[np.generic]) -> Row:

@@ -1,4 +1,4 @@
-"""One environment's answer to one step, and how two of them are compared."""
+"""One environment's answer to one step, and the comparison of two answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIELDS = ("observations", "rewards", "terminated", "truncated")
 
 
 class Row(NamedTuple):
-    """What one environment answered to one step, copied."""
+    """One environment's answer to one step, copied."""
 
     observation: NDArray[np.generic]
     reward: float
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def row_of(batch: Batch, index: int) -> Row:
-    """Return one row of a batch, copied."""
+    """Return a copy of one row of a batch."""
     return Row(
         np.array(batch.observations[index]),
         float(batch.rewards[index]),
@@ -42,7 +42,7 @@ def row_of(batch: Batch, index: int) -> Row:
 
 
 def same(field: str, expected: Row, found: Row) -> str:
-    """Return ``identical``, ``equal`` (a reward, in float32), or ``different``."""
+    """Return ``identical``, ``equal`` (for a reward that is equal in float32) or ``different``."""
     if field == "observations":
         one, other = expected.observation, found.observation
         alike = one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
@@ -55,7 +55,7 @@ def same(field: str, expected: Row, found: Row) -> str:
 
 
 def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> Mismatch:
-    """Return both values of the field that differs, briefly, and by how much."""
+    """Return the mismatch in this field: both values, briefly, and the largest difference."""
     if field != "observations":
         name = "reward" if field == "rewards" else field
         one, other = getattr(expected, name), getattr(found, name)
@@ -64,13 +64,13 @@ def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> M
     if one.shape != other.shape or one.dtype != other.dtype:
         return Mismatch(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None)
     gap = _gap(one.astype(np.float64), other.astype(np.float64))
-    where = np.unravel_index(int(np.argmax(gap)), gap.shape)
-    place = f" at {list(map(int, where))}" if where else ""
-    return Mismatch(env_id, step, field, f"{one[where]}{place}", f"{other[where]}{place}", _finite(float(gap[where])))
+    index = np.unravel_index(int(np.argmax(gap)), gap.shape)
+    at = f" at {list(map(int, index))}" if index else ""
+    return Mismatch(env_id, step, field, f"{one[index]}{at}", f"{other[index]}{at}", _finite(float(gap[index])))
 
 
 def _gap(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how far two arrays are apart, place by place: infinitely where only one is a finite number."""
+    """Return the absolute difference of two arrays, element by element; infinity if only one of both is finite."""
     with np.errstate(invalid="ignore"):
         gap = np.abs(one - other)
     alike = (one == other) | (np.isnan(one) & np.isnan(other))
@@ -82,6 +82,6 @@ def _finite(size: float) -> float | None:
 
 
 def digested(row: Row) -> Row:
-    """Return the row with a digest in place of its observation: a thousand rows of Atari then fit in a pocket."""
+    """Return the row with a digest instead of its observation, so that thousands of Atari rows need little memory."""
     digest = blake2b(row.observation.tobytes(), digest_size=16).digest()
     return row._replace(observation=np.frombuffer(digest, np.uint8))

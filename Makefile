@@ -11,7 +11,7 @@ demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and
 	$(BIN)/vebench report --output .vebench/report.md
 
 test: $(VENV)/tested
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -rs
 
 # mypy finds packages by folder, and two of ours stand beside the third: it is shown them as they install.
 lint: $(VENV)/linted
@@ -39,7 +39,8 @@ $(VENV)/installed: $(VENV)/made pyproject.toml
 	touch $@
 
 $(VENV)/tested: $(VENV)/installed tests/constraints.txt
-	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest hypothesis
+	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest pytest-xdist hypothesis
+	$(BIN)/python tests/support/oldest_python.py $(VENV)/oldest
 	touch $@
 
 $(VENV)/linted: $(VENV)/installed tests/constraints.txt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from support.commands import command_in
 from support.records import make_sweep
 
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
     from support.commands import Command
 
     from vebench.results.records import Run
+
+
+settings.register_profile("tests", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=2000)  # pytest --hypothesis-profile=thorough
+settings.load_profile("tests")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups, if it is there
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests that look at the whole machine run one after the other, in one of several processes."""
+    for item in items:
+        if item.get_closest_marker("whole_machine"):
+            item.add_marker(pytest.mark.xdist_group("whole_machine"))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -41,5 +55,5 @@ def sweep() -> Run:
 
 @pytest.fixture
 def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Return the command, called in this process and in an empty folder, outside of any CI service."""
+    """Return the command of a user who stands in the test's folder, which is empty."""
     return command_in(tmp_path, monkeypatch, capsys)

@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 import vebench
 import vebench.backends
@@ -44,7 +45,6 @@ CHILD_SIDE = ("vebench.child", "vebench.machine", "vebench.backends")
 CHILD_MAY_IMPORT = ("vebench", "vebench.errors", *CHILD_SIDE)
 COMMANDS = ("run", "report", "check", "compare", "verify", "list", "doctor")
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
-OLDEST = Path(sys.prefix) / "oldest" / "bin" / "python"  # made by tests/support/oldest_python.py
 
 
 def modules() -> dict[str, Path]:
@@ -132,7 +132,7 @@ def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents(mod
     assert imports(MODULES[module]) <= allowed
 
 
-@pytest.mark.skipif(not OLDEST.exists(), reason="no Python 3.10 with numpy alone: make test makes one, if it finds one")
+@pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
 def test_the_childs_folder_imports_in_a_python_3_10_that_has_only_numpy(tmp_path: Path) -> None:
     package = tmp_path / "vebench"
     package.mkdir()
@@ -141,10 +141,10 @@ def test_the_childs_folder_imports_in_a_python_3_10_that_has_only_numpy(tmp_path
     (package / "backends").symlink_to(FOLDERS["vebench.backends"])
     names = [name for folder in ("vebench.child", "vebench.machine") for name in below(folder)]
     script = f"sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(names)}"
-    assert loaded_by(script, OLDEST) & (HEAVY - {"numpy"} | {"typer", "rich", "msgspec"}) == set()
+    assert loaded_by(script, OLDEST_PYTHON) & (HEAVY - {"numpy"} | {"typer", "rich", "msgspec"}) == set()
 
 
-@pytest.mark.skipif(not OLDEST.exists(), reason="no Python 3.10 with numpy alone: make test makes one, if it finds one")
+@pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
 def test_adapters_import_there_as_far_as_their_libraries_do(tmp_path: Path) -> None:
     package = tmp_path / "vebench"
     package.mkdir()
@@ -160,7 +160,7 @@ def test_adapters_import_there_as_far_as_their_libraries_do(tmp_path: Path) -> N
         "    except ModuleNotFoundError as error:\n"
         "        print(error.name.partition('.')[0])\n"
     )
-    done = subprocess.run([OLDEST, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run([OLDEST_PYTHON, "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {"gymnasium", "ale_py"}
 
 

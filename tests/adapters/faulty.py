@@ -57,12 +57,12 @@ class Bystander(Sound):
 
 
 class FirstDies(Sound):
-    """Of two pools, the first ends soon after it is warm, and long before the second is."""
+    """Of two replicas, the first ends soon after it is warm, and long before the second is."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._first = setup.seed == 0
-        self._end = time.monotonic() + 1
+        self._end = time.monotonic() + 0.5
         if not self._first:
             other = Path(os.environ["FIRST_DIES"])
             while not other.exists():
@@ -92,17 +92,21 @@ class Hangs(Bystander):
 
 
 class HangsLater(Bystander):
-    """Hangs in the second turn that comes after a rest."""
+    """Hangs in its second turn: it is stopped before each, and then told to continue."""
 
-    _last = float("inf")
-    _rests = 0
+    _turns = 0
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        signal.signal(signal.SIGCONT, self._count)
+
+    def _count(self, *_: object) -> None:
+        self._turns += 1
 
     def send(self, actions: NDArray[np.generic]) -> None:
-        self._rests += time.monotonic() - self._last > 0.15
-        if self._rests > 1:
+        if self._turns > 1:
             time.sleep(600)
         super().send(actions)
-        self._last = time.monotonic()
 
 
 class HangsOnClose(Bystander):
@@ -134,7 +138,7 @@ class Killed(Bystander):
         return super().recv()
 
     def reset(self, seed: int) -> None:
-        self._end = time.monotonic() + 1.5
+        self._end = time.monotonic() + 1
 
 
 class Exits(Sound):
@@ -184,7 +188,7 @@ class LeavesFiles(Sound):
 
 
 class Greedy(Sound):
-    """Tells of its own process what the tests want to see: CPUs, thread limits, the temporary folder."""
+    """Reports of its own process what the tests want to see: CPUs, thread limits, the temporary folder."""
 
     def recv(self) -> Batch:
         raise RuntimeError(
@@ -205,18 +209,23 @@ class FreesOnClose(Sound):
         self._path.unlink()
 
 
+def nameless() -> list[str]:
+    """Return the command of a program that sleeps; only its last argument shows where it comes from."""
+    return [sys.executable, "-c", "import time; time.sleep(600)", str(Path.cwd())]
+
+
 class Forgetful(Sound):
     """Starts a process in its group that has forgotten its environment."""
 
     def reset(self, seed: int) -> None:
-        self._process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(123.456)"], env={})
+        self._process = subprocess.Popen(nameless(), env={})
 
 
 class BecomesAnother(Sound):
     """Turns into another program, without the environment it was given."""
 
     def reset(self, seed: int) -> None:
-        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(123.456)"], {})  # noqa: S606 - the fault
+        os.execve(sys.executable, nameless(), {})  # noqa: S606 - the fault
 
 
 class FramelessInfo(Sound):

@@ -222,7 +222,7 @@ def test_all_cells_together_are_their_geometric_mean(compared: Compared, repeate
 
 
 def test_the_mean_of_all_cells_knows_that_a_pass_may_have_slowed_them_all(compared: Compared) -> None:
-    """Nine cells that share the mood of a pass say no more about it than one; from speedups it cancels."""
+    """Five cells that share the mood of a pass say no more about it than one; from speedups it cancels."""
 
     def run(random: Random, number: int) -> tuple[CellRecord, ...]:
         moods = [random.gauss(0, 0.05) for _ in range(5)]
@@ -233,7 +233,7 @@ def test_the_mean_of_all_cells_knows_that_a_pass_may_have_slowed_them_all(compar
         )
 
     random = Random(3)  # noqa: S311 - a simulation to repeat, no secret
-    pairs = [(run(random, 9), run(random, 9)) for _ in range(60)]
+    pairs = [(run(random, 5), run(random, 5)) for _ in range(60)]
     for metric, narrow in (("fps", 0.02), ("speedup", 0.002)):
         means = [found for pair in pairs if (found := compared(*pair, metric).overall) is not None]
         holds = sum(found.low <= 1 <= found.high for found in means if found.low and found.high)

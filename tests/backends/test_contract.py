@@ -9,11 +9,14 @@ import importlib
 import itertools
 import multiprocessing
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.leaks import segments
 from support.places import ENVIRONMENTS
 
 from vebench.backends.environments.suites import SUITES
@@ -59,7 +62,7 @@ FURTHER = tuple(
 )
 TASKS = (*SHAPES, *FURTHER)
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
+LENGTH = 40  # rows of each environment that are compared
 LONG = 20.0  # seconds after which a test that waits gives up
 
 CONTESTANTS = [entry for entry in ENTRIES if not entry.reference_row]
@@ -88,31 +91,75 @@ EVERY = [
 ]
 
 
+def envs_each(task: Task) -> int:
+    """Return how many environments a worker steps; one of Atari, since loading a game takes as long as 1,000 steps."""
+    return 1 if task.suite == "atari" else 3
+
+
+def build_one(
+    name: str, task: Task, workers: int = 2, envs_per_worker: int = 1, **options: OptionValue
+) -> VectorBackend:
+    module, _, attribute = BY_NAME[name].target.partition(":")
+    factory = getattr(importlib.import_module(module), attribute)
+    backend: VectorBackend = factory(Setup(task, workers, envs_per_worker, cpus=(0, 1)), **options)
+    return backend
+
+
 def identify(case: object) -> str:
+    if isinstance(case, tuple):
+        return "-".join(map(identify, case))
     return case.id if isinstance(case, Task) else str(case)
 
 
-every_backend = pytest.mark.parametrize(("name", "task"), EVERY, ids=identify)
-every_stepping_backend = pytest.mark.parametrize(("name", "task"), STEPPING, ids=identify)
+def of_opened(cases: list[tuple[str, Task]]) -> pytest.MarkDecorator:
+    """Try a test on each backend and task, all tests of one pair in the same process, which opens it once."""
+    marked = [pytest.param(case, marks=pytest.mark.xdist_group(identify(case))) for case in cases]
+    return pytest.mark.parametrize("opened", marked, indirect=True, ids=identify)
+
+
+# What does not depend on the task is tried on the first one that a backend steps.
+FIRST = list({name: (name, task) for name, task in reversed(EVERY)}.values())
+
+every_backend = of_opened(EVERY)
+every_stepping_backend = of_opened(STEPPING)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A backend that several tests step one after the other, each from a reset."""
+
+    name: str
+    task: Task
+    backend: VectorBackend
+    known: dict[int, list[list[Batch]]] = field(default_factory=dict)
+
+    def episodes(self, seed: int) -> list[list[Batch]]:
+        """Return each environment's first rows after a reset with ``seed``, stepped once for all tests."""
+        if seed not in self.known:
+            self.known[seed] = episodes(self.backend, seed, LENGTH)
+        return self.known[seed]
 
 
 @pytest.fixture
 def build() -> Iterator[Build]:
     """Build backends by name, two workers on two CPUs by default, and close them in the end."""
-    built: list[VectorBackend] = []
+    with ExitStack() as built:
 
-    def build_one(
-        name: str, task: Task, workers: int = 2, envs_per_worker: int = 1, **options: OptionValue
-    ) -> VectorBackend:
-        module, _, attribute = BY_NAME[name].target.partition(":")
-        factory = getattr(importlib.import_module(module), attribute)
-        backend: VectorBackend = factory(Setup(task, workers, envs_per_worker, cpus=(0, 1)), **options)
-        built.append(backend)
-        return backend
+        def build_to_close(name: str, task: Task, *shape: int, **options: OptionValue) -> VectorBackend:
+            backend = build_one(name, task, *shape, **options)
+            built.callback(backend.close)
+            return backend
 
-    yield build_one
-    for backend in built:
-        backend.close()
+        yield build_to_close
+
+
+@pytest.fixture(scope="module")
+def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
+    """Open one backend on one task for all tests that only reset and step it."""
+    name, task = request.param
+    backend = build_one(name, task, envs_per_worker=envs_each(task))
+    yield Opened(name, task, backend)
+    backend.close()
 
 
 def tape(backend: VectorBackend, length: int) -> NDArray[np.generic]:
@@ -155,8 +202,9 @@ def same(left: list[list[Batch]], right: list[list[Batch]]) -> bool:
 
 
 @every_stepping_backend
-def test_a_batch_has_the_shapes_and_types_of_the_interface(build: Build, name: str, task: Task) -> None:
-    backend = build(name, task, envs_per_worker=2)
+def test_a_batch_has_the_shapes_and_types_of_the_interface(build: Build, opened: Opened) -> None:
+    backend, task = opened.backend, opened.task
+    rows = 2 * envs_each(task)
     expected = SHAPES.get(task) or observed(build(REFERENCE, task))
     rounded = any(difference.text == "rewards are float32" for difference in backend.info.differences)
     actions = tape(backend, 1)[0]
@@ -164,8 +212,8 @@ def test_a_batch_has_the_shapes_and_types_of_the_interface(build: Build, name: s
     for _ in range(4):
         batch = backend.recv()
         shape, dtype = expected
-        assert (batch.observations.shape, batch.observations.dtype) == ((4, *shape), np.dtype(dtype))
-        assert batch.rewards.shape == batch.terminated.shape == batch.truncated.shape == batch.env_ids.shape == (4,)
+        assert (batch.observations.shape, batch.observations.dtype) == ((rows, *shape), np.dtype(dtype))
+        assert batch.rewards.shape == batch.terminated.shape == batch.truncated.shape == batch.env_ids.shape == (rows,)
         assert batch.rewards.dtype == (np.float32 if rounded else np.float64)
         assert batch.terminated.dtype == batch.truncated.dtype == np.bool_
         assert np.issubdtype(batch.env_ids.dtype, np.integer)
@@ -174,18 +222,17 @@ def test_a_batch_has_the_shapes_and_types_of_the_interface(build: Build, name: s
 
 
 @every_backend
-def test_the_rows_of_a_reset_report_no_reward_and_no_end(build: Build, name: str, task: Task) -> None:
-    backend = build(name, task)
-    backend.reset(0)
-    batch = backend.recv()
+def test_the_rows_of_a_reset_report_no_reward_and_no_end(opened: Opened) -> None:
+    opened.backend.reset(0)
+    batch = opened.backend.recv()
     assert not batch.rewards.any()
     assert not batch.terminated.any()
     assert not batch.truncated.any()
 
 
 @every_stepping_backend
-def test_ids_are_in_range_and_none_comes_twice_in_a_batch(build: Build, name: str, task: Task) -> None:
-    backend = build(name, task, envs_per_worker=3)
+def test_ids_are_in_range_and_none_comes_twice_in_a_batch(opened: Opened) -> None:
+    backend = opened.backend
     actions = tape(backend, 1)[0]
     seen = set()
     backend.reset(0)
@@ -201,18 +248,16 @@ def test_ids_are_in_range_and_none_comes_twice_in_a_batch(build: Build, name: st
 
 
 @every_stepping_backend
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(build: Build, name: str, task: Task) -> None:
-    backend = build(name, task)
-    first = episodes(backend, 0, 40)
-    assert same(first, episodes(build(name, task), 0, 40))
-    assert same(first, episodes(backend, 0, 40))
-    assert not same(first, episodes(backend, 1000, 40))
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(build: Build, opened: Opened) -> None:
+    first = opened.episodes(0)
+    assert not same(first, opened.episodes(1))
+    assert same(first, episodes(opened.backend, 0, LENGTH))
+    assert same(first, episodes(build(opened.name, opened.task, 2, envs_each(opened.task)), 0, LENGTH))
 
 
 @every_stepping_backend
-def test_environment_i_is_seeded_with_the_seed_plus_i(build: Build, name: str, task: Task) -> None:
-    backend = build(name, task)
-    first, second = episodes(backend, 0, 40), episodes(backend, 1, 40)
+def test_environment_i_is_seeded_with_the_seed_plus_i(opened: Opened) -> None:
+    first, second = opened.episodes(0), opened.episodes(1)
     renamed = [[row._replace(env_ids=row.env_ids + 1) for row in rows] for rows in second]
     assert same(first[1:], renamed[:-1])
     assert not same(first, renamed)
@@ -250,7 +295,7 @@ def test_the_row_after_an_end_is_that_of_a_reset(build: Build, name: str, task: 
     ids=identify,
 )
 def test_synchronous_backends_equal_the_reference_to_the_byte(build: Build, name: str, task: Task, length: int) -> None:
-    oracle, backend = build(REFERENCE, task, envs_per_worker=2), build(name, task, envs_per_worker=2)
+    oracle, backend = (build(one, task, 2, envs_each(task)) for one in (REFERENCE, name))
     actions = tape(oracle, length)
     np.testing.assert_array_equal(actions, tape(backend, length))
     oracle.reset(5)
@@ -316,8 +361,8 @@ def test_whatever_array_of_actions_is_sent_arrives(
 
 
 @every_backend
-def test_a_batch_is_not_overwritten_by_the_next_unless_declared(build: Build, name: str, task: Task) -> None:
-    backend = build(name, task)
+def test_a_batch_is_not_overwritten_by_the_next_unless_declared(opened: Opened) -> None:
+    backend = opened.backend
     backend.reset(0)
     kept = []
     for _ in range(20):
@@ -329,7 +374,7 @@ def test_a_batch_is_not_overwritten_by_the_next_unless_declared(build: Build, na
     assert untouched or backend.info.reuses_buffers
 
 
-@every_backend
+@pytest.mark.parametrize(("name", "task"), FIRST, ids=identify)
 def test_recv_without_a_request_before_it_is_an_error_and_not_a_hang(build: Build, name: str, task: Task) -> None:
     backend = build(name, task)
     with pytest.raises(RuntimeError, match="reset"):
@@ -343,11 +388,15 @@ def test_recv_without_a_request_before_it_is_an_error_and_not_a_hang(build: Buil
 def running() -> tuple[int, int, list[Path]]:
     """Return the threads and child processes of this process, and what lies in the machine's shared memory."""
     threads = list(Path("/proc/self/task").iterdir())
-    return len(threads), len(multiprocessing.active_children()), sorted(SHARED_MEMORY.iterdir())
+    return len(threads), len(multiprocessing.active_children()), sorted(segments())
 
 
-@pytest.mark.parametrize("outstanding", [False, True], ids=["after-recv", "after-send"])
-@every_backend
+@pytest.mark.whole_machine
+@pytest.mark.parametrize(
+    ("name", "task", "outstanding"),
+    [*((*case, False) for case in FIRST), *((*case, True) for case in EVERY)],
+    ids=identify,
+)
 def test_nothing_is_left_after_close_however_often(build: Build, name: str, task: Task, outstanding: bool) -> None:
     build(name, task).close()  # whatever its libraries start once, they have started
     before = running()

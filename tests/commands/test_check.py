@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import exp
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,47 +13,28 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from support.places import ADAPTERS
+from support.commands import without_a_reader
+from support.fakes import FakeStart, fake_world, steady
 from support.records import make_cell, make_header
 
-from vebench import cli
 from vebench.results.records import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Check = Callable[..., "Result"]
+    from support.commands import Command, Result
+
+    Check = Callable[..., Result]
     Runs = Callable[..., Path]
 
 BACKENDS = [{"name": "for-loop"}, {"name": "shm-sync"}]
-CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "COLUMNS")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command printed, and its exit status."""
-
-    status: int
-    out: str
-    err: str
 
 
 @pytest.fixture
-def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
-    """Return the command, called in this process and in an empty folder, outside of any CI service."""
-    monkeypatch.chdir(tmp_path)
-    for name in CI_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-    def call(*arguments: str | Path) -> Result:
-        monkeypatch.setattr(sys, "argv", ["vebench", "check", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return Result(int(ended.value.code or 0), out, err)
-
-    return call
+def check(vebench: Command) -> Check:
+    """Return the command's ``check``."""
+    return partial(vebench, "check")
 
 
 @pytest.fixture
@@ -121,14 +101,14 @@ def test_only_what_was_asked_for_is_checked(check: Check, runs: Runs) -> None:
     assert found.status == 1
 
 
-def test_what_nobody_can_tell_is_status_3_unless_told_otherwise(check: Check, runs: Runs) -> None:
+def test_what_is_inconclusive_is_status_3_by_default(check: Check, runs: Runs) -> None:
     a, b = runs("a.jsonl", repeats=1), runs("b.jsonl", repeats=1)
     statuses = [check(a, b, *more).status for more in ((), ("--inconclusive", "pass"), ("--inconclusive", "fail"))]
     assert statuses == [3, 0, 1]
     assert "--repeats 5" in check(a, b).out
 
 
-def test_a_regression_is_one_whatever_else_nobody_can_tell(check: Check, runs: Runs) -> None:
+def test_a_regression_is_one_whatever_else_is_inconclusive(check: Check, runs: Runs) -> None:
     a, b = runs("a.jsonl", repeats=1), runs("b.jsonl", 0.5, repeats=1)
     assert check(a, b, "--inconclusive", "pass").status == 1
 
@@ -240,7 +220,7 @@ def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(c
             assert words in " ".join(allowed.out.split())
 
 
-def test_another_version_of_vebench_is_told_and_not_refused(check: Check, runs: Runs) -> None:
+def test_another_version_of_vebench_is_reported_and_not_refused(check: Check, runs: Runs) -> None:
     a, b = (runs(f"{version}.jsonl", packages={"vebench": version}) for version in ("1", "2"))
     found = check(a, b)
     assert found.status == 0
@@ -255,7 +235,7 @@ def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs:
 
 
 @pytest.mark.parametrize(("option", "value"), [("pin", "scatter"), ("smt", "off"), ("membind", "bind")])
-def test_runs_that_were_placed_unlike_are_refused_unless_asked_for(
+def test_runs_that_were_placed_in_another_way_are_refused_unless_asked_for(
     check: Check, runs: Runs, option: str, value: str
 ) -> None:
     a, b = runs("a.jsonl"), runs("b.jsonl", spec=replace(make_header().spec, **{option: value}))
@@ -313,7 +293,7 @@ def test_junit_has_a_test_case_for_each_cell(check: Check, runs: Runs, tmp_path:
 
 
 @pytest.mark.parametrize(("more", "element"), [((), "error"), (("--inconclusive", "pass"), "skipped")])
-def test_junit_shows_what_nobody_can_tell_as_the_exit_status_has_it(
+def test_junit_shows_what_is_inconclusive_as_the_exit_status_has_it(
     check: Check, runs: Runs, tmp_path: Path, more: tuple[str, ...], element: str
 ) -> None:
     a, b = runs("a.jsonl", repeats=1), runs("b.jsonl", repeats=1)
@@ -341,14 +321,14 @@ def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
     assert commands[0].startswith("::error title=vebench%3A slower::ALE/Pong-v5, shm-sync, 2 workers: slower, ratio 0.")
 
 
-def test_a_machine_that_has_changed_is_told_where_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
+def test_a_machine_that_has_changed_is_reported_if_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
     def halved(lines: list[str]) -> list[str]:
         return [line.replace('"ns":1000000000', '"ns":2000000000') for line in lines]
 
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), halved)
     slower = check(a, b)
     assert slower.status == 1
-    assert "machine\n  for-loop itself is not as fast as it was" in slower.out
+    assert "machine for-loop itself is not as fast as it was" in " ".join(slower.out.split())
     same = check(a, b, "--metric", "speedup")
     assert same.status == 0
     assert "for-loop itself" not in same.out + check(a, runs("c.jsonl", 0.5)).out
@@ -362,53 +342,47 @@ def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, mo
     assert max(map(len, found.out.splitlines())) <= 80
 
 
-def vebench(folder: Path, *arguments: str | Path, **environment: str) -> Result:
-    """Run the command in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "vebench.cli", *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ADAPTERS), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+@pytest.mark.parametrize(("speed", "status"), [(1000.0, 0), (700.0, 1)])
+def test_with_a_baseline_alone_its_plan_is_measured_again_here(vebench: Command, speed: float, status: int) -> None:
+    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--repeats", "5", "--rounds", "3", "-q")
+    assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
+    start = FakeStart({"shm-sync": lambda cell, spec: steady(cell, spec, speed)})
+    found = vebench("check", "a.jsonl", "-o", "b.jsonl", "-f", "json", world=fake_world(start))
+    assert (found.status, len(start.started)) == (status, 20)
 
 
-def test_with_a_baseline_alone_its_plan_is_measured_again_here(tmp_path: Path) -> None:
-    plan = ("-w", "1", "-b", "for-loop,null,faulty:Sound[length=3]", "--repeats", "2")
-    brief = ("--duration", "0.02", "--rounds", "2", "--warmup", "0.02", "-q")
-    assert vebench(tmp_path, "run", "-e", "CartPole", *plan, *brief, "-o", "baseline.jsonl").status == 0
-    found = vebench(
-        tmp_path,
-        "check",
-        "baseline.jsonl",
-        "-b",
-        "faulty:Sound",
-        "--metric",
-        "speedup",
-        "-o",
-        "now.jsonl",
-        "-f",
-        "json",
-    )
+def test_what_is_measured_again_is_what_was_asked_for_and_what_speedups_are_relative_to(
+    vebench: Command, tmp_path: Path
+) -> None:
+    plan = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null,gym-sync,faulty:Sound[length=3]", "--repeats", "2")
+    assert vebench("run", *plan, "-q", "-o", "baseline.jsonl", world=fake_world()).status == 0
+    asked = ("-b", "faulty:Sound", "--metric", "speedup", "-o", "now.jsonl", "-f", "json")
+    found = vebench("check", "baseline.jsonl", *asked, world=fake_world())
     assert found.status in (0, 1, 3)
     assert [cell["backend"] for cell in json.loads(found.out)["cells"]] == ["faulty:Sound[length=3]"]
     head, *cells = map(json.loads, (tmp_path / "now.jsonl").read_text().splitlines())
     assert (head["spec"]["repeats"], head["spec"]["workers"]) == (2, [1])
-    # The reference of every speedup is measured with it; what is not asked for, and rows of reference, are not.
+    # The for-loop is measured with it; what is not asked for, and reference rows, are not.
     assert {cell["backend"] for cell in cells} == {"for-loop", "faulty:Sound"}
     assert found.err.count("\n") == len(cells) == 4
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
-def test_a_regression_is_one_though_nobody_reads_of_it(runs: Runs, tmp_path: Path, form: str) -> None:
+def test_a_regression_is_one_even_if_the_reader_of_the_output_goes_away(
+    check: Check, runs: Runs, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.8)
+    with without_a_reader() as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        found = check(a, b, "-f", form)
+    assert (found.status, found.err) == (1, "")
+
+
+def test_a_regression_is_one_in_a_pipe_of_a_shell(vebench: Command, runs: Runs, tmp_path: Path) -> None:
     runs("a.jsonl")
     runs("b.jsonl", 0.8)
-    check = f"{sys.executable} -m vebench.cli check a.jsonl b.jsonl -f {form}"
-    command = f"{{ {check}; echo $? > status; }} | true"
-    done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+    result = vebench.shell("{ vebench check a.jsonl b.jsonl; echo $? > status; } | true")
+    assert result.err == ""
     assert (tmp_path / "status").read_text() == "1\n"
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.fakes import FakeStart, fake_resolve, fake_world
+from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.backends.interface import Task
 from vebench.commands.compare import in_turn
+from vebench.commands.world import World
 from vebench.errors import UsageError
 from vebench.interpreters.interpreter import examine, packages_here
 from vebench.machine.placement import Placement
@@ -19,21 +21,13 @@ from vebench.plan.cells import Plan, expand
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from support.commands import Command
+
+HERE_TWICE = ("--a", sys.executable, "--b", sys.executable)
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "2", "--repeats", "2")
 CART_POLE = Task("CartPole-v1", "classic", 1)
-
-
-@pytest.fixture
-def compare(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "vebench.cli", "compare", *arguments]
-        environment = {**os.environ, "COLUMNS": "100"}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    return call
 
 
 def script(path: Path, text: str) -> str:
@@ -47,7 +41,7 @@ def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
     placement = Placement((0, 1), 2)
     one, other = (expand(spec, (CART_POLE,), placement, None) for _ in "AB")
     sides = [
-        Plan(plan.spec, tuple(cell.__class__(**{**vars(cell), "side": side}) for cell in plan.cells))
+        Plan(plan.spec, tuple(replace(cell, side=side) for cell in plan.cells))
         for plan, side in ((one, "A"), (other, "B"))
     ]
     cells = in_turn(*sides, None).cells
@@ -60,36 +54,62 @@ def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
         assert order == ({"AB"} if repeat % 2 == 0 else {"BA"})
 
 
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def test_an_interpreter_beside_itself_gives_ratios_and_a_run_file_for_each_side(
-    compare: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    vebench: Command, tmp_path: Path
 ) -> None:
-    pythons = ("--a", sys.executable, "--b", sys.executable)
-    done = compare(*pythons, "-e", "CartPole", "-b", "for-loop", "-w", "1,2", *BRIEF, "-f", "json", "-o", "pair.jsonl")
-    assert done.returncode in (0, 1, 3), done.stderr
-    answer = json.loads(done.stdout)
-    assert [(cell["backend"], cell["workers"]) for cell in answer["cells"]] == [("for-loop", 1), ("for-loop", 2)]
-    assert all(cell["ratio"]["low"] <= cell["ratio"]["median"] <= cell["ratio"]["high"] for cell in answer["cells"])
+    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "2", *BRIEF)
+    done = vebench("compare", *HERE_TWICE, *plan, "-f", "json", "-o", "pair.jsonl")
+    assert done.status in (0, 1, 3), done.err
+    (cell,) = json.loads(done.out)["cells"]
+    assert (cell["backend"], cell["workers"]) == ("for-loop", 2)
+    assert cell["ratio"]["low"] <= cell["ratio"]["median"] <= cell["ratio"]["high"]
     for side in "ab":
-        header, *cells = map(json.loads, (tmp_path / f"pair-{side}.jsonl").read_text().splitlines())
-        assert header["cells"] == len(cells) == 4
+        header, *cells = lines(tmp_path / f"pair-{side}.jsonl")
+        assert header["cells"] == len(cells) == 2
         assert all(cell["status"] == "ok" for cell in cells)
-        run = str(tmp_path / f"pair-{side}.jsonl")
-        for command in (["run", "--resume", run], ["check", run]):
-            ours = [sys.executable, "-m", "vebench.cli", *command]
-            refused = subprocess.run(ours, cwd=tmp_path, capture_output=True, text=True, check=False)
-            assert refused.returncode == 3
-            assert refused.stderr.endswith("by vebench compare: measure both sides again with it\n")
 
 
-def test_what_is_no_python_is_refused_in_a_line(
-    compare: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    done = compare("--a", sys.executable, "--b", "no/such/python", "-e", "CartPole")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"vebench: --b no/such/python: {tmp_path}/no/such/python does not start: No such file or directory: "
-        "name a Python, such as venv/bin/python\n"
-    )
+@pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
+def test_cells_run_in_a_python_3_10_that_has_numpy_and_no_vebench(vebench: Command, tmp_path: Path) -> None:
+    world = World(resolve=fake_resolve)
+    pythons = ("--a", OLDEST_PYTHON, "--b", sys.executable)
+    plan = ("-e", "CartPole", "-b", "faulty:Sound", "-w", "1", *BRIEF)
+    done = vebench("compare", *pythons, *plan, "-o", "pair.jsonl", world=world)
+    assert done.status in (0, 1, 3), done.err
+    header, *cells = lines(tmp_path / "pair-a.jsonl")
+    assert header["host"]["python"].startswith("3.10.")
+    assert [(cell["status"], len(cell["windows"])) for cell in cells] == [("ok", 2)] * 2
+
+
+def test_each_cell_runs_in_the_interpreter_of_its_side(vebench: Command) -> None:
+    start = FakeStart()
+    plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2")
+    found = vebench("compare", "--a", "old", "--b", "new", *plan, "-f", "json", "-q", world=fake_world(start))
+    assert found.status == 0
+    assert [cell["workers"] for cell in json.loads(found.out)["cells"]] == [1, 2]
+    assert {(cell.side, python) for cell, python in start.started} == {("A", "old"), ("B", "new")}
+    assert start.left == 2
+
+
+@pytest.mark.parametrize("command", [("run", "--resume"), ("check",)], ids="-".join)
+def test_the_run_of_one_side_is_neither_resumed_nor_measured_again(vebench: Command, command: tuple[str, ...]) -> None:
+    plan = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl", "-q")
+    assert vebench("compare", "--a", "old", "--b", "new", *plan, world=fake_world()).status == 0
+    for side in "ab":
+        refused = vebench(*command, f"pair-{side}.jsonl", world=fake_world())
+        assert refused.status == 3
+        assert refused.refusal.endswith("by vebench compare: measure both sides again with it\n")
+
+
+def test_what_is_no_python_is_refused_in_a_line(vebench: Command, tmp_path: Path) -> None:
+    done = vebench("compare", "--a", sys.executable, "--b", "no/such/python", "-e", "CartPole")
+    assert done.status == 2
+    assert done.refusal.startswith("vebench: --b no/such/python: ")
+    assert done.refusal.endswith("does not start: No such file or directory: name a Python, such as venv/bin/python\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -101,13 +121,14 @@ def test_what_is_no_python_is_refused_in_a_line(
         (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
-    compare: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, more: tuple[str, ...], reason: str
+def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(
+    vebench: Command, tmp_path: Path, more: tuple[str, ...], reason: str
 ) -> None:
     (tmp_path / "old-b.jsonl").touch()
-    pythons = ("--a", sys.executable, "--b", sys.executable)
-    done = compare(*pythons, "-e", "CartPole", "-b", "for-loop", "-w", "1", *BRIEF, "-o", "pair.jsonl", *more)
-    assert (done.returncode, done.stderr) == (2, f"vebench: {reason}\n")
+    start = FakeStart()
+    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
+    done = vebench("compare", "--a", "old", "--b", "new", *plan, *more, world=fake_world(start))
+    assert (done.status, done.refusal, start.started) == (2, f"vebench: {reason}\n", [])
     assert [path.name for path in tmp_path.iterdir()] == ["old-b.jsonl"]
 
 
@@ -140,7 +161,7 @@ def test_an_interpreter_is_found_from_the_current_folder_as_a_shell_would(
     assert examine("--a", "other").path == "other"
 
 
-def test_an_interpreter_tells_its_version_its_packages_and_what_can_be_imported() -> None:
+def test_an_interpreter_reports_its_version_its_packages_and_what_can_be_imported() -> None:
     found = examine("--a", sys.executable)
     assert found.version == ".".join(map(str, sys.version_info[:3]))
     assert found.packages == packages_here()

@@ -5,40 +5,36 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 import tarfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.places import TESTS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.commands import Command, Result
+
+    Doctor = Callable[..., Result]
+
 DUMPS = Path(os.environ.get("VEBENCH_TOPOLOGIES", TESTS.parents[1] / "shared" / "topologies"))
 EXPECTED = sorted(DUMPS.glob("*.expected.json"))
 
-Doctor = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture
-def doctor(tmp_path: Path) -> Doctor:
-    """Return ``vebench doctor``, run in an empty folder on a terminal of 80 columns."""
-
-    def call(*arguments: str | Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "vebench.cli", "doctor", *map(str, arguments)],
-            cwd=tmp_path, env={**os.environ, "COLUMNS": str(columns)},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-
-    return call
+def doctor(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """Return the command's ``doctor``, on a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return partial(vebench, "doctor")
 
 
 def examined(doctor: Doctor, *arguments: str | Path) -> dict[str, Any]:
     result = doctor("--json", *arguments)
-    assert (result.returncode, result.stderr) == (0, "")
-    facts = json.loads(result.stdout)
+    assert (result.status, result.err) == (0, "")
+    facts = json.loads(result.out)
     assert isinstance(facts, dict)
     return facts
 
@@ -68,7 +64,7 @@ def small(tmp_path: Path) -> Path:
     return lay(tmp_path / "machine", **files, **quota)
 
 
-def test_the_json_tells_what_it_is_promised_to_tell(doctor: Doctor, small: Path) -> None:
+def test_the_json_has_what_it_is_promised_to_have(doctor: Doctor, small: Path) -> None:
     facts = examined(doctor, "--sysroot", small)
     promised = {
         "online": "0-7",
@@ -105,16 +101,16 @@ def test_this_machine_has_the_cpus_that_the_kernel_lets_this_process_use(doctor:
 @pytest.mark.parametrize("workers", ["0", "-1", "99999999"])
 def test_a_number_of_workers_that_makes_no_sense_is_one_clear_error(doctor: Doctor, workers: str) -> None:
     result = doctor("--workers", workers)
-    assert result.returncode == 2
-    assert "--workers" in result.stderr
+    assert result.status == 2
+    assert "--workers" in result.refusal
 
 
 def test_a_folder_that_is_no_machines_tree_is_one_clear_error(doctor: Doctor, tmp_path: Path) -> None:
     result = doctor("--sysroot", tmp_path)
-    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert "has no folder sys/devices/system/cpu" in result.stderr
+    assert result.status == 2
+    assert "has no folder sys/devices/system/cpu" in result.refusal
     (tmp_path / "sys/devices/system/cpu").mkdir(parents=True)
-    assert "names no CPU" in doctor("--sysroot", tmp_path).stderr
+    assert "names no CPU" in doctor("--sysroot", tmp_path).refusal
 
 
 @pytest.mark.skipif(not EXPECTED, reason="no trees of real machines here")
@@ -146,9 +142,9 @@ def test_a_real_machine_is_seen_as_it_is(doctor: Doctor, tmp_path: Path, path: P
 
 def drawn(doctor: Doctor, tree: Path, *arguments: str) -> list[str]:
     result = doctor("--sysroot", tree, *arguments)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    return result.stdout.splitlines()
+    assert (result.status, result.err) == (0, "")
+    assert max(map(len, result.out.splitlines())) <= 80
+    return result.out.splitlines()
 
 
 def test_a_machine_is_drawn_with_its_boxes_and_its_workers(doctor: Doctor, small: Path) -> None:
@@ -187,7 +183,7 @@ def test_cpus_that_may_not_be_used_are_marked(doctor: Doctor, small: Path) -> No
     assert "3 of 8 CPUs: 0-1,4 may be used, quota of 3.5 (/sys/fs/cgroup/cpu.max)" in text
 
 
-def test_what_can_be_mended_is_told_with_its_remedy(doctor: Doctor, small: Path) -> None:
+def test_what_can_be_fixed_is_reported_with_its_remedy(doctor: Doctor, small: Path) -> None:
     lay(
         small,
         sys__devices__system__cpu__cpufreq__policy0__scaling_governor="powersave\n",
@@ -204,7 +200,7 @@ def test_what_can_be_mended_is_told_with_its_remedy(doctor: Doctor, small: Path)
     assert all(finding["remedy"] for finding in facts["findings"])
 
 
-def test_a_calm_machine_has_nothing_to_mend(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_calm_machine_has_nothing_to_fix(doctor: Doctor, tmp_path: Path) -> None:
     cpus = "sys__devices__system__cpu"
     files = {f"{cpus}__online": "0-3\n", f"{cpus}__cpufreq__policy0__scaling_governor": "performance\n"}
     assert examined(doctor, "--sysroot", lay(tmp_path / "calm", **files))["findings"] == []

@@ -3,72 +3,73 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support.fakes import FakeClock, FakeStart, fake_world
 
 from vebench.analysis.precision import FEWEST_PROCESSES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from support.commands import Command
 
-def vebench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vebench.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True, check=False)
+NULL = ("-e", "CartPole", "-w", "1", "-b", "null")
 
 
 def repeats(path: Path) -> list[int]:
     return [json.loads(line)["repeat"] for line in path.read_text().splitlines()[1:]]
 
 
-BRIEF = ("-e", "CartPole", "-w", "1", "-b", "null", "--duration", "0.02", "--warmup", "0.02", "--rounds", "2")
+def test_until_goes_on_to_the_precision_that_was_asked_for(vebench: Command, tmp_path: Path) -> None:
+    done = vebench("run", *NULL, "--until", "5%", "--budget", "600", "-o", "run.jsonl", "-q", world=fake_world())
+    assert (done.status, done.err) == (0, "")
+    assert repeats(tmp_path / "run.jsonl") == list(range(FEWEST_PROCESSES))
 
 
-def test_until_goes_on_to_the_precision_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_narrower_interval_takes_more_passes(vebench: Command, tmp_path: Path) -> None:
+    coarse, fine = tmp_path / "coarse.jsonl", tmp_path / "fine.jsonl"
+    for path, share in ((coarse, "5%"), (fine, "0.5%")):
+        assert vebench("run", *NULL, "--until", share, "-o", path, "-q", world=fake_world()).status == 0
+    assert len(repeats(fine)) > len(repeats(coarse))
+    assert repeats(fine) == list(range(len(repeats(fine))))
+
+
+def test_until_ends_with_its_budget_says_so_and_is_resumed(vebench: Command, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    done = vebench(tmp_path, "run", *BRIEF, "--until", "99%", "--budget", "600", "-o", "run.jsonl", "-q")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert repeats(path) == list(range(len(repeats(path))))
-    assert len(repeats(path)) >= FEWEST_PROCESSES
-    for line in path.read_text().splitlines()[1:]:
-        cell = json.loads(line)
-        assert cell["warmup_ns"] >= 20_000_000
-        assert cell["settled"] in (True, False)
-
-
-def test_until_ends_with_its_budget_says_so_and_is_resumed(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    done = vebench(tmp_path, "run", *BRIEF, "--until", "0.0001%", "--budget", "0.001", "-o", "run.jsonl")
-    assert done.returncode == 0
-    assert "imprecise" in done.stdout
+    until = ("--until", "0.0001%", "--budget", "4")
+    done = vebench("run", *NULL, *until, "-o", "run.jsonl", world=fake_world(clock=FakeClock()))
+    assert done.status == 0
+    assert "imprecise" in done.out
     first = repeats(path)
-    assert first in ([0], [0, 1])
-    assert vebench(tmp_path, "run", "--resume", "run.jsonl", "-q").returncode == 0
+    assert 1 < len(first) < 5
+    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(clock=FakeClock())).status == 0
     assert repeats(path)[: len(first)] == first
+    assert len(repeats(path)) > len(first)
 
 
-def test_a_budget_that_ends_does_not_part_those_that_take_turns(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    until = ("--until", "0.0001%", "--budget", "0.001", "--interleave", "-b", "for-loop")
-    assert vebench(tmp_path, "run", *BRIEF, *until, "-o", "run.jsonl", "-q").returncode == 0
-    header, *cells = map(json.loads, path.read_text().splitlines())
+def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command, tmp_path: Path) -> None:
+    until = ("--until", "0.0001%", "--budget", "3", "--interleave", "-b", "for-loop")
+    start = FakeStart()
+    world = fake_world(start, clock=FakeClock())
+    assert vebench("run", *NULL, *until, "--rounds", "2", "-o", "run.jsonl", "-q", world=world).status == 0
+    header, *cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     assert header["spec"]["interleave"] is True
+    assert {cell.mode for cell, _ in start.started} == {"in_turn"}
+    assert len(cells) > 2
     assert sorted((cell["backend"], cell["repeat"]) for cell in cells) == [
         (backend, repeat) for backend in ("for-loop", "null") for repeat in range(len(cells) // 2)
     ]
     assert all(len(cell["windows"]) == 2 for cell in cells)
-    assert "cells taking turns" in vebench(tmp_path, "report", "run.jsonl").stdout
+    assert "cells taking turns" in vebench("report", "run.jsonl").out
 
 
 @pytest.mark.parametrize(
     "more",
     [("--until", "0"), ("--until", "soon"), ("--until", "2%", "--budget", "0"), ("--budget", "60")],
 )
-def test_a_precision_that_makes_no_sense_is_bad_input(tmp_path: Path, more: tuple[str, ...]) -> None:
-    done = vebench(tmp_path, "run", *BRIEF, *more)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert more[-2] in done.stderr
+def test_a_precision_that_makes_no_sense_is_bad_input(vebench: Command, more: tuple[str, ...]) -> None:
+    done = vebench("run", *NULL, *more)
+    assert done.status == 2
+    assert more[-2] in done.refusal

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import pytest
-from support.places import ADAPTERS, ENVIRONMENTS
+from support.fakes import FakeStart, fake_world
+from support.in_this_process import world_here
 
 from vebench.backends.env_pool import EnvPoolSync
 from vebench.backends.environments.atari import SCREEN_ROWS, TALL_SCREENS
 from vebench.backends.interface import Setup
+from vebench.commands.world import World
 from vebench.plan.tasks import BY_NAME, KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from support.commands import Command
+
+    Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
+
 
 @pytest.fixture
-def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
-    """Return the command: its exit status, and its verdicts."""
+def verify(vebench: Command) -> Verify:
+    """Return the command: its exit status, and its verdicts. Backends step in this process unless in another world."""
 
-    def call(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
-        command = [sys.executable, "-m", "vebench.cli", "verify", *arguments, "-f", "json"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS)))}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)
+    def call(*arguments: str, world: World | None = None) -> tuple[int, list[dict[str, Any]]]:
+        done = vebench("verify", *arguments, "-f", "json", world=world or world_here())
+        assert done.out, done.err
+        return done.status, json.loads(done.out)
 
     return call
 
@@ -42,9 +43,7 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
     [
         ("NoReset", "CartPole", "no reset after the end"),
         ("RowZero", "CartPole", "row 0 stands for every environment"),
-        ("FrameSkipFive", "Pong", "frame skip 5 instead of 4"),
         ("FrameSkipFive", "Hopper", "frame skip 5 instead of 4"),
-        ("ClaimsDouble", "Pong", "simulates 4 frames of 8 claimed"),
         ("ClaimsDouble", "Hopper", "simulates 4 frames of 8 claimed"),
         ("ClaimsDoubleSilently", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
         ("Idles", "Hopper", "simulates 2 frames of 4 claimed"),
@@ -53,12 +52,6 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
         ("Clipped", "Pendulum", "rewards are clipped to their signs"),
         ("Endless", "CartPole", "an end is not reported"),
         ("Swapped", "CartPole", "env ids are swapped"),
-        ("OtherResize", "Pong", "another picture"),
-        ("OtherResizeExcused", "Adventure", "another picture"),
-        # In its first steps this game takes no action, which is no fault.
-        ("Cropped", "KingKong", "shows the upper 210 of the screen's 250 rows"),
-        ("Cropped", "Adventure", "shows the upper 210 of the screen's 250 rows"),
-        ("Sticky", "Pong", "something is random that must not be, such as sticky actions"),
         ("Miscounts", "CartPole", "rows counted that were not returned"),
         ("Twice", "CartPole", "the same row twice in a batch"),
         ("ClaimsFour", "CartPole", "claims 4 frames in a step that has 1"),
@@ -71,18 +64,35 @@ def verify(tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
         ("Infinite", "CartPole", "other observations: rewards and ends agree"),
     ],
 )
-def test_a_liar_is_caught_by_the_name_of_its_fault(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]], liar: str, task: str, fault: str
+def test_a_liar_is_caught_by_the_name_of_its_fault(verify: Verify, liar: str, task: str, fault: str) -> None:
+    status, (verdict,) = verify("-e", task, "-b", f"liars:{liar}", "--steps", "200", "--num-envs", "4")
+    assert (status, verdict["verdict"]) == (1, "different"), verdict
+    assert verdict["fault"].startswith(fault), verdict
+
+
+@pytest.mark.parametrize(
+    ("liar", "game", "envs", "fault"),
+    [
+        # Two games are alike until their actions differ: such rows must not look like those of another environment.
+        ("Sticky", "Pong", 2, "something is random that must not be, such as sticky actions"),
+        ("FrameSkipFive", "Pong", 1, "frame skip 5 instead of 4"),
+        ("ClaimsDouble", "Pong", 1, "simulates 4 frames of 8 claimed"),
+        ("OtherResizeExcused", "Adventure", 1, "another picture"),
+        # In its first steps this game takes no action, which is no fault.
+        ("Cropped", "KingKong", 2, "shows the upper 210 of the screen's 250 rows"),
+        ("Cropped", "Adventure", 1, "shows the upper 210 of the screen's 250 rows"),
+    ],
+)
+def test_a_liar_is_caught_on_atari_where_loading_a_game_takes_longer_than_all_its_steps(
+    verify: Verify, liar: str, game: str, envs: int, fault: str
 ) -> None:
-    # Most of the time goes to loading games: two are enough to tell one from the other.
-    envs = "2" if task in ("Pong", "Adventure", "KingKong") else "4"
-    status, (verdict,) = verify("-e", task, "-b", f"liars:{liar}", "--steps", "200", "--num-envs", envs)
+    status, (verdict,) = verify("-e", game, "-b", f"liars:{liar}", "--steps", "200", "--num-envs", str(envs))
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["fault"].startswith(fault), verdict
 
 
 def test_a_liar_that_fails_when_it_is_tried_again_is_different_all_the_same(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+    verify: Verify,
 ) -> None:
     status, (verdict,) = verify("-e", "CartPole", "-b", "liars:Collapses", "--steps", "50")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
@@ -90,36 +100,38 @@ def test_a_liar_that_fails_when_it_is_tried_again_is_different_all_the_same(
 
 
 def test_backends_over_the_same_environments_are_identical_across_ends_and_resets(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+    verify: Verify,
 ) -> None:
-    status, verdicts = verify("-e", "CartPole", "-b", "for-loop,gym-sync,gym-async,shm-sync", "--steps", "300")
+    backends = "for-loop,gym-sync,gym-async,shm-sync"
+    status, verdicts = verify("-e", "CartPole", "-b", backends, "--steps", "300", world=World())
     assert status == 0
     assert [verdict["verdict"] for verdict in verdicts] == ["identical"] * 4
     assert all(verdict["ends"] > 0 and verdict["rows"] >= 4 * 301 for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
-    ("task", "steps", "expected"),
-    [("Breakout", "300", "identical"), ("Hopper", "100", "equal")],
+    ("task", "steps", "envs", "expected"),
+    [("Breakout", "300", "1", "identical"), ("Hopper", "100", "2", "equal")],
 )
 def test_envpool_does_the_same_work_on_atari_and_mujoco(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]], task: str, steps: str, expected: str
+    verify: Verify, task: str, steps: str, envs: str, expected: str
 ) -> None:
     pytest.importorskip("envpool")
-    status, verdicts = verify("-e", task, "-b", "envpool-sync,envpool-async", "--steps", steps, "--num-envs", "2")
+    status, verdicts = verify("-e", task, "-b", "envpool-sync,envpool-async", "--steps", steps, "--num-envs", envs)
     assert (status, [verdict["verdict"] for verdict in verdicts]) == (0, [expected] * 2), verdicts
     assert all(verdict["engines"] for verdict in verdicts)
     assert all(verdict["simulated"] == verdict["claimed"] > 0 for verdict in verdicts)
     assert all(verdict["ends"] > 0 for verdict in verdicts)
 
 
-def test_a_picture_that_differs_is_written_beside_the_references(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]], tmp_path: Path
+def test_a_picture_that_differs_is_named_as_such_and_written_beside_the_references(
+    verify: Verify, tmp_path: Path
 ) -> None:
     cv2 = pytest.importorskip("cv2")
-    _, (verdict,) = verify(
-        "-e", "Pong", "-b", "liars:OtherResize", "--steps", "5", "--num-envs", "1", "--save-frames", "frames"
-    )
+    liar = ("-e", "Pong", "-b", "liars:OtherResize", "--steps", "5", "--num-envs", "1")
+    status, (verdict,) = verify(*liar, "--save-frames", "frames")
+    assert (status, verdict["verdict"]) == (1, "different"), verdict
+    assert verdict["fault"].startswith("another picture"), verdict
     kinds = ("expected", "found", "difference")
     stem = "ALE-Pong-v5-liars-OtherResize-env0-step0"
     assert verdict["pictures"] == [str(tmp_path / "frames" / f"{stem}-{kind}.png") for kind in kinds]
@@ -128,21 +140,19 @@ def test_a_picture_that_differs_is_written_beside_the_references(
     assert ((expected != found) == (difference > 0)).mean() > 0.99
 
 
-def test_observations_that_are_no_pictures_are_not_written(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]], tmp_path: Path
-) -> None:
+def test_observations_that_are_no_pictures_are_not_written(verify: Verify, tmp_path: Path) -> None:
     _, (verdict,) = verify("-e", "CartPole", "-b", "liars:Stale", "--steps", "50", "--save-frames", "frames")
     assert (verdict["verdict"], verdict["pictures"], list((tmp_path / "frames").iterdir())) == ("different", [], [])
 
 
-@pytest.mark.parametrize(("task", "frame_skip", "steps"), [("Klax", 4, 300), ("Hopper", 4, 100)])
+@pytest.mark.parametrize(("task", "frame_skip", "steps", "envs"), [("Klax", 4, 300, 1), ("Hopper", 4, 100, 2)])
 def test_frames_really_simulated_are_counted_beside_those_claimed_across_ends_and_resets(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]], task: str, frame_skip: int, steps: int
+    verify: Verify, task: str, frame_skip: int, steps: int, envs: int
 ) -> None:
     backends = ("for-loop", "gym-sync", "gym-async")
-    _, verdicts = verify("-e", task, "-b", ",".join(backends), "--steps", str(steps), "--num-envs", "2")
+    _, verdicts = verify("-e", task, "-b", ",".join(backends), "--steps", str(steps), "--num-envs", str(envs))
     for verdict in verdicts:
-        claimed = (verdict["rows"] - 2 - verdict["ends"]) * frame_skip
+        claimed = (verdict["rows"] - envs - verdict["ends"]) * frame_skip
         assert (verdict["verdict"], verdict["claimed"]) == ("identical", claimed)
         assert verdict["frames_from"] == "the simulator"
         assert verdict["ends"] > 0
@@ -152,7 +162,7 @@ def test_frames_really_simulated_are_counted_beside_those_claimed_across_ends_an
 
 
 def test_envpool_differs_where_the_screen_is_taller_than_what_it_reads_and_declares_it_beforehand(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+    verify: Verify,
 ) -> None:
     pytest.importorskip("envpool")
     status, (verdict,) = verify("-e", "Carnival", "-b", "envpool-sync", "--steps", "5", "--num-envs", "2")
@@ -178,7 +188,7 @@ def test_the_games_known_to_have_a_tall_screen_are_those_that_the_emulator_says_
 
 
 def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_work(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+    verify: Verify,
 ) -> None:
     status, (verdict,) = verify("-e", "Hopper", "-b", "liars:ResetsAtOnceAndSaysSo", "--steps", "100")
     assert (status, verdict["verdict"]) == (0, "identical"), verdict
@@ -194,7 +204,7 @@ def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_
     ],
 )
 def test_odd_environments_are_judged_by_what_they_repeat(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]], env: str, status: int, verdict: str, reason: str | None
+    verify: Verify, env: str, status: int, verdict: str, reason: str | None
 ) -> None:
     code, answers = verify("-e", f"odd:odd/{env}-v0", "-b", "for-loop,gym-sync", "--steps", "30")
     assert code == status
@@ -210,15 +220,14 @@ def test_odd_environments_are_judged_by_what_they_repeat(
         (["-b", "ceiling,null", "--steps", "5"], "reference rows cannot be compared; name another backend"),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(tmp_path: Path, arguments: list[str], text: str) -> None:
-    command = [sys.executable, "-m", "vebench.cli", "verify", "-e", "Pong", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert text in done.stderr
+def test_what_makes_no_sense_is_a_usage_error(vebench: Command, arguments: list[str], text: str) -> None:
+    done = vebench("verify", "-e", "Pong", *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert text in done.err
 
 
 def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+    verify: Verify,
 ) -> None:
     pytest.importorskip("envpool")
     status, (verdict,) = verify("-e", "CartPole", "-b", "envpool-sync", "--steps", "10")
@@ -226,8 +235,32 @@ def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reaso
     assert "draws the start" in verdict["reason"]
 
 
+def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> None:
+    setting = "gym-async[max_concurrency=1]"  # of which no survey knows
+    sweep = ("run", "-e", "Acrobot", "-w", "1", "-b", setting)
+    assert vebench(*sweep, "-o", "run.jsonl", "-q", world=fake_world()).status == 0
+    found = vebench("verify", "-e", "Acrobot", "-b", setting, world=fake_world())
+    assert (found.status, found.out.count("identical") > 0) == (0, True)
+    (cell,) = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
+    assert cell["verdict"] == "identical"
+    assert "identical" in vebench(*sweep, "--dry-run").out
+
+
+def test_a_folder_for_frames_that_cannot_be_made_is_refused_before_anything_is_compared(
+    vebench: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "frames").write_text("")
+    start = FakeStart()
+    result = vebench("verify", "-e", "CartPole", "-b", "gym-sync", "--save-frames", "frames", world=fake_world(start))
+    assert (result.status, result.err, start.started) == (
+        2,
+        "vebench: --save-frames frames: File exists: name a folder that can be written\n",
+        [],
+    )
+
+
 def test_a_backend_that_fails_is_unverified_with_its_reason(
-    verify: Callable[..., tuple[int, list[dict[str, Any]]]],
+    verify: Verify,
 ) -> None:
     status, (verdict,) = verify("-e", "CartPole", "-b", "faulty:RaisesOnBuild", "--steps", "10")
     assert (status, verdict["verdict"], verdict["reason"]) == (1, "unverified", "OSError: no such game")

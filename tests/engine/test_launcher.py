@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.leaks import processes_that_name, segments
 from support.places import ADAPTERS
 from support.waiting import eventually
 
@@ -29,7 +30,7 @@ from vebench.plan.spec import BackendChoice, RunSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SEGMENTS = Path("/dev/shm")  # noqa: S108 - it is only looked at
+pytestmark = pytest.mark.whole_machine  # each looks for what is left in shared memory
 linux = pytest.mark.skipif(not pinning.SUPPORTED, reason="pinning and /proc are Linux's")
 
 
@@ -38,10 +39,10 @@ def in_the_adapters_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
     """Run as a user whose own adapters lie in the current folder, and see that nothing is left afterwards."""
     monkeypatch.chdir(ADAPTERS)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = set(SEGMENTS.glob("*"))
+    before = segments()
     yield
     assert list(tmp_path.iterdir()) == [], "a scratch folder is left"
-    assert set(SEGMENTS.glob("*")) <= before, "shared memory is left"
+    assert eventually(lambda: segments() <= before), "shared memory is left"
 
 
 def cell(adapter: str, cpus: tuple[int, ...] = (), **options: int) -> Cell:
@@ -58,8 +59,8 @@ def cell(adapter: str, cpus: tuple[int, ...] = (), **options: int) -> Cell:
 
 
 def outcomes(*cells: Cell, timeout: float = 30.0, rounds: int = 2) -> list[Outcome]:
-    """Measure the cells in windows of 0.2 s, and return how each ended."""
-    spec = RunSpec(("CartPole",), (2,), duration=0.2, warmup=0.05, rounds=rounds, timeout=timeout)
+    """Measure the cells in windows of 0.05 s, and return how each ended."""
+    spec = RunSpec(("CartPole",), (2,), duration=0.05, warmup=0.02, rounds=rounds, timeout=timeout)
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
         events = list(run(Plan(spec, cells), launch))
         token = launch._token  # noqa: SLF001 - to see that none of its bearers is left
@@ -67,26 +68,39 @@ def outcomes(*cells: Cell, timeout: float = 30.0, rounds: int = 2) -> list[Outco
     return [event.outcome for event in events if isinstance(event, CellFinished)]
 
 
-def test_a_sound_backend_is_measured() -> None:
-    (outcome,) = outcomes(cell("Sound"))
-    assert (outcome.status, outcome.reason) == ("ok", None)
-    assert len(outcome.windows) == 2
-    for window in outcome.windows:
-        assert window.ns >= 200_000_000
+@pytest.fixture(scope="module")
+def sound() -> Outcome:
+    """Return how a sound backend's cell on the first CPU ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ADAPTERS)
+        (outcome,) = outcomes(cell("Sound", cpus=(pinning.allowed() or ())[:1]))
+    return outcome
+
+
+def test_a_sound_backend_is_measured(sound: Outcome) -> None:
+    assert (sound.status, sound.reason) == ("ok", None)
+    assert len(sound.windows) == 2
+    for window in sound.windows:
+        assert window.ns >= 50_000_000
         assert window.rows % 6 == 0
         # Each environment ends after 10 steps, and its 11th row is the reset.
         assert window.resets == pytest.approx(window.rows / 11, abs=6)
-    assert outcome.layout is not None
-    assert outcome.layout.num_envs == 6
-    assert outcome.startup_ns is not None
+    assert sound.layout is not None
+    assert sound.layout.num_envs == 6
+    assert sound.startup_ns is not None
 
 
 @linux
-def test_a_window_knows_its_cpu_time_and_a_cell_its_memory() -> None:
-    (outcome,) = outcomes(cell("Sound"))
-    assert all(window.cpu_ns is not None and window.cpu_ns > 0 for window in outcome.windows)
-    assert outcome.done.peak_rss_bytes is not None
-    assert outcome.done.peak_rss_bytes > 1 << 20
+def test_a_window_knows_its_cpu_time_and_a_cell_its_memory(sound: Outcome) -> None:
+    assert all(window.cpu_ns is not None and window.cpu_ns > 0 for window in sound.windows)
+    assert sound.done.peak_rss_bytes is not None
+    assert sound.done.peak_rss_bytes > 1 << 20
+
+
+@linux
+def test_the_cpus_of_a_cell_are_read_back(sound: Outcome) -> None:
+    assert sound.layout is not None
+    assert sound.layout.affinity == (min(os.sched_getaffinity(0)),)
 
 
 def test_a_backend_that_raises_gives_its_exception_in_one_line() -> None:
@@ -101,8 +115,8 @@ def test_a_replica_that_dies_while_others_start_is_named_and_leaves_nothing(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIRST_DIES", str(tmp_path_factory.mktemp("marks") / "first"))
-    pools = tuple(Replica(1, Shape(3, 3, 1, 1), (), first_env=first) for first in (0, 3))
-    (outcome,) = outcomes(replace(cell("FirstDies"), replicas=pools))
+    replicas = tuple(Replica(1, Shape(3, 3, 1, 1), (), first_env=first) for first in (0, 3))
+    (outcome,) = outcomes(replace(cell("FirstDies"), replicas=replicas))
     assert (outcome.status, outcome.reason) == ("failed", "replica 0: its process ended with status 7")
 
 
@@ -114,8 +128,8 @@ def test_a_backend_that_cannot_be_built_is_a_failure_of_its_cell() -> None:
 
 
 def test_a_backend_that_hangs_is_ended_at_its_timeout() -> None:
-    first, second = outcomes(cell("Hangs"), cell("Sound"), timeout=2.0)
-    assert (first.status, first.reason) == ("failed", "no end after 2 s (--timeout)")
+    first, second = outcomes(cell("Hangs"), cell("Sound"), timeout=3.0)
+    assert (first.status, first.reason) == ("failed", "no end after 3 s (--timeout)")
     assert second.status == "ok"
 
 
@@ -150,11 +164,11 @@ def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
 def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
     names = ("Sound", "HangsLater", "Killed", "RaisesOnBuild")
     cells = [replace(cell(name), group=0) for name in names]
-    windows = {outcome.reason: len(outcome.windows) for outcome in outcomes(*cells, timeout=2.0, rounds=5)}
+    windows = {outcome.reason: len(outcome.windows) for outcome in outcomes(*cells, timeout=4.0, rounds=10)}
     assert windows.pop("OSError: no such game") == 0
-    assert 0 < windows.pop("no end after 2 s (--timeout)") < 5
-    assert windows.pop("its process was ended by SIGKILL (out of memory, or killed from outside)") < 5
-    assert windows == {None: 5}
+    assert windows.pop("no end after 4 s (--timeout)") == 1
+    assert windows.pop("its process was ended by SIGKILL (out of memory, or killed from outside)") < 10
+    assert windows == {None: 10}
 
 
 def test_a_backend_is_given_the_time_to_close() -> None:
@@ -169,28 +183,27 @@ def test_a_backend_that_hangs_while_closing_has_been_measured_all_the_same(monke
 
 
 def test_a_killed_cell_keeps_the_windows_it_had() -> None:
-    (outcome,) = outcomes(cell("Killed"), rounds=50)
+    (outcome,) = outcomes(cell("Killed"), rounds=200)
     assert outcome.status == "failed"
     assert outcome.reason == "its process was ended by SIGKILL (out of memory, or killed from outside)"
-    assert 1 <= len(outcome.windows) < 50
+    assert 1 <= len(outcome.windows) < 200
 
 
 @linux
-def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell() -> None:
-    first, second = outcomes(cell("Forgetful"), cell("BecomesAnother"), timeout=2.0)
+def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell(tmp_path: Path) -> None:
+    first, second = outcomes(cell("Forgetful"), cell("BecomesAnother"), timeout=3.0)
     assert first.status == "ok"
     assert second.reason == "its process is still running, but has closed the pipe for its answers"
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [command for command in commands if b"123.456" in command]
+    assert processes_that_name(tmp_path) == []
 
 
 def test_windows_that_follow_each_other_quickly_do_not_outrun_the_timeout() -> None:
-    (outcome,) = outcomes(cell("Sound"), rounds=40, timeout=1.0)
-    assert outcome.reason == "no end after 1 s (--timeout)"
+    (outcome,) = outcomes(cell("Sound"), rounds=200, timeout=2.0)
+    assert outcome.reason == "no end after 2 s (--timeout)"
     assert outcome.windows
 
 
-def test_what_an_adapter_says_wrongly_of_itself_is_a_failure_of_its_cell() -> None:
+def test_what_an_adapter_says_wrongly_about_itself_is_a_failure_of_its_cell() -> None:
     reasons = [outcome.reason for outcome in outcomes(cell("FramelessInfo"), cell("UnheardOfAutoreset"))]
     assert str(reasons[0]).startswith("ValueError: frame_skip must be a whole number from 1 to")
     assert str(reasons[1]).startswith("its answer cannot be read: Invalid enum value 'sometimes'")
@@ -203,7 +216,7 @@ def test_environments_that_are_not_there_are_found_before_anything_is_timed() ->
 
 
 @linux
-def test_a_process_whose_name_is_no_text_disturbs_nobody() -> None:
+def test_a_process_whose_name_is_no_text_does_not_disturb_the_others() -> None:
     rename = (
         "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe', 0, 0, 0); print(flush=True); time.sleep(60)"
     )
@@ -229,7 +242,7 @@ def test_a_backend_that_prints_megabytes_is_measured_and_its_output_goes_with_th
 
 
 def test_a_killed_backends_shared_memory_is_freed() -> None:
-    (outcome,) = outcomes(cell("LeavesSharedMemory"), timeout=2.0)
+    (outcome,) = outcomes(cell("LeavesSharedMemory"), timeout=3.0)
     assert "segment" in outcome.log
 
 
@@ -248,28 +261,20 @@ def test_a_cell_runs_on_its_cpus_with_one_thread_for_each_library() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-@linux
-def test_the_cpus_of_a_cell_are_read_back() -> None:
-    first = min(os.sched_getaffinity(0))
-    (outcome,) = outcomes(cell("Sound", cpus=(first,)))
-    assert outcome.layout is not None
-    assert outcome.layout.affinity == (first,)
-
-
 def test_an_interrupt_ends_the_run_with_the_windows_that_it_has() -> None:
     spec = RunSpec(("CartPole",), (2,), duration=0.2, warmup=0.05, rounds=500, timeout=200)
-    told = []
+    events = []
 
     def interrupt_after_a_window() -> None:
         with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
             for event in run(Plan(spec, (cell("Sound"), cell("Sound"))), launch):
-                told.append(event)
+                events.append(event)
                 if isinstance(event, WindowDone) and not interrupts.requested:
                     os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         interrupt_after_a_window()
-    (last,) = [event for event in told if isinstance(event, CellFinished)]
+    (last,) = [event for event in events if isinstance(event, CellFinished)]
     assert last.outcome.reason == "interrupted"
     assert len(last.outcome.windows) >= 1
 
@@ -277,18 +282,18 @@ def test_an_interrupt_ends_the_run_with_the_windows_that_it_has() -> None:
 def test_an_interrupted_group_leaves_nothing_of_those_that_waited() -> None:
     spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)
     cells = tuple(replace(cell(name), group=0) for name in ("HoldsSharedMemory", "Sound"))
-    told = []
+    events = []
 
     def interrupt_in_the_turn_of_the_second() -> None:
         with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
             for event in run(Plan(spec, cells), launch):
-                told.append(event)
+                events.append(event)
                 if isinstance(event, WindowDone) and event.cell == cells[1]:
                     os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         interrupt_in_the_turn_of_the_second()
-    ended = [event.outcome for event in told if isinstance(event, CellFinished)]
+    ended = [event.outcome for event in events if isinstance(event, CellFinished)]
     assert [(outcome.reason, len(outcome.windows)) for outcome in ended] == [("interrupted", 1)] * 2
 
 

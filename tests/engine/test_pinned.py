@@ -4,47 +4,52 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from vebench.machine import counters
 
+if TYPE_CHECKING:
+    import subprocess
+
+    from support.commands import Command
+
 ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 PROCESSOR = 36  # field 39 of /proc/PID/stat, proc(5), counted from the state, which follows the name
 
-pytestmark = pytest.mark.skipif(len(ALLOWED) < 2, reason="needs a CPU to stay away from")
+pytestmark = [
+    pytest.mark.whole_machine,
+    pytest.mark.skipif(len(ALLOWED) < 2, reason="needs a CPU to stay away from"),
+]
 
 
-def seen(process: subprocess.Popen[bytes]) -> set[int]:
+def seen(process: subprocess.Popen[str]) -> set[int]:
     """Return the CPUs that threads of ``process`` and of all below it were last on, looked up until it ends."""
     cpus = set()
     while process.poll() is None:
         for pid in counters.process_tree(process.pid):
-            for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-                try:
-                    fields = stat.read_bytes().rpartition(b")")[2].split()
-                except OSError:  # it has ended
-                    continue
-                # A thread that has just been made, or has ended, tells where its maker was, or nothing.
-                cpus.add(int(fields[PROCESSOR]))
+            with suppress(OSError):  # it has ended
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    # A thread that has just been made shows where its maker was.
+                    cpus.add(int((thread / "stat").read_bytes().rpartition(b")")[2].split()[PROCESSOR]))
         time.sleep(0.02)
     return cpus
 
 
 @pytest.mark.parametrize(("env", "backends"), [("CartPole", None), ("Hopper", "ceiling")])
-def test_no_backend_leaves_the_cpus_that_the_user_allowed(tmp_path: Path, env: str, backends: str | None) -> None:
+def test_no_backend_leaves_the_cpus_that_the_user_allowed(
+    vebench: Command, tmp_path: Path, env: str, backends: str | None
+) -> None:
     path, only = tmp_path / "run.jsonl", ALLOWED[-1]
-    brief = ["--duration", "0.1", "--warmup", "0.05", "--rounds", "2", "-q", "-o", str(path)]
-    chosen = ["-b", backends] if backends else []
-    command = [sys.executable, "-m", "vebench.cli", "run", "-e", env, "-w", "2", *chosen, *brief]
+    brief = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "1", "-q", "-o", path)
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {only})
     try:
-        process = subprocess.Popen(command, cwd=tmp_path)
+        process = vebench.start("run", "-e", env, "-w", "2", *(("-b", backends) if backends else ()), *brief)
     finally:
         os.sched_setaffinity(0, before)
     with process:
@@ -58,16 +63,19 @@ def test_no_backend_leaves_the_cpus_that_the_user_allowed(tmp_path: Path, env: s
         assert len(cell["seats"]) >= cell["processes"]
 
 
-@pytest.mark.parametrize(("backend", "moved"), [("gym-async", 0), ("shm-sync", 1), ("envpool-sync", 0)])
-def test_each_worker_is_kept_to_a_cpu_of_its_own(tmp_path: Path, backend: str, moved: int) -> None:
+@pytest.mark.parametrize(
+    ("backend", "caller_steps"), [("gym-async", False), ("shm-sync", True), ("envpool-sync", False)]
+)
+def test_each_worker_is_kept_to_a_cpu_of_its_own(
+    vebench: Command, tmp_path: Path, backend: str, caller_steps: bool
+) -> None:
     if backend.startswith("envpool"):
         pytest.importorskip("envpool")
-    brief = ["--duration", "0.05", "--warmup", "0.02", "--rounds", "1", "-q", "-o", "run.jsonl"]
-    command = [sys.executable, "-m", "vebench.cli", "run", "-e", "CartPole", "-w", "2", "-b", backend, *brief]
-    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
+    brief = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "1", "-q", "-o", "run.jsonl")
+    assert vebench("run", "-e", "CartPole", "-w", "2", "-b", backend, *brief).status == 0
     (cell,) = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])
     caller, *workers = cell["seats"]
-    # Of EnvPool the last threads of the one process step; of ours the caller is a worker, too.
+    # The threads of EnvPool's one process that were made last are those that step.
     stepping = [thread for process in workers for thread in process] or caller[-2:]
-    seats = [*(caller if moved else ()), *stepping]
+    seats = [*(caller if caller_steps else ()), *stepping]
     assert sorted(seats) == sorted(map(str, cell["cpus"]))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +26,8 @@ from vebench.results.records import INTERRUPTED
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from support.commands import Command
 
 SECOND = 1_000_000_000
 TWO_NODES = Topology(
@@ -218,19 +218,17 @@ def test_a_user_who_ends_a_cell_of_several_replicas_does_not_read_of_a_replica()
     assert str(ended.value) == INTERRUPTED
 
 
-def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(tmp_path: Path) -> None:
-    allowed = json.loads(subprocess.check_output([sys.executable, "-m", "vebench.cli", "doctor", "--json"]))
-    if allowed["usable_cpus"] < 2:
+@pytest.mark.whole_machine
+def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebench: Command, tmp_path: Path) -> None:
+    if json.loads(vebench("doctor", "--json").out)["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")
-    command = [sys.executable, "-m", "vebench.cli", "run", "-e", "CartPole", "-w", "2", "--replicas", "2"]
-    command += ["-b", "for-loop,shm-sync,gym-async", "--membind", "bind", "--duration", "0.1", "--rounds", "2"]
-    done = subprocess.run(
-        [*command, "-q", "-o", "run.jsonl"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    header, *cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
+    cells = ("-e", "CartPole", "-w", "2", "--replicas", "2", "-b", "for-loop,shm-sync,gym-async", "--membind", "bind")
+    brief = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "2")
+    done = vebench("run", *cells, *brief, "-q", "-o", "run.jsonl")
+    assert (done.status, done.err) == (0, "")
+    header, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     assert header["spec"]["replicas"] == "2"
-    for cell in cells:
+    for cell in measured:
         first, second = cell["replicas"]
         assert sorted(first + second) == sorted(cell["cpus"])
         assert (cell["num_envs"], len(cell["windows"])) == (2, 2)

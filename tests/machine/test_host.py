@@ -81,17 +81,13 @@ def test_files_read_in_a_container_take_no_memory_that_a_process_could_not_have(
 def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path]) -> None:
     stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
     root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})
-    assert (counters.throttles(cgroups.groups("cpu", root)), counters.throttled_ns(cgroups.groups("cpu", root))) == (
-        2,
-        1_234_000,
-    )
+    groups = cgroups.groups("cpu", root)
+    assert (counters.throttles(groups), counters.throttled_ns(groups)) == (2, 1_234_000)
 
 
 def test_without_cgroups_nothing_is_said_of_throttling(tmp_path: Path) -> None:
-    assert (
-        counters.throttles(cgroups.groups("cpu", tmp_path)),
-        counters.throttled_ns(cgroups.groups("cpu", tmp_path)),
-    ) == (None, None)
+    groups = cgroups.groups("cpu", tmp_path)
+    assert (counters.throttles(groups), counters.throttled_ns(groups)) == (None, None)
     assert cgroups.quota(tmp_path) is None
     assert host.memory_available(tmp_path) is None
 
@@ -159,10 +155,8 @@ def test_throttling_of_version_1_is_read_in_nanoseconds_and_ancestors_are_counte
             "sys/fs/cgroup/cpu/job/cpu.stat": "nr_periods 9\nnr_throttled 1\nthrottled_time 50\n",
         }
     )
-    assert (counters.throttles(cgroups.groups("cpu", root)), counters.throttled_ns(cgroups.groups("cpu", root))) == (
-        4,
-        750,
-    )
+    groups = cgroups.groups("cpu", root)
+    assert (counters.throttles(groups), counters.throttled_ns(groups)) == (4, 750)
 
 
 def test_the_memory_left_in_a_container_of_version_1_is_its_own(tree: Callable[[dict[str, str]], Path]) -> None:

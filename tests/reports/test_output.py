@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import without_a_reader
 
 from vebench.errors import UsageError
 from vebench.reports.formats.table import FORMATS, MARKDOWN, TERMINAL
@@ -27,9 +27,7 @@ def name(form: Format) -> str:
 
 @pytest.mark.parametrize("form", OF_RUNS, ids=name)
 def test_a_reader_who_goes_away_is_no_error(page: RunPage, form: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "w") as stream:
+    with without_a_reader() as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         show(page, form)
         show(page, form)  # nor is what comes after

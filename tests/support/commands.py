@@ -1,24 +1,29 @@
-"""Commands as a user meets them, called in this process: what they print, and their exit status."""
+"""Commands as a user meets them: what they print, and their exit status."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from support.places import ADAPTERS, ENVIRONMENTS
 
 from vebench import cli
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
+    from typing import TextIO
 
     import pytest
 
     from vebench.commands.world import World
 
-    Command = Callable[..., "Result"]
-
 CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS")
+LONG = 120.0  # seconds after which a process that should have ended is an error
 
 
 @dataclass(frozen=True)
@@ -29,17 +34,50 @@ class Result:
     out: str
     err: str
 
+    @property
+    def refusal(self) -> str:
+        """The one line of a command that refused and printed nothing else."""
+        assert (self.out, self.err.count("\n")) == ("", 1), self
+        return self.err
+
+
+@contextmanager
+def without_a_reader() -> Iterator[TextIO]:
+    """Return a stream whose reader has gone away, as `head` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        yield stream
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command, run in an empty folder and outside of any CI service; the tests' adapters can be imported there."""
+
+    capture: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str | Path, world: World | None = None) -> Result:
+        """Run it in this process, in this world or in another."""
+        self.capture.readouterr()
+        status = cli.invoke([*map(str, arguments)], world)
+        return Result(status, *self.capture.readouterr())
+
+    def start(self, *arguments: str | Path, **streams: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - as Popen has it
+        """Start it in a process of its own, to be sent signals or to write to what is not a file."""
+        return subprocess.Popen([sys.executable, "-m", "vebench.cli", *map(str, arguments)], text=True, **streams)
+
+    def shell(self, line: str) -> Result:
+        """Let a shell run a line in which ``vebench`` is the command, in a process of its own."""
+        defined = f'vebench() {{ "{sys.executable}" -m vebench.cli "$@"; }}\n{line}'
+        done = subprocess.run(["/bin/sh", "-c", defined], capture_output=True, text=True, timeout=LONG, check=False)
+        return Result(done.returncode, done.stdout, done.stderr)
+
 
 def command_in(folder: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Command:
-    """Return the command, run in ``folder`` and outside of any CI service; the keyword ``world`` gives it another."""
+    """Return the command for a user who stands in ``folder``, before a terminal of 100 columns."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", os.environ.get("COLUMNS", "100"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS))))
     for name in CI_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-
-    def call(*arguments: str | Path, world: World | None = None) -> Result:
-        capture.readouterr()
-        status = cli.invoke([*map(str, arguments)], world)
-        return Result(status, *capture.readouterr())
-
-    return call
+    return Command(capture)

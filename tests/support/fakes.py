@@ -8,17 +8,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from vebench.child.answers import Answer, Done, Failure, Layout, Proof, Ready
+from vebench.child.answers import Answer, Done, Failure, Layout, Proof, Ready, Warm
 from vebench.child.window import Window
 from vebench.commands.world import World
+from vebench.engine.conversation import InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
+from vebench.plan.tasks import resolve
+from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from vebench.backends.interface import Task
     from vebench.engine.interrupts import Interrupts
     from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.spec import BackendChoice, RunSpec
 
     Script = Sequence[Answer | Exception]
 
@@ -34,12 +38,18 @@ def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0) -> list[
     rate = steps_per_second * max(1, len(cell.cpus))
     rows = [round(spec.duration * rate * noise.gauss(1, 0.01)) for _ in range(spec.rounds)]
     windows = [Window(ns=round(spec.duration * SECOND), rows=count, resets=0) for count in rows]
-    return [Ready(SECOND // 2, built), *windows, Done(100 << 20, settled=True)]
+    warm = [] if cell.mode == "alone" else [Warm()]
+    return [Ready(SECOND // 2, built), *warm, *windows, Done(100 << 20, settled=True)]
 
 
 def failing(reason: str) -> Callable[[Cell, RunSpec], Script]:
     """Return the script of a cell whose adapter raises."""
     return lambda _cell, _spec: [Failure(reason)]
+
+
+def interrupted(_cell: Cell, _spec: RunSpec) -> Script:
+    """Return the script of a cell before whose first window the user ends the run."""
+    return [InterruptedCellError(INTERRUPTED)]
 
 
 @dataclass
@@ -87,7 +97,7 @@ class FakeCell:
         """Rest."""
 
     def log(self) -> str:
-        return "what it printed"
+        return "a library printed this"
 
 
 EVERYTHING = frozenset({"numpy", "gymnasium", "ale_py", "cv2", "mujoco", "imageio", "packaging", "envpool"})
@@ -99,6 +109,26 @@ def fake_examine(option: str, path: str) -> Interpreter:
     return Interpreter(path, "3.11.9", {"gymnasium": "1.4.0", "numpy": "2.4.0"}, EVERYTHING)
 
 
+def fake_resolve(
+    names: tuple[str, ...], _backends: tuple[BackendChoice, ...], *, python: str = sys.executable
+) -> tuple[Task, ...]:
+    """Return the tasks of these names, and take it that every adapter can be loaded."""
+    return resolve(names, python=python)
+
+
+@dataclass
+class FakeClock:
+    """Seconds, of which ``step`` pass with each look at it."""
+
+    step: float = 1.0
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
 def fake_world(start: FakeStart | None = None, **parts: object) -> World:
     """Return a world of fakes; ``parts`` replace some of them."""
-    return World(**{"start": start or FakeStart(), "examine": fake_examine, **parts})  # type: ignore[arg-type]
+    fakes = {"start": start or FakeStart(), "examine": fake_examine, "resolve": fake_resolve}
+    return World(**{**fakes, **parts})  # type: ignore[arg-type]

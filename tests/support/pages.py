@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-PONG = Task("ALE/Pong-v5", "atari", 4, "Pong-v5")
+PONG = Task("ALE/Pong-v5", "atari", 4)
 
 
 def page_of(*cells: CellRecord, file: str = "a.jsonl") -> RunPage:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.leaks import segments
 from support.places import ENVIRONMENTS
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
@@ -30,7 +31,6 @@ from various import Troubled, UnpicklableError
 # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
 LONG = 20.0  # seconds after which a test that waits gives up
 T = Troubled
 
@@ -286,15 +286,16 @@ def _runs(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.whole_machine
 @pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
 @pytest.mark.parametrize("then", [IDLE, HANGING], ids=["idle", "hanging"])
 def test_no_worker_and_no_memory_outlives_a_caller_that_is_killed(then: str, context: str) -> None:
-    before = sorted(SHARED_MEMORY.iterdir())
+    before = segments()
     caller, workers = start(then, context)
     caller.kill()
     caller.communicate()
     assert are_gone(workers)
-    assert {*SHARED_MEMORY.iterdir()} <= {*before}
+    assert segments() <= before
 
 
 def test_no_worker_started_by_another_thread_outlives_the_caller() -> None:

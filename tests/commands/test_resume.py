@@ -1,0 +1,133 @@
+"""``vebench run --resume``: a run goes on where it ended, on the same machine and with nothing made up."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from support.fakes import FakeStart, fake_world, interrupted, steady
+from support.records import make_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+    from support.fakes import Script
+
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
+
+PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
+
+
+@pytest.fixture
+def measured(vebench: Command, tmp_path: Path) -> Path:
+    """Return the file of a run of four cells."""
+    assert vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", "-q", world=fake_world()).status == 0
+    return tmp_path / "run.jsonl"
+
+
+def cells(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+
+
+def test_an_interrupted_run_is_resumed_where_it_ended(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart()
+
+    def interrupted_in_the_second(cell: Cell, spec: RunSpec) -> Script:
+        return steady(cell, spec) if len(start.started) == 1 else interrupted(cell, spec)
+
+    start.scripts = dict.fromkeys(("for-loop", "shm-sync"), interrupted_in_the_second)
+    first = vebench("run", *PONG, "-w", "1", "-o", "run.jsonl", world=fake_world(start))
+    assert first.status == 130
+    assert "1 of 2 cells are in run.jsonl; to go on: vebench run --resume run.jsonl" in first.err
+    again = FakeStart()
+    assert vebench("run", "--resume", "run.jsonl", world=fake_world(again)).status == 0
+    assert [cell for cell, _ in again.started] == [cell for cell, _ in start.started[1:]]
+    assert [cell["status"] for cell in cells(tmp_path / "run.jsonl")] == ["ok", "ok"]
+
+
+def test_a_run_that_lost_its_last_cells_is_finished(vebench: Command, measured: Path) -> None:
+    kept = measured.read_bytes().splitlines(keepends=True)[:3]
+    measured.write_bytes(b"".join(kept) + b'{"type": "cell", "env": "Cart')
+    assert vebench("report", measured).status == 0
+    start = FakeStart()
+    assert vebench("run", "--resume", measured, world=fake_world(start)).status == 0
+    after = measured.read_bytes().splitlines(keepends=True)
+    assert (after[:3], len(after), len(start.started)) == (kept, 5, 2)
+    assert {(cell["backend"], cell["workers"]) for cell in cells(measured)} == {
+        (backend, workers) for backend in ("for-loop", "shm-sync") for workers in (1, 2)
+    }
+
+
+def test_a_whole_run_has_nothing_left_to_measure(vebench: Command, measured: Path) -> None:
+    before, start = measured.read_bytes(), FakeStart()
+    assert vebench("run", "--resume", measured, world=fake_world(start)).status == 0
+    assert (measured.read_bytes(), start.started) == (before, [])
+
+
+def test_a_dry_run_prints_what_is_left(vebench: Command, measured: Path) -> None:
+    measured.write_bytes(b"".join(measured.read_bytes().splitlines(keepends=True)[:-1]))
+    before = measured.read_bytes()
+    result = vebench("run", "--resume", measured, "--dry-run")
+    assert (result.status, measured.read_bytes()) == (0, before)
+    assert len([line for line in result.out.splitlines() if line.startswith((" for-loop", " shm-sync"))]) == 1
+
+
+def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured: Path) -> None:
+    first, *rest = measured.read_text().splitlines()
+    header = json.loads(first)
+    header["host"]["cpu_model"] = "Another 9000"
+    measured.write_text("\n".join([json.dumps(header), *rest[:1]]) + "\n")
+    result = vebench("run", "--resume", measured)
+    assert result.status == 3
+    assert "Another 9000" in result.refusal
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ["empty"]),
+        (b"\x00\xff\x00", ["line 1"]),
+        (b'{"benchmarks": []}\n', ["line 1"]),
+        (b'{"type": "run", "schema": 99}\n', ["line 1", "later version"]),
+    ],
+)
+@pytest.mark.parametrize("command", [("report",), ("run", "--resume")], ids="-".join)
+def test_a_file_that_is_no_run_is_one_line_and_status_2(
+    vebench: Command, tmp_path: Path, command: tuple[str, ...], content: bytes, words: list[str]
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_bytes(content)
+    result = vebench(*command, path)
+    assert result.status == 2
+    for word in ("odd.jsonl", *words):
+        assert word in result.refusal
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("workers", [0]),
+        ("workers", [-3]),
+        ("workers", [1, 1]),
+        ("backends", [{"name": "nothing"}]),
+        ("backends", [{"name": "envpool-async", "options": {"ratio": "abc"}}]),
+        ("envs", ["Pnog"]),
+        ("pin", "everywhere"),
+        ("rounds", 0),
+    ],
+)
+def test_a_run_that_no_command_line_can_have_asked_for_is_not_resumed(
+    vebench: Command, tmp_path: Path, key: str, value: object
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    first = json.loads(msgspec.json.encode(make_header()))
+    first["spec"][key] = value
+    path.write_text(json.dumps(first) + "\n")
+    result = vebench("run", "--resume", path)
+    assert result.status == 2
+    assert result.refusal.startswith(f"vebench: {path}, line 1: ")

@@ -1,0 +1,209 @@
+"""``vebench run``: what it measures, what it keeps, what it shows, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.fakes import FakeStart, failing, fake_world, interrupted
+from support.in_this_process import world_here
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_table(
+    vebench: Command, tmp_path: Path
+) -> None:
+    result = vebench("run", "--env", "CartPole", "--workers", "2", *BRIEF)
+    assert result.status == 0
+    for backend in ("for-loop", "gym-sync", "gym-async", "shm-sync", "null"):
+        assert backend in result.out
+    (path,) = (tmp_path / ".vebench").iterdir()
+    header, *cells = lines(path)
+    assert (header["type"], header["schema"]) == ("run", 1)
+    assert header["command"] == "vebench run --env CartPole --workers 2 " + " ".join(BRIEF)
+    assert {cell["status"] for cell in cells} <= {"ok", "skipped"}
+    for cell in (cell for cell in cells if cell["status"] == "ok"):
+        assert len(cell["windows"]) == 3
+        assert cell["warmup_ns"] >= 20_000_000
+        assert cell["settled"] in (True, False)
+
+
+def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Command, tmp_path: Path) -> None:
+    pair = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null", "--interleave")
+    assert vebench("run", *pair, *BRIEF, "-o", "run.jsonl", "-q").status == 0
+    _, *cells = lines(tmp_path / "run.jsonl")
+    assert {cell["backend"] for cell in cells} == {"for-loop", "null"}
+    for cell in cells:
+        assert [window["ns"] >= 50_000_000 for window in cell["windows"]] == [True] * 3
+
+
+def test_a_run_is_planned_measured_stored_and_shown(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart()
+    found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
+    assert (found.status, len(start.started), start.left) == (0, 4, 1)
+    assert found.err.count("\n") == 4
+    assert "ALE/Pong-v5: frames/s (4 frames per step)" in found.out
+    head, *cells = lines(tmp_path / "run.jsonl")
+    assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
+    assert [len(cell["windows"]) for cell in cells] == [6] * 4
+
+
+def test_quiet_prints_nothing(vebench: Command) -> None:
+    result = vebench("run", *PONG, "-w", "1", "-q", world=fake_world())
+    assert (result.status, result.out, result.err) == (0, "", "")
+
+
+def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Command, tmp_path: Path) -> None:
+    result = vebench("run", "--env", "Pong", "--env", "Ant", "--workers", "1..4", "--dry-run")
+    assert result.status == 0
+    assert "ALE/Pong-v5" in result.out
+    assert "Ant-v5" in result.out
+    assert "--pin compact, --smt last" in result.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Command) -> None:
+    result = vebench("run", "-e", "Pong,Ant", "-e", "CartPole", "-w", "1", "-w", "2,4", "-b", "for-loop", "--dry-run")
+    assert [line.split()[1] for line in result.out.splitlines() if line.startswith(" for-loop")] == ["1", "2", "4"] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ["--env", "Pong"]),
+        (("pong",), ["pong", "--env pong"]),
+        (("-e", "Pong", "Ant"), ["Ant", "--env Ant"]),
+        (("-e", "Pong,,Ant"), ["--env", "missing"]),
+        (("-e", "CartPole", "-b", "faulty:Sound[lenght=3]"), ["lenght", "length"]),
+        (("-e", "CartPole", "-b", b"faulty:Sound[length=\xff]"), ["--backend", "UTF-8"]),
+        (("-e", b"Pong\xff"), ["--env", "UTF-8"]),
+        (("-e", "Pong", "-o", "-"), ["-o", "run file", "vebench report"]),
+        (("-e", "Pong", "-o", "run.csv"), ["-o", "run file", "vebench report -o report.csv"]),
+        (("-e", "Pong", "-o", ""), ["-o ''", "name a file"]),
+        (("-e", "Pong", "-o", "."), ["-o .", "folder"]),
+        (("-e", "Pong", "-w", "1", "-w", ""), ["--workers"]),
+        (("-e", "Pnog"), ["Pnog", "Pong"]),
+        (("-e", "Pong", "-b", "envpol-sync"), ["envpol-sync", "envpool-sync"]),
+        (("-e", "Pong", "-b", "envpool-async[ration=2]"), ["ration", "ratio"]),
+        (("-e", "Pong", "-w", ""), ["--workers"]),
+        (("-e", "Pong", "-w", "0"), ["--workers", "0"]),
+        (("-e", "Pong", "-w", "-3"), ["--workers", "-3"]),
+        (("-e", "Pong", "-w", "8..2"), ["--workers", "8..2"]),
+        (("-e", "Pong", "-w", "1..99999999999"), ["--workers", "65536"]),
+        (("-e", "Pong", "--duration", "0"), ["--duration"]),
+        (("-e", "Pong", "--duration", "nan"), ["--duration"]),
+        (("-e", "Pong", "--duration", "soon"), ["--duration"]),
+        (("-e", "Pong", "--rounds", "-1"), ["--rounds"]),
+        (("-e", "Pong", "--timeout", "3"), ["--timeout"]),
+        (("-e", "Pong", "-o", "nowhere/run.jsonl"), ["nowhere/run.jsonl"]),
+        (("-e", "Pong", "--pin", "0-4095"), ["--pin", "allowed"]),
+        (("-e", "Pong", "--pin", "everywhere"), ["--pin", "compact", "scatter"]),
+        (("-e", "Pong", "--smt", "never"), ["--smt never", "last, off, close"]),
+        (("-e", "Taxi", "-b", "envpool-sync"), ["envpool-sync", "Taxi"]),
+        (("--resume", "nowhere.jsonl"), ["nowhere.jsonl"]),
+        (("--resume", "nowhere.jsonl", "--rounds", "9"), ["--resume", "--rounds"]),
+        (("-e", "CartPole", "-b", "nowhere:Adapter"), ["nowhere"]),
+        (("-e", "CartPole", "-b", "faulty:Adaptor"), ["faulty", "Adaptor"]),
+        (("--unheard-of",), ["--unheard-of"]),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line_and_status_2_and_leaves_no_file(
+    vebench: Command, tmp_path: Path, arguments: tuple[str | bytes, ...], words: list[str]
+) -> None:
+    result = vebench("run", *map(os.fsdecode, arguments))
+    assert result.status == 2
+    assert result.refusal.startswith("vebench: ")
+    for word in words:
+        assert word in result.refusal
+    assert [path for path in tmp_path.iterdir() if path.name != ".vebench"] == []
+
+
+def test_a_run_is_never_overwritten(vebench: Command, tmp_path: Path) -> None:
+    assert vebench("run", *PONG, "-w", "1", "-o", "run.jsonl", "-q", world=fake_world()).status == 0
+    before = (tmp_path / "run.jsonl").read_bytes()
+    start = FakeStart()
+    result = vebench("run", *PONG, "-w", "2", "-o", "run.jsonl", world=fake_world(start))
+    assert (result.status, start.started) == (2, [])
+    assert "--resume" in result.refusal
+    assert (tmp_path / "run.jsonl").read_bytes() == before
+
+
+def test_a_failed_cell_is_recorded_with_its_reason_and_the_run_goes_on(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart({"shm-sync": failing("ValueError: the simulator exploded")})
+    result = vebench("run", *PONG, "-w", "1", "-o", "run.jsonl", world=fake_world(start))
+    assert result.status == 1
+    cells = {cell["backend"]: cell for cell in lines(tmp_path / "run.jsonl")[1:]}
+    assert cells["for-loop"]["status"] == "ok"
+    assert (cells["shm-sync"]["status"], cells["shm-sync"]["reason"]) == (
+        "failed",
+        "ValueError: the simulator exploded",
+    )
+    assert "the simulator exploded" in result.out
+    assert "a library printed this" in (tmp_path / "run.jsonl.log").read_text()
+    assert "a library printed this" not in result.out + result.err
+
+
+def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:
+    result = vebench("run", "-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "-o", "run.jsonl")
+    assert result.status == 1
+    assert "OSError: no such game" in result.out
+    assert "Traceback" in (tmp_path / "run.jsonl.log").read_text()
+    assert "Traceback" not in result.out + result.err
+
+
+def test_a_third_partys_adapter_gets_its_options(vebench: Command, tmp_path: Path) -> None:
+    adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]")
+    assert vebench("run", *adapter, *BRIEF, "-o", "run.jsonl", world=world_here()).status == 0
+    (cell,) = lines(tmp_path / "run.jsonl")[1:]
+    assert (cell["backend"], cell["options"]) == ("faulty:Sound", {"length": 3})
+    for window in cell["windows"]:
+        assert window["resets"] == pytest.approx(window["rows"] / 4, abs=2)
+
+
+def test_repeats_visit_every_cell_again_in_an_order_of_their_own(vebench: Command, tmp_path: Path) -> None:
+    sweep = ("-e", "CartPole", "-w", "1..8", "-b", "null", "--repeats", "3")
+    vebench("run", *sweep, "-o", "run.jsonl", "-q", world=fake_world())
+    cells = lines(tmp_path / "run.jsonl")[1:]
+    assert [cell["repeat"] for cell in cells] == [0] * 4 + [1] * 4 + [2] * 4
+    orders = {tuple(cell["workers"] for cell in cells if cell["repeat"] == repeat) for repeat in range(3)}
+    assert all(sorted(order) == [1, 2, 4, 8] for order in orders)
+    assert len(orders) > 1
+
+
+def test_what_looks_like_markup_in_a_files_name_is_none(vebench: Command, tmp_path: Path) -> None:
+    path = tmp_path / "a[" / "b].jsonl"
+    path.parent.mkdir()
+    world = fake_world(FakeStart({"shm-sync": interrupted}))
+    result = vebench("run", *PONG, "-w", "1,2", "-o", path, world=world)
+    assert result.status == 130
+    assert f"cells are in {path}; to go on: vebench run --resume '{path}'" in result.err
+
+
+def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command, tmp_path: Path) -> None:
+    backends = ("-e", "CartPole", "-w", "1", "-b", "for-loop,liars:Deaf")
+    result = vebench("run", *backends, *BRIEF, "--verify", "-o", "run.jsonl", world=world_here())
+    assert result.status == 0
+    assert "CartPole-v1 liars:Deaf different (actions are ignored)" in " ".join(result.err.split())
+    loop, liar = sorted(lines(tmp_path / "run.jsonl")[1:], key=lambda line: str(line["backend"]))
+    assert (loop["verdict"], liar["verdict"], liar["verdict_reason"]) == (
+        "identical",
+        "different",
+        "actions are ignored",
+    )
+    reported = {cell["backend"]: cell for cell in json.loads(vebench("report", "run.jsonl", "-f", "json").out)}
+    assert reported["liars:Deaf"]["speedup"] is None
+    assert reported["liars:Deaf"]["frames_per_second"] is not None
+    assert "other work" in result.out

@@ -1,0 +1,83 @@
+"""The command beside a shell: signals from a terminal, readers who go away, and disks that are full.
+
+Each is a process of its own, because that is what a terminal sends signals to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.fakes import fake_world
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from support.commands import Command
+
+BRIEF = "--duration 0.05 --warmup 0.02 --rounds 3"
+pipe = subprocess.PIPE
+
+
+def statuses(path: Path) -> list[str]:
+    return [json.loads(line)["status"] for line in path.read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(
+    vebench: Command, tmp_path: Path, number: int
+) -> None:
+    path = tmp_path / "run.jsonl"
+    cells = ("-e", "CartPole", "-w", "1..8", "-b", "null", "--duration", "0.2", "--rounds", "3")
+    with vebench.start("run", *cells, "-o", path, stdout=pipe, stderr=pipe) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # the first cell is done
+        process.send_signal(number)
+        _, err = process.communicate()
+    assert process.returncode == 130
+    last = err.splitlines()[-1]
+    assert re.fullmatch(
+        rf"vebench: interrupted: [1-3] of 4 cells are in {path}; to go on: vebench run --resume {path}", last
+    )
+    assert not [line for line in err.splitlines()[:-1] if not line.startswith("[")]
+    assert statuses(path)[:1] == ["ok"]
+
+
+def test_an_interrupt_before_anything_is_measured_is_one_line(
+    vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text("import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with vebench.start("run", "-e", "slow:Env-v0", stderr=pipe) as process:
+        assert eventually(lambda: any(tmp_path.glob("**/here")))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert (process.returncode, err) == (130, "vebench: interrupted\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(vebench: Command) -> None:
+    vebench("run", "-e", "CartPole", "-w", "1", "-b", "null", "-o", "run.jsonl", "-q", world=fake_world())
+    result = vebench.shell("vebench report run.jsonl -f json | head -n 1")
+    assert (result.out, result.err) == ("[\n", "")
+
+
+def test_a_reader_that_goes_away_does_not_end_a_run(vebench: Command, tmp_path: Path) -> None:
+    run = f"vebench run -e CartPole -w 1,2,4 -b null {BRIEF} -o run.jsonl"
+    result = vebench.shell(f"{{ {run} 2>&1; echo $? > status; }} | head -n 1")
+    assert (result.out.count("\n"), result.err) == (1, "")
+    assert (tmp_path / "status").read_text() == "0\n"
+    assert statuses(tmp_path / "run.jsonl") == ["ok"] * 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [("report", "run.jsonl"), ("report", "run.jsonl", "-f", "csv"), ("list",)])
+def test_output_that_cannot_be_written_is_one_line_and_status_2(vebench: Command, arguments: tuple[str, ...]) -> None:
+    vebench("run", "-e", "CartPole", "-w", "1", "-b", "null", "-o", "run.jsonl", "-q", world=fake_world())
+    with Path("/dev/full").open("w") as full, vebench.start(*arguments, stdout=full, stderr=pipe) as process:
+        _, err = process.communicate()
+    assert (process.returncode, err) == (2, "vebench: standard output: No space left on device\n")

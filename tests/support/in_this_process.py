@@ -1,0 +1,97 @@
+"""A world whose cells are real, backends, environments and all, but step in this process: no interpreter is started.
+
+What the child does is what it always does. Only the process is missing: use it where that is not the point.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+import warnings
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.fakes import fake_world
+
+from vebench.backends.setup import Setup
+from vebench.child import main as child
+from vebench.child.request import Request, Settings
+from vebench.engine.messages import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vebench.child.answers import Answer
+    from vebench.commands.world import World
+    from vebench.engine.interrupts import Interrupts
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
+
+
+@contextmanager
+def start_here(
+    spec: RunSpec, interrupts: Interrupts, python: str = sys.executable
+) -> Iterator[Callable[[Cell], object]]:
+    """Start cells that are alone on their CPUs, in this process."""
+    assert python == sys.executable
+
+    @contextmanager
+    def launch(cell: Cell) -> Iterator[CellHere]:
+        yield CellHere(cell, spec)
+
+    assert not interrupts.requested
+    yield launch
+
+
+class CellHere:
+    """A cell that has done all it was asked for before its first answer is read."""
+
+    def __init__(self, cell: Cell, spec: RunSpec) -> None:
+        assert cell.mode == "alone"
+        self._cell, self._spec = cell, spec
+        self._printed = io.StringIO()
+
+    def messages(self) -> Iterator[Answer]:
+        with tempfile.TemporaryDirectory() as scratch, Path(os.devnull).open("rb") as no_words:
+            request, answers = Path(scratch, "request.json"), Path(scratch, "answers")
+            request.write_text(self._request(no_words.fileno()).written(), encoding="utf-8")
+            with answers.open("wb") as written, self._as_in_a_process_of_its_own():
+                child.main(str(request), written.fileno())
+            lines = answers.read_bytes().splitlines()
+        yield from map(decode, lines)
+
+    def log(self) -> str:
+        return self._printed.getvalue()
+
+    def _request(self, words: int) -> Request:
+        cell, spec = self._cell, self._spec
+        return Request(
+            setup=Setup(cell.task, cell.workers, cell.envs_per_worker, cell.cpus, spec.seed, pinned=False),
+            backend=cell.backend.name,
+            target=cell.target,
+            options=cell.backend.options,
+            settings=Settings(**{setting.name: getattr(spec, setting.name) for setting in fields(Settings)}),
+            folder=str(Path.cwd()),
+            words=words,
+            proving=cell.proving,
+        )
+
+    @contextmanager
+    def _as_in_a_process_of_its_own(self) -> Iterator[None]:
+        """Keep what it prints, what it puts on the path and what it warns of from the test."""
+        path = [*sys.path]
+        with warnings.catch_warnings(), redirect_stdout(self._printed), redirect_stderr(self._printed):
+            warnings.simplefilter("ignore")
+            try:
+                yield
+            finally:
+                sys.path[:] = path
+
+
+def world_here(**parts: object) -> World:
+    """Return a world in which cells are real and start no process; ``parts`` replace some of it."""
+    return fake_world(**{"start": start_here, **parts})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Options = Mapping[str, OptionValue]
 
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
-# relative to it. The ceiling and null are rows to hold the others against.
+# relative to it. The ceiling and null are rows that others are compared with.
 Role = Literal["contestant", "reference", "ceiling", "null"]
 
 # Proportional set sizes of a worker process with its environment, rounded up. Forked: 7.2 MiB with Atari and MuJoCo,
@@ -98,7 +98,7 @@ class BackendEntry:
 
     @property
     def reference_row(self) -> bool:
-        """Whether it is no backend to choose, but a row to hold the others against."""
+        """Whether it is a row that others are compared with, and not a backend to choose."""
         return self.role in ("ceiling", "null")
 
     @property

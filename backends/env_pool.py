@@ -10,7 +10,7 @@ import numpy as np
 
 from vebench.backends.env_pool_tasks import name_of
 from vebench.backends.environments import atari
-from vebench.backends.environments.engines import inside_envpool
+from vebench.backends.environments.engine_copies import inside_envpool
 from vebench.backends.environments.physics import ALWAYS_DRAWN
 from vebench.backends.environments.spaces import action_space
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.engines import Engine
+    from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.interface import Setup, Task
 
 

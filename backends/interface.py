@@ -20,7 +20,7 @@ from vebench.backends.setup import OptionValue, Setup, Task
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.engines import Engine
+    from vebench.backends.environments.engine_copies import Engine
 
 __all__ = [
     "ActionSpace",

@@ -20,9 +20,9 @@ class Package:
     """One package.
 
     ``name`` is its name on the package index, ``module`` what Python imports, ``variants`` other packages that hold the
-    same module. ``extra`` is the extra of vebench that installs it, None if it needs none. ``places``: a verdict on a
-    backend's work holds as long as so many places of the version stay the same; None for all of them, 0 if the package
-    has no part in the work.
+    same module. ``extra`` is the extra of vebench that installs it, None if it needs none. ``places`` is how many
+    numbers of the version must stay the same for a verdict on a backend's work to stay valid: 2 for X.Y of X.Y.Z, None
+    for all of them, 0 if the package has no part in the work.
     """
 
     name: str

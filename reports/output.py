@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from vebench.errors import UsageError
 from vebench.reports import console
-from vebench.reports.formats.table import TERMINAL
+from vebench.reports.formats.registry import TERMINAL
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console, RenderableType
 
-    from vebench.reports.formats.table import Format
+    from vebench.reports.formats.registry import Format
     from vebench.reports.page import Page
 
 

@@ -1,6 +1,6 @@
 """What a command shows: a result as documents for people and, for most kinds, as data for programs.
 
-A format is a function of a page, see ``vebench.reports.formats.table``.
+A format is a function of a page, see ``vebench.reports.formats.registry``.
 """
 
 from __future__ import annotations

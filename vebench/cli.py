@@ -11,7 +11,7 @@ import typer
 
 from vebench import __version__, options
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
-from vebench.reports.formats import table
+from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,7 +171,7 @@ def report(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"{table.choices('run')}. Default: from the suffix of -o, or terminal.",
+            help=f"{registry.choices('run')}. Default: from the suffix of -o, or terminal.",
         ),
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
@@ -249,7 +249,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         allow_different_host,
         options.inconclusive_from(inconclusive),
     )
-    return command.run(request, context.obj.world, form=table.named(form, "check"), junit=junit, quiet=quiet)
+    return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -288,7 +288,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
         parse_share("--tolerance", tolerance),
         options.inconclusive_from(inconclusive),
     )
-    return command.run(request, context.obj.world, form=table.named(form, "check"), junit=junit, quiet=quiet)
+    return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
 
 
 @app.command()
@@ -314,7 +314,7 @@ def verify(
 
     spec = options.spec_from(context)
     return command.verify(
-        spec, context.obj.world, num_envs=num_envs, steps=steps, form=table.named(form, "verify"), frames=save_frames
+        spec, context.obj.world, num_envs=num_envs, steps=steps, form=registry.named(form, "verify"), frames=save_frames
     )
 
 

@@ -15,7 +15,7 @@ import typer
 
 from vebench.errors import UsageError
 from vebench.plan.spec import RunSpec
-from vebench.reports.formats import table
+from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,8 +31,8 @@ Inconclusive = Annotated[
     typer.Option(metavar="WHAT", help="pass or fail if the data cannot decide. Default: exit status 3."),
 ]
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")]
-CheckFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('check')}.")]
-VerifyFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{table.choices('verify')}.")]
+CheckFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices('check')}.")]
+VerifyFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices('verify')}.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 

@@ -67,7 +67,7 @@ def load(target: str) -> Any:  # noqa: ANN401 - any object of a module
     return getattr(import_module(module), name)
 
 
-# All that ale-py 0.12.1 and EnvPool 1.2.5 carry both.
+# All games that both ale-py 0.12.1 and EnvPool 1.2.5 have.
 ATARI_GAMES = tuple(
     """
     Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist BasicMath

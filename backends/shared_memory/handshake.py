@@ -1,5 +1,8 @@
 """How two processes wait for each other: sequence numbers in shared memory, polled for a while and then slept on.
 
+What the words mean, and the ring of entries beside them, is in ``worker_handle`` (the caller's side), ``worker`` (the
+worker's side) and ``memory_layout`` (where they are).
+
 A word has one writer. The writer writes its data, then the word. The other side polls the word, then reads the data.
 
     worker:  polls ``request`` --changed--> works --> writes ``done``, wakes the caller if it is asleep --> polls again

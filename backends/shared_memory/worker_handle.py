@@ -55,7 +55,7 @@ class WorkerHandle:
         self._request, self._done, self._asleep, self._entries, self._remarks = words
         self._fence = light_fence()
         self._ring = len(self._entries)
-        self._sent = self._read = 0  # entries put into the ring, and those of which the answer was read
+        self._sent = self._read = 0  # entries put into the ring, and answers read
         self._entries[0] = ALL
 
     # Asking.
@@ -64,8 +64,8 @@ class WorkerHandle:
     def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
         """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
 
-        Every synchronous step comes along here, so it is written out: what ``notify`` does for one worker, but without
-        a call for each, and with one fence for all.
+        This runs in every synchronous step, so it does by itself what ``notify`` does for one worker: without a call
+        for each worker, and with one fence for all.
         """
         if fence:
             fence()

@@ -1,1 +1,1 @@
-"""The formats that pages are written in: a table of them, and one small file of syntax for each."""
+"""The formats that pages are written in: ``registry`` lists them, and each has one small module of syntax."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends.environments.engines import Engine
+from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.setup import Setup, Task
 from vebench.child.answers import (
     KINDS,
@@ -60,7 +60,7 @@ requests = st.builds(
     folder=texts,
     nodes=st.lists(st.integers(0, 9), max_size=2).map(tuple),
     mode=st.sampled_from(["alone", "in_turn", "in_step"]),
-    words=st.integers(0, 99),
+    go_ahead=st.integers(0, 99),
     proving=st.none() | st.builds(Proving, steps=counts, frames=st.none() | texts),
 )
 

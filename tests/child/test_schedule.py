@@ -106,7 +106,7 @@ def test_counters_are_read_around_the_window_alone_and_before_a_turn_comes_what_
     monkeypatch.setattr(schedule, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
     reading, writing = os.pipe()
     os.write(writing, b"\n" * 3)
-    asked = Request(**{**vars(request_of), "mode": mode, "words": reading})
+    asked = Request(**{**vars(request_of), "mode": mode, "go_ahead": reading})
     measured = list(windows_of(asked, loop, 3, 8, NOTHING_WATCHED, 0))
     os.close(reading)
     os.close(writing)

@@ -9,7 +9,7 @@ import pytest
 
 from vebench.commands import run_file
 from vebench.errors import UsageError
-from vebench.reports.formats import table
+from vebench.reports.formats import registry
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,13 @@ def test_what_a_run_cannot_be_written_to_is_refused(text: str, complaint: str) -
     assert complaint in str(error.value)
 
 
-@pytest.mark.parametrize("suffix", [*table.suffixes("run"), *sorted(run_file.OF_DOCUMENTS)])
+@pytest.mark.parametrize("suffix", [*registry.suffixes("run"), *sorted(run_file.OF_DOCUMENTS)])
 def test_the_name_of_a_report_is_refused_with_one_that_a_report_can_have(suffix: str) -> None:
     with pytest.raises(UsageError) as error:
         run_file.named(f"run{suffix}")
     advised = re.search(r"vebench report -o (\S+)$", str(error.value))
     assert advised is not None
-    assert table.by_suffix(Path(advised[1]), "run")
+    assert registry.by_suffix(Path(advised[1]), "run")
 
 
 def test_a_run_is_written_to_any_other_file() -> None:

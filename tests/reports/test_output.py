@@ -9,13 +9,13 @@ import pytest
 from support.commands import without_a_reader
 
 from vebench.errors import UsageError
-from vebench.reports.formats.table import FORMATS, MARKDOWN, TERMINAL
+from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL
 from vebench.reports.output import save, show
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vebench.reports.formats.table import Format
+    from vebench.reports.formats.registry import Format
     from vebench.reports.pages.run import RunPage
 
 OF_RUNS = [form for form in FORMATS if "run" in form.kinds]

@@ -56,9 +56,9 @@ class CellHere:
         self._printed = io.StringIO()
 
     def messages(self) -> Iterator[Answer]:
-        with tempfile.TemporaryDirectory() as scratch, Path(os.devnull).open("rb") as no_words:
+        with tempfile.TemporaryDirectory() as scratch, Path(os.devnull).open("rb") as nothing:
             request, answers = Path(scratch, "request.json"), Path(scratch, "answers")
-            request.write_text(self._request(no_words.fileno()).written(), encoding="utf-8")
+            request.write_text(self._request(nothing.fileno()).written(), encoding="utf-8")
             with answers.open("wb") as written, self._as_in_a_process_of_its_own():
                 child.main(str(request), written.fileno())
             lines = answers.read_bytes().splitlines()
@@ -67,7 +67,7 @@ class CellHere:
     def log(self) -> str:
         return self._printed.getvalue()
 
-    def _request(self, words: int) -> Request:
+    def _request(self, go_ahead: int) -> Request:
         cell, spec = self._cell, self._spec
         return Request(
             setup=Setup(cell.task, cell.workers, cell.envs_per_worker, cell.cpus, spec.seed, pinned=False),
@@ -76,7 +76,7 @@ class CellHere:
             options=cell.backend.options,
             settings=Settings(**{setting.name: getattr(spec, setting.name) for setting in fields(Settings)}),
             folder=str(Path.cwd()),
-            words=words,
+            go_ahead=go_ahead,
             proving=cell.proving,
         )
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from support.records import make_header, make_sweep
 
 from vebench.analysis.cell import Finding
-from vebench.analysis.codes import Code
 from vebench.analysis.comparison import compare
+from vebench.analysis.finding_codes import Code
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof

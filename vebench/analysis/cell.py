@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vebench.analysis.codes import Code
+from vebench.analysis.finding_codes import Code
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
 from vebench.backends.registry import CEILING, NULL, REFERENCE, find_recorded
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from vebench.analysis.statistics import Estimate
-    from vebench.backends.environments.engines import Engine
+    from vebench.backends.environments.engine_copies import Engine
     from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
 
@@ -26,8 +26,8 @@ NOTHING = Sample((), one_process=False)
 class Finding:
     """A warning: its ``code``, a ``message`` that says what was found, and a ``remedy`` that says what to do about it.
 
-    A message has nothing in it that differs from cell to cell without need, so that reports can write the same finding
-    of many cells once. Raises TypeError for a code that is not in the table.
+    A message avoids what differs from cell to cell, so that reports can write the same finding of many cells once.
+    Raises TypeError for a code that is not in the table.
     """
 
     code: Code
@@ -52,7 +52,7 @@ class CellSummary:
     reference row.
 
     What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` are totals over all windows,
-    ``throttled_windows`` is how many of them a CPU quota held back. Those count only where there are no others.
+    ``throttled_windows`` is how many of them a CPU quota held back. Throttled windows count only if all are throttled.
     ``totals`` has the sum of every counter of the windows that count, by its name in a run file, None for a counter
     that one of these windows does not have.
 

@@ -2,9 +2,9 @@
 
 The verdict is on the ratio of the candidate's rate to the baseline's, with a tolerance:
 
-    slower         it lies below 1 - tolerance, beyond doubt
-    faster         it lies above 1 + tolerance, beyond doubt
-    same           it does not lie below 1 - tolerance, beyond doubt; it may or may not be faster
+    slower         beyond doubt, it is below 1 - tolerance
+    faster         beyond doubt, it is above 1 + tolerance
+    same           beyond doubt, it is not below 1 - tolerance; it may or may not be faster
     inconclusive   the data cannot decide: the interval reaches across 1 - tolerance
 
 Beyond doubt means a one-sided test at 2.5 %, so that a cell's verdict is that of its 95 % interval. For ``slower``, and
@@ -47,8 +47,8 @@ DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 class CellComparison:
     """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
-    ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first: of
-    several processes they are geometric means, not medians.
+    ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first. Of
+    a cell with several processes this value is their geometric mean, not their median.
     """
 
     key: CellKey

@@ -11,8 +11,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from vebench.backends.environments.engines import Engine  # noqa: TC001 - the parent reads the annotations
-from vebench.child.counts import check_counts
+from vebench.backends.environments.engine_copies import Engine  # noqa: TC001 - the parent reads the annotations
+from vebench.child.bounds import check_counts
 from vebench.child.window import Window
 
 if TYPE_CHECKING:

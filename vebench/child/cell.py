@@ -128,12 +128,12 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
 
     meter = schedule.Meter(step, watched)
     if request.mode == "in_step":
-        start = schedule.number_on(request.words)
+        start = schedule.number_on(request.go_ahead)
         return schedule.in_step(meter, settings.rounds, duration, start, clock)
     if request.mode == "alone":
         has_time = _has_time(settings, lambda: clock() - started)
         return schedule.valid(lambda: meter.measure(duration), settings.rounds, has_time)
-    turns = schedule.Turns(request.words, step, clock)
+    turns = schedule.Turns(request.go_ahead, step, clock)
     turns.leave()
 
     def measured() -> Window:

@@ -27,7 +27,7 @@ def main(request_file: str, answers: int) -> int:
     started = time.perf_counter_ns()
     with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - nothing else here needs pathlib
         request = Request.read(file.read())
-    os.set_inheritable(request.words, False)
+    os.set_inheritable(request.go_ahead, False)
     setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()

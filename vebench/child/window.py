@@ -1,7 +1,8 @@
 """A window: one timed stretch of a cell in raw counts, with the kernel's counters for the same time.
 
 Each counter of the kernel is declared once, as a field of ``Window``: how it is read, and how the counts of several
-replicas are combined. From here it gets into the run file, a cell's totals, and a column of a report.
+replicas are combined. The run file and the totals of a cell follow; a line of ``reports/columns.py``
+makes it a column of JSON and CSV.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from vebench.child.counts import check_counts
+from vebench.child.bounds import check_counts
 from vebench.machine import counters
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import msgspec
 from vebench.analysis.comparison import Metric, compare
 from vebench.analysis.findings.run import incomplete
 from vebench.backends.registry import REFERENCE
-from vebench.commands import gate, measuring, planning
+from vebench.commands import gating, measuring, planning
 from vebench.errors import NotComparableError, UsageError, did_you_mean, one_line, shown
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.commands.world import World
     from vebench.plan.spec import RunSpec
-    from vebench.reports.formats.table import Format
+    from vebench.reports.formats.registry import Format
     from vebench.results.records import Run, RunRecord
 
 # The measured work does not depend on these: different versions are reported, but not refused.
@@ -44,7 +44,7 @@ class Request:
     envs: tuple[str, ...] = ()
     backends: tuple[BackendChoice, ...] = ()
     allow_different_host: bool = False
-    inconclusive: gate.Inconclusive = "default"
+    inconclusive: gating.Inconclusive = "default"
 
     @property
     def anywhere(self) -> bool:
@@ -57,9 +57,9 @@ def run(request: Request, world: World, *, form: Format, junit: Path | None, qui
 
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
     """
-    gate.check_tolerance(request.tolerance)
+    gating.check_tolerance(request.tolerance)
     if junit is not None:
-        gate.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
+        gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before = _read(request.baseline)
     candidate = request.candidate
     if candidate is None:
@@ -68,13 +68,13 @@ def run(request: Request, world: World, *, form: Format, junit: Path | None, qui
         raise UsageError(f"{candidate} is the baseline itself: name another run")
     after = _read(candidate)
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    chosen = _chosen(request, gate.cells_of(before, request.baseline))
-    found = compare(chosen, gate.cells_of(after, candidate), metric=request.metric, tolerance=request.tolerance)
+    chosen = _chosen(request, gating.cells_of(before, request.baseline))
+    found = compare(chosen, gating.cells_of(after, candidate), metric=request.metric, tolerance=request.tolerance)
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
-    status = gate.exit_status(found, request.inconclusive)
-    gate.publish(CheckPage(str(request.baseline), str(candidate), found, differences, status), form, junit)
+    status = gating.exit_status(found, request.inconclusive)
+    gating.publish(CheckPage(str(request.baseline), str(candidate), found, differences, status), form, junit)
     return status
 
 
@@ -172,7 +172,7 @@ def _is_base(cell: CellSummary) -> bool:
 def _measure(request: Request, before: Run, world: World, *, quiet: bool) -> Path:
     """Measure the requested part of the baseline's plan here, without reference rows. Returns the run file."""
     header.refuse_foreign(before.header, request.baseline)
-    cells = _chosen(request, gate.cells_of(before, request.baseline))
+    cells = _chosen(request, gating.cells_of(before, request.baseline))
     if request.metric == "speedup" and not any(map(_is_base, cells)):
         raise NotComparableError(
             f"{request.baseline}: {REFERENCE} with one worker is not in it, and speedups are relative to that: "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.comparison import compare
-from vebench.commands import gate, measuring, planning
+from vebench.commands import gating, measuring, planning
 from vebench.engine.interrupts import Interrupts
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import Plan
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.backends.interface import Task
-    from vebench.commands.gate import Inconclusive
+    from vebench.commands.gating import Inconclusive
     from vebench.commands.world import World
     from vebench.engine.conversation import Conversation, Launch
     from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
-    from vebench.reports.formats.table import Format
+    from vebench.reports.formats.registry import Format
     from vebench.results.records import RunRecord
 
 
@@ -70,20 +70,20 @@ def run(request: Request, world: World, *, form: Format, junit: Path | None, qui
     Raises UsageError for an interpreter that cannot be used or a plan that is not possible, InterruptedRunError if the
     user interrupts it.
     """
-    gate.check_tolerance(request.tolerance)
+    gating.check_tolerance(request.tolerance)
     sides = _sides(request, world)
     for side in sides:
         if side.path.exists():
             raise UsageError(f"{side.path} exists and would be overwritten: name another file with -o")
     if junit is not None:
-        gate.check_target(junit, [side.path for side in sides])
+        gating.check_target(junit, [side.path for side in sides])
     measure(sides, world, quiet=quiet)
-    before, after = (gate.cells_of(store.read(side.path), side.path) for side in sides)
+    before, after = (gating.cells_of(store.read(side.path), side.path) for side in sides)
     found = compare(before, after, metric="fps", tolerance=request.tolerance, in_turn=True)
-    status = gate.exit_status(found, request.inconclusive)
+    status = gating.exit_status(found, request.inconclusive)
     differences = header.what_differs(*(side.head for side in sides))
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
-    gate.publish(CheckPage(one, other, found, tuple(differences), status), form, junit)
+    gating.publish(CheckPage(one, other, found, tuple(differences), status), form, junit)
     return status
 
 

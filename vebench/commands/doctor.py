@@ -15,7 +15,7 @@ from vebench.machine.host import memory_available, read_host
 from vebench.machine.limits import LIVE
 from vebench.machine.placement import order_of, place
 from vebench.plan.spec import MAX_WORKERS, check_count, check_smt
-from vebench.reports.formats.table import JSON, TERMINAL
+from vebench.reports.formats.registry import JSON, TERMINAL
 from vebench.reports.output import show
 from vebench.reports.pages.machine import MachinePage
 from vebench.results import header

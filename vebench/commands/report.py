@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.plan.known_work import Knowledge
-from vebench.reports.formats import table
+from vebench.reports.formats import registry
 from vebench.reports.output import save, show
 from vebench.reports.pages.run import RunPage
 from vebench.results import paths, store
@@ -23,7 +23,7 @@ def report(files: Sequence[Path], form: str | None, output: str | None) -> None:
     run file.
     """
     target = None if output is None else paths.output(output)
-    chosen = table.chosen(form, target, "run")
+    chosen = registry.chosen(form, target, "run")
     sources = paths.named(files) if files else [paths.newest()]
     if target is not None:
         store.refuse_to_overwrite(target, sources)

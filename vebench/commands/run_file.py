@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vebench.errors import UsageError
-from vebench.reports.formats import table
+from vebench.reports.formats import registry
 from vebench.results import paths
 
 # A user who gives one of these suffixes wants a report, too, although no format has them.
@@ -15,7 +15,7 @@ OF_DOCUMENTS = frozenset({".html", ".htm", ".pdf"})
 def named(text: str) -> Path:
     """Return the run file that ``-o`` names. Raises UsageError for the name of a report, or a name of no file."""
     suffix = Path(text).suffix.lower()
-    suffixes = table.suffixes("run")
+    suffixes = registry.suffixes("run")
     if text == "-" or suffix in OF_DOCUMENTS.union(suffixes):
         report = f"report{suffix if suffix in suffixes else '.md'}"
         raise UsageError(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vebench.commands.world import World
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
-    from vebench.reports.formats.table import Format
+    from vebench.reports.formats.registry import Format
 
 DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000

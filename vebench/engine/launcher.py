@@ -115,11 +115,11 @@ class Launcher:
             mark = f"{self._token}.{next(self._started)}"
             results, answers = os.pipe()
             stack.callback(os.close, results)
-            child_words, words = os.pipe()
-            stack.callback(os.close, words)
+            child_end, go_ahead = os.pipe()
+            stack.callback(os.close, go_ahead)
             try:
                 request = folder / "request.json"
-                request.write_text(self._request(cell, replica, child_words).written(), encoding="utf-8")
+                request.write_text(self._request(cell, replica, child_end).written(), encoding="utf-8")
                 process = subprocess.Popen(
                     [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
                     stdin=subprocess.DEVNULL,
@@ -127,16 +127,16 @@ class Launcher:
                     stderr=log,
                     cwd=folder,
                     env=self._environment(folder, mark),
-                    pass_fds=[answers, child_words],
+                    pass_fds=[answers, child_end],
                     start_new_session=True,
                 )
             finally:
                 os.close(answers)
-                os.close(child_words)
+                os.close(child_end)
             stack.callback(self._end, process, mark)
             self._announce(process.pid)
             keep_off = partial(self._keep_off, cell.cpus)
-            yield RunningCell(process, results, words, log, self._interrupts, self._spec.timeout, keep_off)
+            yield RunningCell(process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off)
 
     def _link_packages(self) -> None:
         """Make packages of links to the code that the child loads.
@@ -159,7 +159,7 @@ class Launcher:
     def _pinned(self) -> bool:
         return self._spec.pin != "none"
 
-    def _request(self, cell: Cell, replica: Replica, words: int) -> Request:
+    def _request(self, cell: Cell, replica: Replica, go_ahead: int) -> Request:
         return Request(
             setup=Setup(
                 cell.task,
@@ -176,7 +176,7 @@ class Launcher:
             folder=str(Path.cwd()),
             nodes=replica.nodes,
             mode=cell.mode,
-            words=words,
+            go_ahead=go_ahead,
             proving=cell.proving,
         )
 
@@ -211,14 +211,14 @@ class Launcher:
 
 @dataclass
 class RunningCell:
-    """A cell's process, the pipe for its answers (``results``), and the pipe for words that let it go on (``words``).
+    """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
 
     ``timeout`` is in seconds, without rests. ``keep_off`` takes this process off the cell's CPUs.
     """
 
     process: subprocess.Popen[bytes]
     results: int
-    words: int
+    go_ahead: int
     output: IO[bytes]
     interrupts: Interrupts
     timeout: float
@@ -251,7 +251,7 @@ class RunningCell:
 
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed when its answers are read
-            os.write(self.words, line)
+            os.write(self.go_ahead, line)
 
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers; see ``Conversation``."""

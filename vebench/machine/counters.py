@@ -1,6 +1,6 @@
 """What a cell's processes used and what disturbed them, read from the kernel between windows.
 
-A counter is None if the system does not have it.
+A counter is None if the system does not have it. Which of them a window has is declared in ``child/window.py``.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vebench.backends.environments.engines import Engine
+from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import Done, Layout, WorkVerdict
-from vebench.child.counts import check_counts
+from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import Window  # noqa: TC001 - msgspec reads the annotations
+from vebench.child.window import Window
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
 
 SCHEMA = 1
-# The most bytes of a cell's line, for each window, for the CPUs of each thread, and for the rest of the line.
-BYTES_PER_WINDOW, BYTES_PER_THREAD, BYTES_PER_CELL = 384, 64, 8192
+# The most bytes of a cell's line, for each window, for the CPUs of each thread, and for the rest of the line. A number
+# of a window has at most 19 digits; its name comes with two quotes, a colon and a comma.
+BYTES_PER_WINDOW = len("{},") + sum(len(item.name) + 19 + 4 for item in fields(Window))
+BYTES_PER_THREAD, BYTES_PER_CELL = 64, 8192
 INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]

@@ -6,7 +6,7 @@ import pytest
 from support.findings import FAST, NOISY, STEADY, codes, findings
 from support.records import make_cell
 
-from vebench.backends.environments.engines import Engine
+from vebench.backends.environments.engine_copies import Engine
 
 
 def test_a_cell_with_nothing_to_report_has_no_finding() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.codes import Code
+from vebench.analysis.finding_codes import Code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding
-from vebench.analysis.codes import Code
+from vebench.analysis.finding_codes import Code
 from vebench.backends.packages import how_to_install
 from vebench.backends.registry import find_recorded
 from vebench.machine.host import MEBIBYTE

@@ -1,4 +1,7 @@
-"""All rules about a cell, in the order in which JSON and CSV list what they find."""
+"""All rules about a cell, in the order in which JSON and CSV list their findings.
+
+Other formats list the gravest first.
+"""
 
 from __future__ import annotations
 

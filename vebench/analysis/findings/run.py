@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding
-from vebench.analysis.codes import Code
+from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.machine import quota
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding, base_of
-from vebench.analysis.codes import Code
+from vebench.analysis.finding_codes import Code
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 
 if TYPE_CHECKING:

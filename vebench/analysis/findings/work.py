@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding
-from vebench.analysis.codes import Code
+from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.run import resume
 from vebench.analysis.statistics import ratio
 from vebench.backends.environments.suites import DRIFTING_ENGINES
@@ -16,7 +16,7 @@ from vebench.results.records import INTERRUPTED
 if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.findings.sweep import Rule, Sweep
-    from vebench.backends.environments.engines import Engine
+    from vebench.backends.environments.engine_copies import Engine
 
 NO_REASON = "no reason was recorded"
 

@@ -10,7 +10,7 @@ from vebench.analysis.report_order import in_report_order
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line
 from vebench.reports.formats.annotations import workflow_commands
-from vebench.reports.formats.table import JUNIT, MARKDOWN
+from vebench.reports.formats.registry import JUNIT, MARKDOWN
 from vebench.reports.output import save, show
 from vebench.results import paths, store
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison, SpeedVerdict
-    from vebench.reports.formats.table import Format
+    from vebench.reports.formats.registry import Format
     from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 

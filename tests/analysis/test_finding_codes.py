@@ -12,11 +12,11 @@ from support.findings import FAST, NOISY, STEADY, findings
 from support.records import make_cell, make_header
 
 from vebench.analysis.cell import Finding
-from vebench.analysis.codes import Code, Gravity
+from vebench.analysis.finding_codes import Code, Gravity
 from vebench.analysis.findings.machine import Surroundings, of_host
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.summary import summarise
-from vebench.backends.environments.engines import Engine
+from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.packages import ENVPOOL
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run, TopologyRecord

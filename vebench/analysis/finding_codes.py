@@ -1,7 +1,7 @@
 """The closed table of codes that a finding can have, each with its gravity.
 
-A finding with another code cannot be made, and a code that no rule uses fails a test. Reports list the findings of
-cells in the order of this table, the gravest first.
+A finding with another code cannot be made, and a code that no rule uses fails a test. Tables and
+texts list the findings of cells in the order of this table, the gravest first; JSON and CSV keep that of the rules.
 """
 
 from __future__ import annotations

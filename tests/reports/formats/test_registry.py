@@ -15,8 +15,8 @@ from support.records import make_cell, make_header
 
 from vebench import cli
 from vebench.errors import UsageError
-from vebench.reports.formats import table
-from vebench.reports.formats.table import FORMATS, TERMINAL, Format
+from vebench.reports.formats import registry
+from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
 from vebench.reports.page import Kind
 from vebench.results.records import encode
 
@@ -33,7 +33,7 @@ POINTS = Format("points", "support.points:render", frozenset({"run"}), (".pts",)
 def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Vebench:
     """Return the command, in a folder with the run file ``a.jsonl`` and with one format more."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(table, "FORMATS", (*FORMATS, POINTS))
+    monkeypatch.setattr(registry, "FORMATS", (*FORMATS, POINTS))
     cells = [make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2)]
     Path("a.jsonl").write_bytes(b"".join(encode(line) + b"\n" for line in (make_header(), *cells)))
 
@@ -77,15 +77,15 @@ def test_names_and_suffixes_are_unique() -> None:
     ],
 )
 def test_a_command_has_the_formats_of_its_page(kind: Kind, names: list[str]) -> None:
-    assert [table.named(name, kind).name for name in names] == names
+    assert [registry.named(name, kind).name for name in names] == names
     with pytest.raises(UsageError) as error:
-        table.named("pdf", kind)
+        registry.named("pdf", kind)
     assert str(error.value) == f"-f pdf: no such format; there are {', '.join(names)}"
 
 
 def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
-    assert table.choices("verify") == "terminal, markdown or json"
-    assert table.choices("run").endswith("json, github (github-action-benchmark) or bmf (Bencher)")
+    assert registry.choices("verify") == "terminal, markdown or json"
+    assert registry.choices("run").endswith("json, github (github-action-benchmark) or bmf (Bencher)")
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
     [("a.md", "markdown"), ("a.Markdown", "markdown"), ("a.CSV", "csv"), ("a.json", "json"), ("a.txt", "terminal")],
 )
 def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> None:
-    assert table.chosen(None, Path(file), "run").name == name
-    assert table.chosen("bmf", Path(file), "run").name == "bmf"
-    assert table.chosen(None, None, "run") is TERMINAL
+    assert registry.chosen(None, Path(file), "run").name == name
+    assert registry.chosen("bmf", Path(file), "run").name == "bmf"
+    assert registry.chosen(None, None, "run") is TERMINAL
 
 
 def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> None:
     with pytest.raises(UsageError) as error:
-        table.chosen(None, Path("a.pdf"), "run")
+        registry.chosen(None, Path("a.pdf"), "run")
     assert str(error.value) == (
         "-o a.pdf: the suffix is none of .txt, .md, .markdown, .csv, .json; name the format with -f"
     )
@@ -114,7 +114,7 @@ def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_
 
 
 def test_a_new_format_is_named_wherever_formats_are(vebench: Vebench) -> None:
-    assert table.choices("run").endswith("bmf (Bencher) or points")
+    assert registry.choices("run").endswith("bmf (Bencher) or points")
     _, _, unknown = vebench("report", "a.jsonl", "-f", "pdf")
     assert unknown.endswith("github, bmf, points\n")
     _, _, suffix = vebench("report", "a.jsonl", "-o", "a.pdf")

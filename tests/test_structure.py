@@ -125,6 +125,13 @@ def test_only_backends_ask_for_a_backend_or_a_suite_by_name_or_prefix(module: st
     assert [text for text in long_enough if any(name.startswith(text) for name in names)] == []
 
 
+def test_only_backends_import_the_module_of_a_suite() -> None:
+    targets = [value for suite in SUITES.values() for value in vars(suite).values() if ":" in str(value)]
+    own = {target.partition(":")[0] for target in targets if isinstance(target, str)}
+    assert len(own) > 2
+    assert {name for name, path in MODULES.items() if floor(name) != "backends" and imports(path) & own} == set()
+
+
 @pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])
 def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents(module: str) -> None:
     ast.parse(MODULES[module].read_text(), feature_version=(3, 10))

@@ -17,6 +17,7 @@ import vebench.backends
 import vebench.reports
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.registry import BY_NAME
+from vebench.interpreters.scratch import link_packages
 from vebench.results.records import CellRecord
 
 FOLDERS = {
@@ -125,6 +126,13 @@ def test_only_backends_ask_for_a_backend_or_a_suite_by_name_or_prefix(module: st
     assert [text for text in long_enough if any(name.startswith(text) for name in names)] == []
 
 
+def test_only_backends_import_the_module_of_a_suite() -> None:
+    targets = [value for suite in SUITES.values() for value in vars(suite).values() if ":" in str(value)]
+    own = {target.partition(":")[0] for target in targets if isinstance(target, str)}
+    assert len(own) > 2
+    assert {name for name, path in MODULES.items() if floor(name) != "backends" and imports(path) & own} == set()
+
+
 @pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])
 def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents(module: str) -> None:
     ast.parse(MODULES[module].read_text(), feature_version=(3, 10))
@@ -134,11 +142,7 @@ def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents(mod
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
 def test_the_childs_folder_imports_in_a_python_3_10_that_has_only_numpy(tmp_path: Path) -> None:
-    package = tmp_path / "vebench"
-    package.mkdir()
-    for source in ("__init__.py", "errors.py", "child", "machine"):
-        (package / source).symlink_to(FOLDERS["vebench"] / source)
-    (package / "backends").symlink_to(FOLDERS["vebench.backends"])
+    link_packages(tmp_path)
     names = [name for folder in ("vebench.child", "vebench.machine") for name in below(folder)]
     script = f"sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(names)}"
     assert loaded_by(script, OLDEST_PYTHON) & (HEAVY - {"numpy"} | {"typer", "rich", "msgspec"}) == set()
@@ -146,11 +150,7 @@ def test_the_childs_folder_imports_in_a_python_3_10_that_has_only_numpy(tmp_path
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
 def test_adapters_import_there_as_far_as_their_libraries_do(tmp_path: Path) -> None:
-    package = tmp_path / "vebench"
-    package.mkdir()
-    for source in ("__init__.py", "errors.py", "child", "machine"):
-        (package / source).symlink_to(FOLDERS["vebench"] / source)
-    (package / "backends").symlink_to(FOLDERS["vebench.backends"])
+    link_packages(tmp_path)
     script = (
         "import importlib, sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"

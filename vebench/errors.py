@@ -25,7 +25,7 @@ class RunFileError(VebenchError):
 
 
 class StorageError(VebenchError):
-    """A run file cannot be written. What was in it before is intact."""
+    """A run file or a scratch folder cannot be written. What was in the run file before is intact."""
 
 
 class NotComparableError(VebenchError):

@@ -78,10 +78,11 @@ def frames(environment: gymnasium.Env[Any, Any]) -> int:
     return int(simulator.ale.getEpisodeFrameNumber())
 
 
-def raw_screen_rows(environment: gymnasium.Env[Any, Any]) -> int | None:
-    """Return how many rows the emulator's raw screen has, None for an environment that has no emulator."""
-    emulator = getattr(environment.unwrapped, "ale", None)
-    return None if emulator is None else int(emulator.getScreenDims()[0])
+def faulty_variants(environment: gymnasium.Env[Any, Any]) -> dict[str, dict[str, int]]:
+    """Return by its fault the variant of a game with a tall screen that lacks the rows which most games do not have."""
+    simulator: Any = environment.unwrapped
+    rows = int(simulator.ale.getScreenDims()[0])
+    return {upper_rows_shown(SCREEN_ROWS, rows): {"upper_rows": SCREEN_ROWS}} if rows > SCREEN_ROWS else {}
 
 
 def upper_rows_shown(shown: int, rows: int) -> str:

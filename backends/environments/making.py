@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends.environments.suites import SUITES, load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import gymnasium
 
     from vebench.backends.interface import Task
@@ -27,3 +29,10 @@ def make(task: Task, **variant: int) -> gymnasium.Env[Any, Any]:
     if (opencv := sys.modules.get("cv2")) is not None:
         opencv.setNumThreads(1)
     return environment
+
+
+def faulty_variants(task: Task, environment: gymnasium.Env[Any, Any]) -> Mapping[str, Mapping[str, int]]:
+    """Return the variants whose observations faulty backends are known to return, as ``make`` takes them, by fault."""
+    target = SUITES[task.suite].faulty_variants
+    variants: Mapping[str, Mapping[str, int]] = {} if target is None else load(target)(environment)
+    return variants

@@ -139,6 +139,16 @@ class OtherResizeExcused(OtherResize):
         self.info = replace(self.info, differences=(everywhere, long_after))
 
 
+class UpsideDownColumn(ForLoop):
+    """Turns one column of the screen upside down."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        shown = batch.observations.copy()
+        shown[:, :, 0] = shown[:, ::-1, 0]
+        return batch._replace(observations=shown)
+
+
 class Cropped(ForLoop):
     """Shows the upper 210 rows of the screen only, and does not say so."""
 

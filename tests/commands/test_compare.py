@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.fakes import FakeStart, fake_resolve, fake_world
+from support.fakes import FakeStart, fake_world
 from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.backends.interface import Task
 from vebench.commands.compare import in_turn
-from vebench.commands.world import World
-from vebench.errors import UsageError
+from vebench.errors import UsageError, shown
 from vebench.interpreters.interpreter import examine, packages_here
 from vebench.machine.placement import Placement
 from vebench.plan.cells import Plan, expand
@@ -74,11 +73,12 @@ def test_an_interpreter_beside_itself_gives_ratios_and_a_run_file_for_each_side(
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
-def test_cells_run_in_a_python_3_10_that_has_numpy_and_no_vebench(vebench: Command, tmp_path: Path) -> None:
-    world = World(resolve=fake_resolve)
+def test_an_adapter_of_the_users_is_found_and_measured_in_a_python_3_10_that_has_numpy_and_no_vebench(
+    vebench: Command, tmp_path: Path
+) -> None:
     pythons = ("--a", OLDEST_PYTHON, "--b", sys.executable)
     plan = ("-e", "CartPole", "-b", "faulty:Sound", "-w", "1", *BRIEF)
-    done = vebench("compare", *pythons, *plan, "-o", "pair.jsonl", world=world)
+    done = vebench("compare", *pythons, *plan, "-o", "pair.jsonl")
     assert done.status in (0, 1, 3), done.err
     header, *cells = lines(tmp_path / "pair-a.jsonl")
     assert header["host"]["python"].startswith("3.10.")
@@ -105,11 +105,21 @@ def test_the_run_of_one_side_is_neither_resumed_nor_measured_again(vebench: Comm
         assert refused.refusal.endswith("by vebench compare: measure both sides again with it\n")
 
 
-def test_what_is_no_python_is_refused_in_a_line(vebench: Command, tmp_path: Path) -> None:
-    done = vebench("compare", "--a", sys.executable, "--b", "no/such/python", "-e", "CartPole")
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no/such/python", "{absolute} does not start: No such file or directory"),
+        ("/no/such/python", "does not start: No such file or directory"),
+        ("no-such-python", "does not start: No such file or directory"),
+    ],
+)
+def test_what_does_not_start_is_refused_in_a_line_that_names_it_once_if_that_is_enough(
+    vebench: Command, tmp_path: Path, path: str, reason: str
+) -> None:
+    done = vebench("compare", "--a", sys.executable, "--b", path, "-e", "CartPole")
     assert done.status == 2
-    assert done.refusal.startswith("vebench: --b no/such/python: ")
-    assert done.refusal.endswith("does not start: No such file or directory: name a Python, such as venv/bin/python\n")
+    example = "name a Python, such as venv/bin/python"
+    assert done.refusal == f"vebench: --b {path}: {reason.format(absolute=shown(str(tmp_path / path)))}: {example}\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -135,8 +145,8 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("echo hello", "--a .*/python: Python ended with status 0: it did not say why"),
-        ("echo broken >&2; exit 3", "--a .*/python: Python ended with status 3: broken"),
+        ("echo hello", "--a .*/python: is no Python that runs: it ended with status 0, without an answer"),
+        ("echo broken >&2; exit 3", "--a .*/python: is no Python that runs: it ended with status 3: broken"),
         ("""echo '{"version": [3, 9, 1], "packages": {}, "modules": ["numpy"]}'""", "Python 3.9 is too old"),
         ("""echo '{"version": [3, 12, 1], "packages": {}, "modules": []}'""", "has no numpy"),
     ],

@@ -91,6 +91,14 @@ def test_a_liar_is_caught_on_atari_where_loading_a_game_takes_longer_than_all_it
     assert verdict["fault"].startswith(fault), verdict
 
 
+def test_another_picture_is_named_as_such_in_a_game_that_is_stepped_as_gymnasium_registers_it(verify: Verify) -> None:
+    pytest.importorskip("ale_py")
+    game = ("-e", "AdventureNoFrameskip-v4")  # with a tall screen, of which only our own Atari has a cropped variant
+    status, (verdict,) = verify(*game, "-b", "liars:UpsideDownColumn", "--steps", "5", "--num-envs", "1")
+    assert (status, verdict["verdict"]) == (1, "different"), verdict
+    assert verdict["fault"].startswith("another picture: rewards and ends agree"), verdict
+
+
 def test_a_liar_that_fails_when_it_is_tried_again_is_different_all_the_same(
     verify: Verify,
 ) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
-from vebench.errors import UsageError
+from vebench.errors import StorageError, UsageError
 from vebench.interpreters.asking import ask
 from vebench.interpreters.interpreter import examine, packages_here
+from vebench.interpreters.lookup import look_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +46,9 @@ def test_a_file_in_the_users_folder_is_no_installed_module(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("echo hello", "ended with status 0: it did not say why"),
+        ("echo hello", "ended with status 0, without an answer"),
         ("echo first >&2; echo last >&2; exit 3", "ended with status 3: last"),
-        ("kill -KILL $$", "ended with signal 9: it did not say why"),
+        ("kill -KILL $$", "ended with signal 9, without an answer"),
     ],
 )
 def test_an_interpreter_that_does_not_answer_is_one_line_that_says_how_it_ended(
@@ -54,6 +57,42 @@ def test_an_interpreter_that_does_not_answer_is_one_line_that_says_how_it_ended(
     with pytest.raises(UsageError) as raised:
         ask("--a python", script(tmp_path / "python", text), {}, LONG)
     assert str(raised.value) == f"--a python: Python {reason}"
+    with pytest.raises(UsageError) as raised:
+        ask("--a python", str(tmp_path / "python"), {}, LONG, examined=False)
+    assert str(raised.value) == f"--a python: is no Python that runs: it {reason}"
+
+
+def test_a_lookup_finds_the_part_of_vebench_that_a_cell_finds_in_a_python_that_has_none_or_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("import vebench.errors, vebench.machine.pinning\ndef build(setup): ...\n")
+    bare = script(tmp_path / "python", f'exec "{sys.executable}" -S "$@"')  # without what is installed in it
+    monkeypatch.chdir(tmp_path)
+    assert look_up([], [("mine:build", [])], bare, LONG)["adapters"] == [{}]
+    (tmp_path / "other" / "vebench").mkdir(parents=True)
+    (tmp_path / "other" / "vebench" / "__init__.py").write_text("1 / 0")
+    (tmp_path / "mine.py").rename(tmp_path / "other" / "mine.py")
+    monkeypatch.setenv("PYTHONPATH", "other")
+    assert look_up([], [("mine:build", [])], bare, LONG)["adapters"] == [{}]
+
+
+@pytest.mark.parametrize("text", ["echo 1", "exit 3"])
+def test_an_interpreter_leaves_nothing_of_what_it_wrote_where_it_worked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    python = script(tmp_path / "python", f"touch $(dirname ${{PYTHONPATH%%:*}})/written; {text}")
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    with suppress(UsageError):
+        ask("--a python", python, {}, LONG)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_without_a_folder_to_work_in_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(StorageError) as raised:
+        ask("--a python", sys.executable, {}, LONG)
+    assert str(raised.value) == f"cannot make a scratch folder in {tmp_path}/gone: No such file or directory"
 
 
 def test_what_a_silent_interpreter_started_is_ended_with_it(tmp_path: Path) -> None:

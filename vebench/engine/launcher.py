@@ -9,7 +9,6 @@ import contextlib
 import os
 import secrets
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +20,6 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-import vebench
-import vebench.backends
 from vebench.backends.setup import Setup
 from vebench.child.answers import Done
 from vebench.child.request import Request, Settings
@@ -30,7 +27,7 @@ from vebench.engine import guardian
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
 from vebench.engine.replicas import Replicas
-from vebench.errors import StorageError
+from vebench.interpreters.scratch import make_scratch, python_path
 from vebench.machine import pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
@@ -53,8 +50,6 @@ CLOSE_S = 10.0
 CLOSE_CHECK_S = 0.01
 EXIT_S = 1.0  # after it has closed the pipe for its answers, a process may take this long to exit
 CHILD = "vebench.child.main"
-# What the child may import, besides the adapters.
-CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
 # A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
@@ -75,15 +70,7 @@ class Launcher:
         self._home = pinning.allowed()
 
     def __enter__(self) -> Self:
-        try:
-            self._scratch = Path(tempfile.mkdtemp(prefix="vebench-"))
-        except OSError as error:
-            raise StorageError(f"cannot make a scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
-        try:
-            self._link_packages()
-        except OSError as error:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            raise StorageError(f"cannot make links in {self._scratch}: {error.strerror}") from None
+        self._scratch = make_scratch()
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, self._token, str(self._scratch)],
             stdin=subprocess.PIPE,
@@ -138,23 +125,6 @@ class Launcher:
             keep_off = partial(self._keep_off, cell.cpus)
             yield RunningCell(process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off)
 
-    def _link_packages(self) -> None:
-        """Make packages of links to the code that the child loads.
-
-        So every interpreter finds this code, and no other, whether vebench is installed in it or not. This includes
-        the interpreters that a backend spawns.
-        """
-        package = self._packages / "vebench"
-        package.mkdir(parents=True)
-        ours = Path(vebench.__path__[0])
-        backends = Path(vebench.backends.__path__[0])
-        for source in (*(ours / name for name in CHILD_SIDE), backends):
-            (package / source.name).symlink_to(source.absolute())
-
-    @property
-    def _packages(self) -> Path:
-        return self._scratch / "packages"
-
     @property
     def _pinned(self) -> bool:
         return self._spec.pin != "none"
@@ -183,11 +153,8 @@ class Launcher:
     def _environment(self, folder: Path, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
         # What libraries leave in the temporary folder is removed with the cell's folder.
-        ours = {**marks, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH}
-        # The cell runs in another folder, so relative paths must become absolute.
-        theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-        ours["PYTHONPATH"] = os.pathsep.join([str(self._packages), *theirs])
-        return {**os.environ, **ours}
+        path = {"PYTHONPATH": python_path(self._scratch)}
+        return {**os.environ, **marks, "TMPDIR": str(folder), **pinning.ONE_THREAD_EACH, **path}
 
     def _keep_off(self, cpus: tuple[int, ...]) -> None:
         """Keep this process off the CPUs of the working cell, unless it would have none left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -12,44 +13,61 @@ from typing import Any
 
 import vebench
 from vebench.errors import UsageError, one_line, shown
+from vebench.interpreters.scratch import make_scratch, python_path
 
 PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
 LONGEST_QUOTE = 300  # characters of the last line that it printed
 
 
-def ask(about: str, python: str, request: dict[str, object], timeout: float) -> dict[str, Any]:
+def ask(
+    about: str, python: str, request: dict[str, object], timeout: float, *, examined: bool = True
+) -> dict[str, Any]:
     """Return the answer of ``child/probe.py`` in ``python``. Requests and answers are described there.
 
-    ``about`` says what the question is about; every error begins with it. ``timeout`` is in seconds. Processes that the
-    interpreter has started are ended, too. Raises UsageError if there is no answer, because the interpreter does not
-    start, or because an import crashes or hangs.
+    What it imports, it finds where a cell would find it. It works in a scratch folder, so that nothing is written into
+    the user's. ``about`` says what the question is about; every error begins with it. ``timeout`` is in seconds.
+    ``examined`` is whether ``python`` is known to be a Python that runs. Processes that the interpreter has started are
+    ended, too. Raises UsageError if there is no answer, because the interpreter does not start, or because an import
+    crashes or hangs, and StorageError if there is no room for the scratch folder.
     """
+    scratch = make_scratch()
+    try:
+        process = _start(about, python, scratch)
+        with process:
+            try:
+                answer, printed = process.communicate(json.dumps({**request, "scratch": str(scratch)}), timeout)
+            except subprocess.TimeoutExpired:
+                raise UsageError(f"{about}: no answer within {timeout:g} s") from None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        facts: dict[str, Any] = json.loads(answer)
+    except ValueError:
+        ended = f"status {process.returncode}" if process.returncode >= 0 else f"signal {-process.returncode}"
+        last = one_line(printed.strip().rpartition("\n")[2])[:LONGEST_QUOTE]
+        why = f": {last}" if last else ", without an answer"
+        which = "Python" if examined else "is no Python that runs: it"
+        raise UsageError(f"{about}: {which} ended with {ended}{why}") from None
+    return facts
+
+
+def _start(about: str, python: str, scratch: Path) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [python, str(PROBE)],
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
             text=True,
             errors="replace",
+            env={**os.environ, "PYTHONPATH": python_path(scratch)},
             start_new_session=True,
         )
     except OSError as error:
-        example = "name a Python, such as venv/bin/python"
-        raise UsageError(f"{about}: {shown(python)} does not start: {error.strerror}: {example}") from None
-    with process:
-        try:
-            answer, printed = process.communicate(json.dumps(request), timeout)
-        except subprocess.TimeoutExpired:
-            raise UsageError(f"{about}: no answer within {timeout:g} s") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    try:
-        facts: dict[str, Any] = json.loads(answer)
-    except ValueError:
-        last = one_line(printed.strip().rpartition("\n")[2])[:LONGEST_QUOTE]
-        ended = f"status {process.returncode}" if process.returncode >= 0 else f"signal {-process.returncode}"
-        raise UsageError(f"{about}: Python ended with {ended}: {last or 'it did not say why'}") from None
-    return facts
+        name, example = shown(python), "name a Python, such as venv/bin/python"
+        which = "" if about.endswith(f" {name}") else f"{name} "  # as the user typed it, it is named already
+        raise UsageError(f"{about}: {which}does not start: {error.strerror}: {example}") from None

@@ -49,7 +49,7 @@ def examine(option: str, path: str) -> Interpreter:
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
-    facts = ask(about, python, request, TIMEOUT_S)
+    facts = ask(about, python, request, TIMEOUT_S, examined=False)
     if tuple(facts["version"]) < OLDEST:
         found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], OLDEST))
         raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.suites import SUITES
@@ -24,6 +23,4 @@ def look_up(
     UsageError if there is no answer.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters)]))}"
-    with tempfile.TemporaryDirectory(prefix="vebench-") as scratch:
-        request = {"envs": [*envs], "adapters": [*adapters], "plugins": PLUGINS, "scratch": scratch}
-        return ask(about, python, request, timeout)
+    return ask(about, python, {"envs": [*envs], "adapters": [*adapters], "plugins": PLUGINS}, timeout)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.environments.atari import SCREEN_ROWS, upper_rows_shown
 from vebench.backends.environments.suites import SUITES
 from vebench.child.proof.compare import collect
 from vebench.child.proof.pictures import picture as as_picture
@@ -15,7 +15,7 @@ from vebench.child.proof.reference import Reference
 from vebench.child.proof.rows import Row, digested, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -64,13 +64,13 @@ class Case:
         envs: int | None = None,
         seed: int | None = None,
         steps: int | None = None,
-        upper_rows: int | None = None,
+        variant: Mapping[str, int] = MappingProxyType({}),
     ) -> dict[int, list[Row]]:
         """Return the reference's rows by environment and step, of the first ``envs`` environments if that is given."""
         rows: dict[int, list[Row]] = {}
         for env_id in range(envs or self.num_envs):
             reference = Reference(
-                task or self.task, env_id, self.seed if seed is None else seed, upper_rows, same_step=self.same_step
+                task or self.task, env_id, self.seed if seed is None else seed, variant, same_step=self.same_step
             )
             rows[env_id] = self._stepped(reference, env_id, steps or self.last)
         return rows
@@ -215,17 +215,17 @@ def frame_skip(case: Case, found: dict[int, list[Row]], _expected: dict[int, lis
     return None
 
 
-def cropped(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
-    """Return the fault if the game's screen is taller than most, and the picture lacks the additional rows."""
+def faulty_variant(case: Case, found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
+    """Return the fault if observations are those of a variant that the task's suite knows as faulty."""
     if case.mismatch.field != "observations":
         return None
     reference = Reference(case.task, 0, case.seed)
-    rows = reference.raw_screen_rows
+    variants = reference.faulty_variants
     reference.close()
-    if rows is None or rows <= SCREEN_ROWS:
-        return None
-    alike = _all_alike(case.expected(upper_rows=SCREEN_ROWS, envs=1), found)
-    return upper_rows_shown(SCREEN_ROWS, rows) if alike else None
+    for fault, variant in variants.items():
+        if _all_alike(case.expected(variant=variant, envs=1), found):
+            return fault
+    return None
 
 
 def picture(case: Case, _found: dict[int, list[Row]], _expected: dict[int, list[Row]]) -> str | None:
@@ -274,7 +274,7 @@ HYPOTHESES = (
     one_row_for_all,
     ids_swapped,
     stale,
-    cropped,
+    faulty_variant,
     actions_ignored,
     chance,
     frame_skip,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vebench.backends.environments.atari import raw_screen_rows
 from vebench.backends.environments.frames import frames_of
-from vebench.backends.environments.making import make
+from vebench.backends.environments.making import faulty_variants, make
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.child.proof.rows import Row, row_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Task
@@ -25,16 +27,22 @@ class Reference:
     """One environment, stepped as the for-loop steps it, with its last rows.
 
     With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
-    own. ``fresh``: whether the last row has the first observation of an episode.
+    own. ``variant`` is passed on to ``make``. ``fresh``: whether the last row has the first observation of an episode.
     """
 
     def __init__(
-        self, task: Task, env_id: int, seed: int, upper_rows: int | None = None, *, same_step: bool = False
+        self,
+        task: Task,
+        env_id: int,
+        seed: int,
+        variant: Mapping[str, int] = MappingProxyType({}),
+        *,
+        same_step: bool = False,
     ) -> None:
         self.task = task
         self.fresh = True
         self._same_step = same_step
-        self._environment = make(task) if upper_rows is None else make(task, upper_rows=upper_rows)
+        self._environment = make(task, **variant)
         spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
         self._loop = EnvironmentLoop([self._environment], self._rows)
@@ -48,9 +56,9 @@ class Reference:
         return frames_of(self.task, self._environment)
 
     @property
-    def raw_screen_rows(self) -> int | None:
-        """Rows of the emulator's raw screen, None if there is no emulator."""
-        return raw_screen_rows(self._environment)
+    def faulty_variants(self) -> Mapping[str, Mapping[str, int]]:
+        """The variants whose observations faulty backends are known to return, by fault."""
+        return faulty_variants(self.task, self._environment)
 
     def step(self, action: NDArray[np.generic]) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""

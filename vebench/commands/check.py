@@ -180,6 +180,7 @@ def _measure(request: CheckRequest, before: Run, world: World, *, quiet: bool) -
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
     plan, head = planning.plan_again(spec, request.baseline, world)
+    planning.refuse_idle(plan, f"{request.baseline}: ")
     _check_comparable(request, before.header, head, "this machine")
     path = request.output or paths.default_path(world.now(), spec.envs)
     measuring.measure_into(path, plan, head, world, quiet=quiet)

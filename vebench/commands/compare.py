@@ -133,9 +133,7 @@ def _side(  # noqa: PLR0913, PLR0917 - a side needs all of these
     name: str, interpreter: Interpreter, spec: RunSpec, tasks: Sequence[Task], path: Path, world: World
 ) -> Side:
     """Return one side. Raises UsageError if nothing can run there."""
-    try:
-        plan, head = planning.planned(spec, tasks, world, interpreter)
-    except planning.NothingRunsError as error:
-        raise UsageError(f"--{name.lower()} {interpreter.path}: {error}") from None
+    plan, head = planning.planned(spec, tasks, world, interpreter)
+    planning.refuse_useless(plan, f"--{name.lower()} {interpreter.path}: ", "there")
     plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
     return Side(name, interpreter, plan, head, path.with_name(f"{path.stem}-{name.lower()}{path.suffix}"))

@@ -114,7 +114,7 @@ def vebench(
 
 
 @app.command(context_settings={"allow_extra_args": True})  # so that the error can say how to name an environment
-@options.asks_for_spec()
+@options.asks_for_spec(instead="--resume")
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,

@@ -37,7 +37,7 @@ class EnvironmentLoop:
         for index, environment in enumerate(self._environments):
             try:
                 observations[index], _ = environment.reset(seed=seed + int(env_ids[index]))
-            except Exception as error:
+            except Exception as error:  # noqa: PERF203 - the error names the environment
                 raise _failure(int(env_ids[index]), error) from error
         rewards.fill(0.0)
         terminated.fill(False)

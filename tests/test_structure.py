@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from dataclasses import fields
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 import vebench
 import vebench.backends
 import vebench.reports
+from vebench import cli
+from vebench.analysis import finding_codes
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.registry import BY_NAME
+from vebench.backends.packages import BASE
+from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
 from vebench.interpreters.scratch import link_packages
 from vebench.results.records import CellRecord
 
@@ -44,7 +48,32 @@ FLOORS = (
 # What runs in the interpreter that steps environments: whole folders, and what they all may import.
 CHILD_SIDE = ("vebench.child", "vebench.machine", "vebench.backends")
 CHILD_MAY_IMPORT = ("vebench", "vebench.errors", *CHILD_SIDE)
-COMMANDS = ("run", "report", "check", "compare", "verify", "list", "doctor")
+# What it may import besides. Python 3.11 brought tomllib; 3.12 and 3.13 brought no module of the standard library.
+STANDARD_LIBRARY = sys.stdlib_module_names - {"tomllib"}
+MAY_IMPORT = {
+    "vebench.child": {"numpy"},
+    "vebench.machine": set[str](),
+    "vebench.backends": {package.module for package in PACKAGES},
+    "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
+    "vebench.child.proof.pictures": {"cv2"},  # writes PNG
+}
+# What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
+OPEN_TO_ALL = {
+    "vebench.backends",
+    "vebench.backends.entry",
+    "vebench.backends.interface",
+    "vebench.backends.packages",
+    "vebench.backends.registry",
+    "vebench.backends.setup",
+    "vebench.backends.environments.engine_copies",
+    "vebench.backends.environments.frames",
+    "vebench.backends.environments.making",
+    "vebench.backends.environments.spaces",
+    "vebench.backends.environments.suites",
+}
+# A proof steps the reference itself, with its own code.
+OPEN_TO_PROOFS = {"vebench.child.proof.reference": {"vebench.backends.for_loop"}}
+COMMANDS = tuple(command.name or command.callback.__name__ for command in cli.app.registered_commands)
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 
 
@@ -61,16 +90,46 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(path: Path) -> set[str]:
-    """Return the project's modules that a file imports, wherever in it, for types alone or not."""
+@cache
+def parsed(path: Path) -> list[ast.AST]:
+    """Return every node of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
+def run_time(path: Path) -> list[ast.AST]:
+    """Return them without what is there for types alone."""
+    guarded = [node for node in parsed(path) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    for_types = {inner for node in guarded for line in node.body for inner in ast.walk(line)}
+    return [node for node in parsed(path) if node not in for_types]
+
+
+def imported_by(nodes: list[ast.AST]) -> set[str]:
+    """Return the modules that these nodes of a file import."""
     named = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.Import):
             named.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            deeper = {f"{node.module}.{alias.name}" for alias in node.names}
-            named.update(deeper & MODULES.keys() or {f"{node.module}"})
-    return named & MODULES.keys()
+            deeper = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
+            named.update(deeper if len(deeper) == len(node.names) else {*deeper, f"{node.module}"})
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            named.update(name.value for name in node.args[:1] if isinstance(name, ast.Constant))
+    return named
+
+
+def imports(path: Path) -> set[str]:
+    """Return the project's modules that a file imports, wherever in it, for types alone or not."""
+    return imported_by(parsed(path)) & MODULES.keys()
+
+
+def texts(path: Path) -> set[str]:
+    """Return the texts in a file, also the parts of f-strings, but no docstrings."""
+    holders = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    first = [node.body[0] for node in parsed(path) if isinstance(node, holders) and node.body]
+    docstrings = [line.value for line in first if isinstance(line, ast.Expr)]
+    constants = [node for node in parsed(path) if isinstance(node, ast.Constant) and node not in docstrings]
+    return {node.value for node in constants if isinstance(node.value, str)}
 
 
 def floor(module: str) -> str | None:
@@ -110,27 +169,55 @@ def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if f"vebench.commands.{name}" in MODULES])
-def test_no_command_imports_another(command: str) -> None:
-    others = {f"vebench.commands.{name}" for name in COMMANDS}
-    assert imports(MODULES[f"vebench.commands.{command}"]) & others == set()
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_module_of_a_command_is_imported_by_the_command_line_alone(command: str) -> None:
+    module = f"vebench.commands.{command}"
+    assert {name for name, path in MODULES.items() if module in imports(path)} == {"vebench.cli"}
 
 
-@pytest.mark.parametrize("module", sorted(name for name in MODULES if floor(name) != "backends"))
-def test_only_backends_ask_for_a_backend_or_a_suite_by_name_or_prefix(module: str) -> None:
-    names = (*BY_NAME, *SUITES)
+def test_each_command_is_the_module_of_its_name() -> None:
+    called = {
+        f"{node.module}.{alias.name}"
+        for node in parsed(MODULES["vebench.cli"])
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == "command"
+    }
+    assert called == {f"vebench.commands.{command}" for command in COMMANDS}
+
+
+OUTSIDE_BACKENDS = sorted(name for name in MODULES if floor(name) != "backends")
+
+
+@pytest.mark.parametrize("module", OUTSIDE_BACKENDS)
+def test_only_backends_import_one_backend_or_one_suite(module: str) -> None:
+    behind = imports(MODULES[module]) & set(below("vebench.backends"))
+    assert behind <= OPEN_TO_ALL | OPEN_TO_PROOFS.get(module, set())
+    assert [text for text in texts(MODULES[module]) if text.startswith("vebench.backends.")] == []
+
+
+@pytest.mark.parametrize("module", OUTSIDE_BACKENDS)
+def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_of_it(module: str) -> None:
+    names = {
+        *BY_NAME,
+        *(entry.library for entry in ENTRIES if entry.library),
+        *(name for package in PACKAGES if package not in BASE for name in (package.name, package.module)),
+        *(name for suite in SUITES.values() for name in (suite.name, suite.title, *suite.drifting_engines)),
+        *(suite.namespace for suite in SUITES.values() if suite.namespace),
+    }
     keys = {field.name for field in fields(CellRecord)}  # a backend may have the name of one, such as "threads"
-    nodes = ast.walk(ast.parse(MODULES[module].read_text()))
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    long_enough = [text for text in texts - keys if len(text) > len("gym")]
-    assert [text for text in long_enough if any(name.startswith(text) for name in names)] == []
+    asked = {text.casefold() for text in texts(MODULES[module])} - keys
+    telling = {text for text in asked if len(text) >= len("gym")}
+    begins = {text for text in telling if any(name.casefold().startswith(text) for name in names)}
+    ends = {text for text in telling if any(name.endswith(text) for name in BY_NAME)}
+    assert begins | ends == set()
 
 
-def test_only_backends_import_the_module_of_a_suite() -> None:
-    targets = [value for suite in SUITES.values() for value in vars(suite).values() if ":" in str(value)]
-    own = {target.partition(":")[0] for target in targets if isinstance(target, str)}
-    assert len(own) > 2
-    assert {name for name, path in MODULES.items() if floor(name) != "backends" and imports(path) & own} == set()
+@pytest.mark.parametrize("module", sorted({*OUTSIDE_BACKENDS} - {"vebench.cli"}))  # its help has examples
+def test_only_backends_have_the_name_of_one_in_their_messages(module: str) -> None:
+    names = {*(name for name in BY_NAME if "-" in name), *(entry.library for entry in ENTRIES if entry.library)}
+    codes = {code.value for code in finding_codes.Code}
+    assert {text for text in texts(MODULES[module]) - codes if any(name in text for name in names)} == set()
 
 
 @pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])
@@ -138,6 +225,30 @@ def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents(mod
     ast.parse(MODULES[module].read_text(), feature_version=(3, 10))
     allowed = {name for part in CHILD_MAY_IMPORT for name in ([part] if part == "vebench" else below(part))}
     assert imports(MODULES[module]) <= allowed
+
+
+@pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])
+def test_the_childs_side_imports_the_standard_library_and_numpy_also_on_use(module: str) -> None:
+    roots = {name.partition(".")[0] for name in imported_by(run_time(MODULES[module]))}
+    besides = {name for folder, names in MAY_IMPORT.items() if f"{module}.".startswith(f"{folder}.") for name in names}
+    assert roots - STANDARD_LIBRARY - {"vebench"} <= besides
+
+
+@pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
+def test_what_the_childs_side_imports_from_the_standard_library_is_in_that_of_python_3_10() -> None:
+    files = [MODULES[name] for folder in CHILD_SIDE for name in below(folder)]
+    nodes = [node for path in files for node in run_time(path) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in nodes if f"{node.module}".partition(".")[0] in STANDARD_LIBRARY]
+    lines = sorted({f"from {node.module} import {alias.name}" for node in ours for alias in node.names})
+    script = (
+        f"for line in {lines}:\n"
+        "    try:\n"
+        "        exec(line)\n"
+        "    except ImportError:\n"
+        "        print(line)\n"
+    )  # fmt: skip
+    done = subprocess.run([OLDEST_PYTHON, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)

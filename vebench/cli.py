@@ -114,7 +114,7 @@ def vebench(
 
 
 @app.command(context_settings={"allow_extra_args": True})  # so that the error can say how to name an environment
-@options.asks_for_spec()
+@options.asks_for_spec(instead="--resume")
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
@@ -211,7 +211,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         list[str] | None,
         typer.Option("--backend", "-b", metavar="NAME", help="Check these only. Comma or repeat. Default: all."),
     ] = None,
-    inconclusive: options.Inconclusive = None,
+    inconclusive: options.IfInconclusive = None,
     allow_different_host: Annotated[
         bool, typer.Option("--allow-different-host", help="Compare even if machines or simulators differ.")
     ] = False,
@@ -238,7 +238,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
     if candidate is not None and output is not None:
         raise UsageError(f"-o {output}: nothing is measured if a candidate is given ({candidate})")
-    request = command.Request(
+    request = command.CheckRequest(
         baseline,
         candidate,
         None if output is None else run_file.named(output),
@@ -260,7 +260,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     a: Annotated[str, typer.Option("--a", metavar="PYTHON", help="Python to compare with, such as old/bin/python.")],
     b: Annotated[str, typer.Option("--b", metavar="PYTHON", help="Python to judge, such as new/bin/python.")],
     tolerance: options.Tolerance = "5%",
-    inconclusive: options.Inconclusive = None,
+    inconclusive: options.IfInconclusive = None,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
     output: Annotated[
@@ -281,7 +281,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import run_file
     from vebench.plan.grammar import parse_share
 
-    request = command.Request(
+    request = command.CompareRequest(
         (a, b),
         options.spec_from(context),
         None if output is None else run_file.named(output),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Name = TypeVar("Name", bound=str)
 
 Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="How much slower a cell may be, such as 5% or 0.05.")]
-Inconclusive = Annotated[
+IfInconclusive = Annotated[
     str | None,
     typer.Option(metavar="WHAT", help="pass or fail if the data cannot decide. Default: exit status 3."),
 ]
@@ -37,19 +37,19 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def asks_for_spec(
-    *, only: Collection[str] = (), without: Collection[str] = (), **defaults: object
+    *, only: Collection[str] = (), without: Collection[str] = (), instead: str = "", **defaults: object
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return a decorator that gives a command the options of a ``RunSpec``. The command reads them with ``spec_from``.
 
-    ``only`` names the fields for which the command has options; by default it has all but ``without``. ``defaults``
-    replace defaults of the spec.
+    ``only`` names the fields for which the command has options; by default it has all but ``without``. ``instead`` is
+    the option that makes required ones superfluous. ``defaults`` replace defaults of the spec.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
         kinds = get_type_hints(RunSpec)
         added = [
-            _parameter(item, kinds[item.name], defaults.get(item.name, item.default))
+            _parameter(item, kinds[item.name], defaults.get(item.name, item.default), instead)
             for item in fields(RunSpec)
             if item.name in (only or kinds) and item.name not in without
         ]
@@ -69,12 +69,15 @@ def asks_for_spec(
     return decorate
 
 
-def _parameter(item: Field[Any], kind: Any, default: object) -> inspect.Parameter:  # noqa: ANN401 - any type
+def _parameter(item: Field[Any], kind: Any, default: object, instead: str) -> inspect.Parameter:  # noqa: ANN401 - any type
     option: Option = item.metadata["option"]
     names = option.names or (f"--{item.name.replace('_', '-')}",)
     if option.parse:
         kind, default = (list[str] | None if option.repeated else str | None), None
-    declared = Annotated[kind, typer.Option(*names, metavar=option.metavar or None, help=option.meaning)]
+    meaning = option.meaning
+    if item.default is MISSING and not option.otherwise:
+        meaning += f" Required without {instead}." if instead else " Required."
+    declared = Annotated[kind, typer.Option(*names, metavar=option.metavar or None, help=meaning)]
     return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared)
 
 

@@ -1,4 +1,8 @@
-"""The annotations that GitHub shows beside a workflow: one for each cell of a check that needs attention."""
+"""The annotations that GitHub shows beside a workflow: one for each cell of a check that needs attention.
+
+It is not in the table of formats: nobody asks for it by name. It is written whenever a check runs in such a workflow,
+beside the format that was asked for.
+"""
 
 from __future__ import annotations
 

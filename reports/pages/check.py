@@ -121,7 +121,7 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     found = page.comparison
     yield "baseline", one_line(page.baseline)
     yield "candidate", one_line(page.candidate)
-    what = "frames/s" if found.metric == "fps" else "speedup over for-loop with one worker of the same run"
+    what = "frames/s" if found.metric == "fps" else f"speedup over {REFERENCE} with one worker of the same run"
     yield "compared", f"{what}, tolerance {percent(found.tolerance)}"
     if found.overall is not None and len(found.cells) > 1:
         yield "all cells", f"{_interval(found.overall)}, geometric mean"

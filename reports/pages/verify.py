@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.known_work import SAME
 from vebench.reports import figures
@@ -40,7 +41,7 @@ class VerifyPage:
         """One document: a table for each task, a row for each backend, with the verdict and what it rests on."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         document = Document(
-            title=f"Same work as for-loop, over {figures.counted(self.steps, 'step')} of each environment",
+            title=f"Same work as {REFERENCE}, over {figures.counted(self.steps, 'step')} of each environment",
             facts=(),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
             legend=MEANINGS,

@@ -261,7 +261,7 @@ def test_runs_that_were_placed_in_another_way_are_refused_unless_asked_for(
         (("-b", "gym-sync"), ["--backend gym-sync", "a.jsonl"]),
         (("-e", "Pnog"), ["--env Pnog", "did you mean Pong"]),
         (("-o", "c.jsonl"), ["-o c.jsonl", "b.jsonl"]),
-        (("--junit", "a.jsonl"), ["a.jsonl", "overwritten"]),
+        (("--junit", "a.jsonl"), ["--junit a.jsonl", "overwritten"]),
         (("--junit", "nowhere/check.xml"), ["--junit nowhere/check.xml"]),
         (("--junit", "."), ["--junit .", "file"]),
     ],

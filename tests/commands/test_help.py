@@ -47,3 +47,18 @@ def test_help_has_examples_and_names_values_as_users_do(vebench: Command) -> Non
     assert "TEXT" not in text
     assert "FLOAT" not in text
     assert "newest run in .vebench/" in words(vebench("report", "--help").out)
+
+
+@pytest.mark.parametrize(
+    ("command", "required"),
+    [("run", "Required without --resume."), ("compare", "Required."), ("verify", "Required.")],
+)
+def test_help_says_that_an_environment_must_be_named(vebench: Command, command: str, required: str) -> None:
+    assert f"MODULE:ID ... Comma or repeat. {required} -" in words(vebench(command, "--help").out)
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "verify"])
+def test_help_says_what_the_timeout_ends_whether_cells_are_measured_or_compared(vebench: Command, command: str) -> None:
+    assert "Longest time for a cell, or for comparing a backend, before it is ended." in words(
+        vebench(command, "--help").out
+    )

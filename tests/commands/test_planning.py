@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from support.fakes import fake_world
+from support.fakes import fake_examine, fake_world
 
 from vebench.backends import packages
+from vebench.backends.entry import BackendEntry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support.commands import Command
+
+    from vebench.interpreters.interpreter import Interpreter
 
 
 @pytest.fixture
@@ -30,10 +34,42 @@ def test_where_no_backend_can_step_the_task_nothing_is_measured_and_each_missing
     found = vebench("run", "-e", "Pong", "-w", "1,2", world=fake_world())
     assert found.status == 2
     assert found.err == (
-        "vebench: no cell of this plan can run here: "
+        "vebench: nothing but reference rows can run here: "
         "not installed: ale-py, opencv-python-headless (pip install 'vebench-rl[atari]'); "
         "not installed: envpool (pip install 'vebench-rl[envpool]')\n"
     )
+
+
+@pytest.mark.usefixtures("bare")
+def test_where_not_even_a_reference_row_can_run_no_cell_can(vebench: Command) -> None:
+    found = vebench("run", "-e", "Pong", "-w", "1", "-b", "ceiling,envpool-sync", world=fake_world())
+    assert found.status == 2
+    assert found.refusal.startswith("vebench: no cell of this plan can run here: not installed: envpool ")
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("backends", ["null,envpool-sync", "envpool-sync", "ceiling"])
+def test_a_dry_run_shows_the_plan_and_why_cells_are_skipped_also_where_a_run_is_refused(
+    vebench: Command, backends: str
+) -> None:
+    asked = ("run", "-e", "Pong", "-w", "1", "-b", backends)
+    assert vebench(*asked, world=fake_world()).status == 2
+    found = vebench(*asked, "--dry-run", world=fake_world())
+    assert (found.status, found.err) == (0, "")
+    assert "1 skipped" in found.out
+    assert f"skipped: {backends.removeprefix('null,')} at 1 worker: not installed: " in found.out
+
+
+def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench: Command) -> None:
+    asked = ("run", "-e", "Pong", "-w", "65536", "--envs-per-worker", "1000")
+    world = fake_world(memory_available=lambda: 16 << 30)
+    refused = vebench(*asked, world=world)
+    assert refused.status == 2
+    assert refused.refusal.startswith("vebench: nothing but reference rows can run here: needs about ")
+    shown = vebench(*asked, "--dry-run", world=world)
+    assert shown.status == 0
+    assert "1 cell, 8 skipped" in shown.out
+    assert "GiB of memory, 16 GiB are" in shown.out
 
 
 @pytest.mark.usefixtures("bare")
@@ -47,3 +83,29 @@ def test_a_backend_that_lacks_a_package_keeps_no_other_from_being_measured(veben
 @pytest.mark.usefixtures("bare")
 def test_a_reference_row_alone_is_measured_if_it_is_all_that_was_asked_for(vebench: Command) -> None:
     assert vebench("run", "-e", "Pong", "-w", "1", "-b", "null", "-q", world=fake_world()).status == 0
+
+
+def test_a_side_of_a_comparison_that_can_run_nothing_but_reference_rows_is_named(vebench: Command) -> None:
+    def examine(option: str, path: str) -> Interpreter:
+        found = fake_examine(option, path)
+        return found if path == "old" else replace(found, modules=found.modules - {"envpool"})
+
+    asked = ("--a", "old", "--b", "new", "-e", "Pong", "-w", "1", "-b", "null,envpool-sync")
+    found = vebench("compare", *asked, world=fake_world(examine=examine))
+    assert (found.status, found.refusal) == (
+        2,
+        "vebench: --b new: nothing but reference rows can run there: not installed: envpool (pip install envpool)\n",
+    )
+
+
+def test_a_baseline_of_which_nothing_can_run_here_is_not_measured_again(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", "null,for-loop", "-o", "base.jsonl", "-q")
+    assert vebench("run", *asked, world=fake_world()).status == 0
+    monkeypatch.setattr(BackendEntry, "why_not", lambda *_: "it is too large")
+    found = vebench("check", "base.jsonl", world=fake_world())
+    assert (found.status, found.refusal) == (
+        2,
+        "vebench: base.jsonl: no cell of this plan can run here: it is too large\n",
+    )

@@ -10,6 +10,8 @@ import pytest
 from support.fakes import FakeStart, fake_world, interrupted, steady
 from support.records import make_header
 
+from vebench.backends.entry import BackendEntry
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -74,6 +76,49 @@ def test_a_dry_run_prints_what_is_left(vebench: Command, measured: Path) -> None
     result = vebench("run", "--resume", measured, "--dry-run")
     assert (result.status, measured.read_bytes()) == (0, before)
     assert len([line for line in result.out.splitlines() if line.startswith((" for-loop", " shm-sync"))]) == 1
+
+
+@pytest.fixture
+def begun(vebench: Command, tmp_path: Path) -> Path:
+    """Return the file of a run that ended after its first line."""
+    path = tmp_path / "begun.jsonl"
+    assert (
+        vebench("run", "-e", "Pong", "-b", "null,shm-sync", "-w", "1", "-o", path, "-q", world=fake_world()).status == 0
+    )
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    return path
+
+
+def with_a_reason_against(monkeypatch: pytest.MonkeyPatch, *backends: str) -> None:
+    """Let these backends be skipped, on a machine that is the same otherwise."""
+    why_not = BackendEntry.why_not
+    monkeypatch.setattr(
+        BackendEntry,
+        "why_not",
+        lambda entry, *task: "it is too large" if entry.name in backends else why_not(entry, *task),
+    )
+
+
+def test_a_run_of_which_reference_rows_alone_are_left_is_resumed(
+    vebench: Command, begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_a_reason_against(monkeypatch, "shm-sync")
+    assert vebench("run", "--resume", begun, world=fake_world()).status == 0
+    assert {cell["backend"]: cell["status"] for cell in cells(begun)} == {"null": "ok", "shm-sync": "skipped"}
+
+
+def test_a_run_of_which_nothing_can_run_any_more_is_not_resumed_but_shown(
+    vebench: Command, begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_a_reason_against(monkeypatch, "null", "shm-sync")
+    result = vebench("run", "--resume", begun, world=fake_world())
+    assert (result.status, result.refusal) == (
+        2,
+        f"vebench: {begun}: no cell of this plan can run here: it is too large\n",
+    )
+    shown = vebench("run", "--resume", begun, "--dry-run", world=fake_world())
+    assert shown.status == 0
+    assert "2 skipped" in shown.out
 
 
 def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured: Path) -> None:

@@ -18,7 +18,7 @@ from vebench.errors import UsageError
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import expand
-from vebench.plan.replicas import Part, divided, shared_out
+from vebench.plan.replicas import ReplicaCpus, divided, shared_out
 from vebench.plan.spec import BackendChoice, RunSpec, check
 from vebench.plan.tasks import BY_NAME
 from vebench.results.records import INTERRUPTED
@@ -46,9 +46,9 @@ EIGHT = place("compact", frozenset(range(8)), topology=TWO_NODES)
 
 
 def test_a_replica_for_each_node_has_the_nodes_cpus() -> None:
-    assert divided("node", 8, EIGHT) == (Part(4, (0, 1, 2, 3)), Part(4, (4, 5, 6, 7)))
-    assert divided("node", 6, EIGHT) == (Part(4, (0, 1, 2, 3)), Part(2, (4, 5)))
-    assert divided("node", 3, EIGHT) == (Part(3, (0, 1, 2)),)
+    assert divided("node", 8, EIGHT) == (ReplicaCpus(4, (0, 1, 2, 3)), ReplicaCpus(4, (4, 5, 6, 7)))
+    assert divided("node", 6, EIGHT) == (ReplicaCpus(4, (0, 1, 2, 3)), ReplicaCpus(2, (4, 5)))
+    assert divided("node", 3, EIGHT) == (ReplicaCpus(3, (0, 1, 2)),)
 
 
 def test_memory_comes_from_the_nearest_node_that_has_any() -> None:
@@ -69,12 +69,12 @@ def test_replicas_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
 ) -> None:
     homes = {cpu: (int(cpu >= halves),) for cpu in range(cpus)}
     placement = Placement(tuple(range(cpus)), max(1, min(cpus, int(quota or cpus))), homes=homes)
-    parts = divided(wanted, workers, placement)
-    assert [cpu for part in parts for cpu in part.cpus] == list(placement.owned(workers))
-    assert sum(part.workers for part in parts) == workers
-    assert all(part.workers >= 1 and part.cpus for part in parts)
+    replicas = divided(wanted, workers, placement)
+    assert [cpu for replica in replicas for cpu in replica.cpus] == list(placement.owned(workers))
+    assert sum(replica.workers for replica in replicas) == workers
+    assert all(replica.workers >= 1 and replica.cpus for replica in replicas)
     if wanted != "node":
-        assert len(parts) == min(int(wanted), workers, len(placement.owned(workers)))
+        assert len(replicas) == min(int(wanted), workers, len(placement.owned(workers)))
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 300))

@@ -73,7 +73,7 @@ def measure(*cells: Cell, **scripts: tuple[object, ...]) -> list[object]:
     try:
         for event in run(plan, launch):
             if isinstance(event, CellFinished):
-                assert not launch.running, "a cell is told to be finished only when nothing of it runs any more"
+                assert not launch.running, "a cell is reported as finished only when nothing of it runs any more"
             events.append(event)
     finally:
         assert not launch.running
@@ -191,7 +191,9 @@ def taken(table: Table, plan: Plan) -> list[object]:
     events: list[object] = []
     for event in run(plan, table):
         if isinstance(event, CellFinished):
-            assert event.cell.workers not in table.running, "it is told to be finished when nothing of it runs any more"
+            assert event.cell.workers not in table.running, (
+                "it is reported as finished when nothing of it runs any more"
+            )
             assert table.awake <= {event.cell.workers}, "nothing of the others runs meanwhile"
         events.append(event)
     return events

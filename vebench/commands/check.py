@@ -33,7 +33,7 @@ OUR_PACKAGES = frozenset({"vebench", "torch"})
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckRequest:
     """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has."""
 
     baseline: Path
@@ -52,7 +52,7 @@ class Request:
         return self.allow_different_host or self.metric == "speedup"
 
 
-def run(request: Request, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
+def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
     """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status.
 
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
@@ -101,7 +101,7 @@ def _same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def _check_comparable(request: Request, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
+def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
     """Return the differences between the runs to report. Raises NotComparableError if they forbid a comparison."""
     pinning = [(run.spec.pin == "none" or not run.host.pinning) for run in (before, after)]
     if pinning[0] != pinning[1]:
@@ -139,7 +139,7 @@ def _simulators(head: RunRecord) -> RunRecord:
     return msgspec.structs.replace(head, packages=packages)
 
 
-def _chosen(request: Request, cells: Sequence[CellSummary]) -> list[CellSummary]:
+def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSummary]:
     """Return the requested cells and, for speedups, the cells that they are relative to.
 
     Raises UsageError for names that no cell has.
@@ -169,7 +169,7 @@ def _is_base(cell: CellSummary) -> bool:
     return cell.label == REFERENCE and cell.workers == 1
 
 
-def _measure(request: Request, before: Run, world: World, *, quiet: bool) -> Path:
+def _measure(request: CheckRequest, before: Run, world: World, *, quiet: bool) -> Path:
     """Measure the requested part of the baseline's plan here, without reference rows. Returns the run file."""
     header.refuse_foreign(before.header, request.baseline)
     cells = _chosen(request, gating.cells_of(before, request.baseline))
@@ -180,6 +180,7 @@ def _measure(request: Request, before: Run, world: World, *, quiet: bool) -> Pat
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
     plan, head = planning.plan_again(spec, request.baseline, world)
+    planning.refuse_idle(plan, f"{request.baseline}: ")
     _check_comparable(request, before.header, head, "this machine")
     path = request.output or paths.default_path(world.now(), spec.envs)
     measuring.measure_into(path, plan, head, world, quiet=quiet)

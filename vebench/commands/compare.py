@@ -43,7 +43,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Request:
+class CompareRequest:
     """Which two Pythons to compare, what to measure, and how strict to be."""
 
     pythons: tuple[str, str]
@@ -64,7 +64,7 @@ class LaunchBySide:
         return self._launches[cell.side](cell)
 
 
-def run(request: Request, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
+def run(request: CompareRequest, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
     """Measure both sides, compare them, and print the verdicts on B in ``form``. Returns the exit status.
 
     Raises UsageError for an interpreter that cannot be used or a plan that is not possible, InterruptedRunError if the
@@ -120,7 +120,7 @@ def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
     return Plan(one.spec, in_groups(ordered, memory_available))
 
 
-def _sides(request: Request, world: World) -> tuple[Side, Side]:
+def _sides(request: CompareRequest, world: World) -> tuple[Side, Side]:
     """Return both sides, ready to measure."""
     spec = replace(request.spec, interleave=request.spec.replicas == "1")
     first, second = (world.examine(option, path) for option, path in zip(("--a", "--b"), request.pythons, strict=True))
@@ -133,9 +133,7 @@ def _side(  # noqa: PLR0913, PLR0917 - a side needs all of these
     name: str, interpreter: Interpreter, spec: RunSpec, tasks: Sequence[Task], path: Path, world: World
 ) -> Side:
     """Return one side. Raises UsageError if nothing can run there."""
-    try:
-        plan, head = planning.planned(spec, tasks, world, interpreter)
-    except planning.NothingRunsError as error:
-        raise UsageError(f"--{name.lower()} {interpreter.path}: {error}") from None
+    plan, head = planning.planned(spec, tasks, world, interpreter)
+    planning.refuse_useless(plan, f"--{name.lower()} {interpreter.path}: ", "there")
     plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
     return Side(name, interpreter, plan, head, path.with_name(f"{path.stem}-{name.lower()}{path.suffix}"))

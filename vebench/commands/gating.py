@@ -38,11 +38,11 @@ def check_tolerance(share: float) -> None:
 
 
 def check_target(junit: Path, files: Sequence[Path]) -> None:
-    """Raise UsageError if ``junit`` cannot be written, or is a run file. Call this before minutes of measuring.
+    """Raise UsageError if ``junit`` is a run file or a folder, or its folder is missing. Call this before measuring.
 
     ``files`` are the run files, including those that will be written.
     """
-    store.refuse_to_overwrite(junit, files)
+    store.refuse_to_overwrite(junit, files, "--junit")
     if junit in files:
         raise UsageError(f"--junit {junit}: is also the run file: name another file")
     if junit.is_dir() or not junit.parent.is_dir():

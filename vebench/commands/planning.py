@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 MOST_REASONS = 3  # in one line
 
 
-class NothingRunsError(UsageError):
-    """No cell of a plan can run."""
-
-
 class LaidOut(NamedTuple):
     """A plan, the machine that it is for, and the placement of its cells."""
 
@@ -53,17 +49,37 @@ def planned(
 ) -> tuple[Plan, RunRecord]:
     """Return the plan, with the known work verdict of each backend, and the header of its run.
 
-    Cells run in ``interpreter``, by default this one. Raises NothingRunsError if every cell is skipped.
+    Cells run in ``interpreter``, by default this one.
     """
     has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
     laid = lay_out(spec, tasks, world, has)
     plan = informed(laid.plan, Knowledge.load(), packages)
-    # A run of reference rows only is useless, unless the spec asks for nothing else.
-    wanted = [cell for cell in plan.cells if not find(cell.backend.name).reference_row] or plan.cells
-    if wanted and all(cell.skip for cell in wanted):
-        where = "here" if interpreter is None else "there"
-        raise NothingRunsError(f"no cell of this plan can run {where}: {_reasons(wanted)}")
     return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
+
+
+def refuse_idle(plan: Plan, whose: str = "", where: str = "here") -> None:
+    """Raise UsageError, with the reasons, if no cell of the plan can run.
+
+    ``whose`` is what the error begins with, and ``where`` the place: ``here``, or ``there`` in another interpreter.
+    """
+    if plan.cells and all(cell.skip for cell in plan.cells):
+        raise UsageError(f"{whose}no cell of this plan can run {where}: {_reasons(_contestants(plan) or plan.cells)}")
+
+
+def refuse_useless(plan: Plan, whose: str = "", where: str = "here") -> None:
+    """Raise UsageError, with the reasons, if nothing can run, or nothing but reference rows and the plan has others.
+
+    The arguments are those of ``refuse_idle``.
+    """
+    refuse_idle(plan, whose, where)
+    contestants = _contestants(plan)
+    if contestants and all(cell.skip for cell in contestants):
+        raise UsageError(f"{whose}nothing but reference rows can run {where}: {_reasons(contestants)}")
+
+
+def _contestants(plan: Plan) -> list[Cell]:
+    """Return the plan's cells without reference rows."""
+    return [cell for cell in plan.cells if not find(cell.backend.name).reference_row]
 
 
 def _reasons(skipped: Sequence[Cell]) -> str:
@@ -81,7 +97,7 @@ def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
 def plan_again(spec: RunSpec, path: Path, world: World) -> tuple[Plan, RunRecord]:
     """Return the plan of a spec from the run file ``path``, and the header of its run.
 
-    Raises RunFileError if the command line cannot make such a spec, or if no cell of it can run.
+    Raises RunFileError if the command line cannot make such a spec.
     """
     try:
         check(spec)

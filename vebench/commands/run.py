@@ -29,11 +29,13 @@ def start(  # noqa: PLR0913 - one parameter for each option
 ) -> int:
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
-    With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown.
+    With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown, even
+    if nothing of it can run. Raises UsageError if nothing can run, or nothing but reference rows and more is asked for.
     """
     plan, head = planning.plan_here(spec, world)
     if dry_run:
         return _show(plan)
+    planning.refuse_useless(plan)
     if verify:
         plan = _verified(plan, world)
     path = output or paths.default_path(world.now(), spec.envs)
@@ -44,12 +46,15 @@ def start(  # noqa: PLR0913 - one parameter for each option
 def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    Raises RunFileError if the command line cannot make the file's spec, and NotComparableError if this machine or its
-    packages differ from those of the run.
+    With ``dry_run``, only the plan of what is missing is shown, even if nothing of it can run. Raises RunFileError if
+    the command line cannot make the file's spec, UsageError if nothing of it can run here, and NotComparableError if
+    this machine or its packages differ from those of the run.
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path)
     plan, head = planning.plan_again(run.header.spec, path, world)
+    if not dry_run:
+        planning.refuse_idle(plan, f"{path}: ")
     if differences := header.what_differs(run.header, head):
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
     left = without(plan, _measured(plan, run))

@@ -1,4 +1,7 @@
-"""All that commands need from the machine and from other processes, in one place, so that tests can replace it."""
+"""What commands that start cells ask of the machine and of other processes, in one place, so that tests can replace it.
+
+Files are not part of it. ``doctor`` starts no cell and reads the machine itself, or the files of ``--sysroot``.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,10 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class World:
-    """Everything outside vebench. ``arguments`` are those of the command line; ``memory_available`` returns bytes.
+    """How cells are started, and where tasks, other Pythons, the machine, its free memory and the time are read.
 
-    ``now`` returns the date and time, ``clock`` returns seconds.
+    ``arguments`` are those of the command line. ``memory_available`` returns bytes, None if unknown, ``now`` returns
+    the date and time, ``clock`` returns seconds.
     """
 
     arguments: tuple[str, ...] = ()

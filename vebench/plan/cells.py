@@ -232,9 +232,9 @@ def _replicas(
     """Return the replicas of a cell, even if there is only one. Their environments are numbered consecutively."""
     replicas: list[Replica] = []
     first_env = 0
-    for part in divided(spec.replicas, workers, placement):
-        shape = _shape(entry, choice, part.workers, spec.envs_per_worker, len(part.cpus))
-        replicas.append(Replica(part.workers, shape, part.cpus, placement.nodes(part.cpus), first_env))
+    for one in divided(spec.replicas, workers, placement):
+        shape = _shape(entry, choice, one.workers, spec.envs_per_worker, len(one.cpus))
+        replicas.append(Replica(one.workers, shape, one.cpus, placement.nodes(one.cpus), first_env))
         first_env += shape.num_envs
     return tuple(replicas)
 

@@ -1,8 +1,8 @@
 """What is known about a backend's work before a run starts: verdicts of the survey, and of this user's own checks.
 
 A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. The survey
-comes with vebench (``survey.json``). ``vebench verify`` adds its verdicts to a file in the user's cache folder, but
-not those on third-party adapters and environments, because their code may change at any time.
+comes with vebench (``survey.json``). ``vebench verify`` and ``vebench run --verify`` add their verdicts to a file in
+the user's cache folder, but not those on third-party adapters and environments: their code may change at any time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unve
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
 
 
-class Key(NamedTuple):
+class VerdictKey(NamedTuple):
     """What a verdict is valid for. ``made_of`` are the package versions that decide, as ``name==version``."""
 
     env: str
@@ -69,7 +69,7 @@ def lasts(task: Task, backend: BackendChoice) -> bool:
     return backend.name in BY_NAME and SUITES[task.suite].ours
 
 
-def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> Key:
+def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> VerdictKey:
     """Return what a verdict on this backend and task is valid for, with these package versions."""
     own = BY_NAME[backend.name].packages if backend.name in BY_NAME else ()
     counted = {
@@ -81,7 +81,7 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> Key:
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
     made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
-    return Key(task.id, _canonical(backend).label, made_of)
+    return VerdictKey(task.id, _canonical(backend).label, made_of)
 
 
 def _canonical(backend: BackendChoice) -> BackendChoice:
@@ -95,8 +95,8 @@ def _canonical(backend: BackendChoice) -> BackendChoice:
 class Knowledge:
     """The known verdicts. They are looked up for the packages of this interpreter, unless other versions are given."""
 
-    def __init__(self, known: Iterable[tuple[Key, Known]] = ()) -> None:
-        self._known: dict[Key, Known] = {}
+    def __init__(self, known: Iterable[tuple[VerdictKey, Known]] = ()) -> None:
+        self._known: dict[VerdictKey, Known] = {}
         for entry, verdict in known:
             self._add(entry, verdict)
 
@@ -116,7 +116,7 @@ class Knowledge:
         """Add a verdict. Returns whether it is new and should be written to the user's file."""
         return self._add(key(task, backend, packages_here()), found) and lasts(task, backend)
 
-    def _add(self, entry: Key, found: Known) -> bool:
+    def _add(self, entry: VerdictKey, found: Known) -> bool:
         before = self._known.get(entry)
         if before is not None and (before == found or not found.outweighs(before)):
             return False
@@ -127,7 +127,7 @@ class Knowledge:
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """One verdict in the user's file: a line."""
 
-    key: Key
+    key: VerdictKey
     known: Known
 
 
@@ -156,7 +156,7 @@ def kept_file() -> Path:
     return (asked if asked.is_absolute() else Path("~/.cache").expanduser()) / "vebench" / "verdicts.jsonl"
 
 
-def _kept(path: Path) -> list[tuple[Key, Known]]:
+def _kept(path: Path) -> list[tuple[VerdictKey, Known]]:
     """Return the verdicts in the user's file. A damaged line is skipped: its verdict can be found again."""
     try:
         lines = path.read_bytes().splitlines()
@@ -172,7 +172,7 @@ def _kept(path: Path) -> list[tuple[Key, Known]]:
     return found
 
 
-def _surveyed() -> list[tuple[Key, Known]]:
+def _surveyed() -> list[tuple[VerdictKey, Known]]:
     """Return the verdicts of the survey that comes with vebench. They are valid for this version of vebench."""
     text = files("vebench.plan").joinpath("survey.json").read_bytes()
     found = []

@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
 
 
-class Part(NamedTuple):
-    """The workers and CPUs of a cell that one replica gets."""
+class ReplicaCpus(NamedTuple):
+    """How many workers of a cell one replica gets, and which CPUs."""
 
     workers: int
     cpus: tuple[int, ...]
 
 
-def divided(wanted: str, workers: int, placement: Placement) -> tuple[Part, ...]:
-    """Return the parts of a cell with this number of workers: ``wanted`` parts, or one for each memory node.
+def divided(wanted: str, workers: int, placement: Placement) -> tuple[ReplicaCpus, ...]:
+    """Return what each replica of a cell with this number of workers gets: ``wanted`` replicas, or one for each node.
 
-    Each CPU of the cell is in exactly one part, and each part has at least one CPU and one worker; so there may be
-    fewer parts than ``wanted``. Workers are divided in proportion to CPUs.
+    Each CPU of the cell belongs to exactly one replica, and each replica has at least one CPU and one worker; so there
+    may be fewer replicas than ``wanted``. Workers are divided in proportion to CPUs. A node is a memory node.
     """
     cpus = placement.owned(workers)
-    parts = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(int(wanted), workers, len(cpus)))
-    shares = shared_out(workers, [len(part) for part in parts])
-    return tuple(map(Part, shares, parts))
+    cpu_sets = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(int(wanted), workers, len(cpus)))
+    shares = shared_out(workers, [len(owned) for owned in cpu_sets])
+    return tuple(map(ReplicaCpus, shares, cpu_sets))
 
 
 def _by_node(cpus: tuple[int, ...], placement: Placement) -> list[tuple[int, ...]]:

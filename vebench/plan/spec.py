@@ -113,7 +113,7 @@ class RunSpec:
     interleave: bool = option(
         False, "", "Let cells take turns, window by window: steadier speedups on a noisy machine."
     )
-    seed: int = option(0, "N", "Seed of environments, actions and the order of cells.")
+    seed: int = option(0, "N", "Seed of environments and actions, and of the order in which a run measures its cells.")
     pin: str = option("compact", "CPUS", "CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
     membind: str = option("local", "HOW", "Memory of a cell: local, bind (to its CPUs' nodes) or preferred.")
     replicas: str = option(
@@ -122,7 +122,9 @@ class RunSpec:
     smt: str = option(
         "last", "WHEN", "When to use a core's second thread: last (after all cores), off, or close (at once)."
     )
-    timeout: float = option(300.0, "SECONDS", "Time after which a cell is ended.")
+    timeout: float = option(
+        300.0, "SECONDS", "Longest time for a cell, or for comparing a backend, before it is ended."
+    )
 
     @property
     def cell_seconds(self) -> float:

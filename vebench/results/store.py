@@ -188,11 +188,14 @@ def read(path: Path) -> Run:
     return _parse(data, str(path))[0]
 
 
-def refuse_to_overwrite(target: Path, sources: Iterable[Path]) -> None:
-    """Raise UsageError if ``target`` is one of ``sources``, or any run file: they are never overwritten."""
+def refuse_to_overwrite(target: Path, sources: Iterable[Path], option: str = "-o") -> None:
+    """Raise UsageError if the file ``target`` is one of ``sources``, or any run file: they are never overwritten.
+
+    ``option`` is the one that names the target.
+    """
     itself = any(target.exists() and source.exists() and target.samefile(source) for source in sources)
     if itself or holds_run(target):
-        raise UsageError(f"-o {target}: is a run file, and would be overwritten: name another file")
+        raise UsageError(f"{option} {target}: is a run file, and would be overwritten: name another file")
 
 
 def holds_run(path: Path) -> bool:

@@ -129,7 +129,7 @@ CELL: tuple[Rule, ...] = (oversubscribed, throttled, disturbed, strayed, unbound
 
 
 def of_host(host: HostRecord, now: Surroundings) -> tuple[Finding, ...]:
-    """Return what is to be said of a machine, what costs most first."""
+    """Return the findings about a machine, the most costly first."""
     found = (
         quota(host),
         others(now),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def of_run(run: Run, file: str = "FILE") -> tuple[Finding, ...]:
-    """Return what is to be said of the run as a whole and of its file, which is named ``file``."""
+    """Return the findings about the run as a whole and about its file, which is named ``file``."""
     found = (quota(run.header.host), unpinned(run), incomplete(run, file), *notes(run, file))
     return tuple(finding for finding in found if finding is not None)
 

@@ -48,5 +48,5 @@ def _any_workers(key: CellKey) -> CellKey:
     return replace(key, workers=0)
 
 
-# Returns what is to be said of a cell that is one of the sweep's, None for nothing.
+# Returns the finding about a cell of the sweep, None if there is none.
 Rule = Callable[[CellSummary, Sweep], Finding | None]

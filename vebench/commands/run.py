@@ -29,12 +29,14 @@ def start(  # noqa: PLR0913 - one parameter for each option
 ) -> int:
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
-    With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown, even
-    if nothing of it can run. Raises UsageError if nothing can run, or nothing but reference rows and more is asked for.
+    With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown.
+    Raises UsageError if nothing can run; without ``dry_run`` also if more is asked for than the reference rows that can.
     """
     plan, head = planning.plan_here(spec, world)
     if dry_run:
-        return _show(plan)
+        show(PlanPage(plan))
+        planning.refuse_idle(plan)
+        return DONE
     planning.refuse_useless(plan)
     if verify:
         plan = _verified(plan, world)
@@ -46,7 +48,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
 def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    With ``dry_run``, only the plan of what is missing is shown, even if nothing of it can run. Raises RunFileError if
+    With ``dry_run``, only the plan of what is missing is shown. Raises RunFileError if
     the command line cannot make the file's spec, UsageError if nothing of it can run here, and NotComparableError if
     this machine or its packages differ from those of the run.
     """
@@ -59,7 +61,9 @@ def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
     left = without(plan, _measured(plan, run))
     if dry_run:
-        return _show(left)
+        show(PlanPage(left))
+        planning.refuse_idle(plan, f"{path}: ")
+        return DONE
     with store.RunWriter.resume(path) as writer:
         status = measuring.measure(plan, left, writer, world, quiet=quiet)
     return _finish(path, status, quiet=quiet)
@@ -83,11 +87,6 @@ def _measured(plan: Plan, run: Run) -> set[CellKey]:
         for cell in plan.cells
         if (known := before.get(cell.key)) and (known.status == "ok" or (known.status == "skipped" and cell.skip))
     }
-
-
-def _show(plan: Plan) -> int:
-    show(PlanPage(plan))
-    return DONE
 
 
 def _finish(path: Path, status: int, *, quiet: bool) -> int:

@@ -1,16 +1,19 @@
-"""The neutral model of what is shown: facts, tables and findings. Pages build it, and every format writes it.
+"""The neutral model of what is shown: facts, tables, findings, explanations. Pages build it, every format writes it.
 
 It is a leaf: it knows neither results nor formats.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import RenderableType
 
+    from vebench.analysis.finding_codes import Code
     from vebench.analysis.statistics import Estimate
 
     Value = Estimate | str | int | float | None
@@ -25,12 +28,14 @@ class Text:
     """One place of a table: the first line is what counts, the others explain it.
 
     ``value`` is what the first line shows, for those who draw or compute: an estimate, a number, a verdict. It is None
-    where the lines show no single value.
+    where the lines show no single value. ``values`` has all values of the place where there are several, each by its
+    name in JSON and CSV, such as ``frames_per_second``, ``steps_per_second`` and ``speedup``; else it is empty.
     """
 
     lines: tuple[str, ...]
     tone: Tone = "plain"
     value: Value = None
+    values: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,25 @@ class Table:
 class FindingText:
     """A finding in words: its code, what is the case, where (a line for each place), and what to do."""
 
-    code: str
+    code: Code
+    text: str
+    places: tuple[str, ...]
+    remedy: str
+
+    @property
+    def label(self) -> str:
+        """What it is listed under: its code."""
+        return self.code.value
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a table shows what it shows, listed like a finding under ``label``, such as a verdict.
+
+    It is no finding: it has no code and no gravity, and what it explains is in the table and in the data.
+    """
+
+    label: str
     text: str
     places: tuple[str, ...]
     remedy: str
@@ -80,7 +103,7 @@ class FindingText:
 
 @dataclass(frozen=True)
 class Document:
-    """All that is shown about one thing: facts by name, how to read the tables, the tables, and findings last.
+    """All that is shown about one thing: facts by name, tables, how to read them, and last findings and explanations.
 
     ``best`` is what the mark of the best places means, empty if no place has it. ``drawing`` is for a terminal, where
     it comes first and takes the width that there is; other formats leave it out.
@@ -91,5 +114,11 @@ class Document:
     tables: tuple[Table, ...]
     legend: tuple[str, ...] = ()
     findings: tuple[FindingText, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
     best: str = ""
     drawing: RenderableType | None = None
+
+    @property
+    def advice(self) -> tuple[FindingText | Explanation, ...]:
+        """All that comes last, as formats list it: findings and explanations, each with what to do."""
+        return (*self.findings, *self.explanations)

@@ -252,7 +252,7 @@ def _current(current: _Current, rounds: int) -> Text:
         text.append("  warming up" if current.cell.group is None else "  warming up, then taking turns")
     else:
         skip = current.cell.task.frame_skip
-        rates = [skip * (window.rows - window.resets) / (window.ns / 1e9) for window in current.windows]
+        rates = [skip * window.transitions / (window.ns / 1e9) for window in current.windows]
         # A window that a quota held back is measured again.
         more = len(rates) - rounds
         text.append(f"  window {min(len(rates), rounds)}/{rounds}{f', {more} again' if more > 0 else ''}\n")

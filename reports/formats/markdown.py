@@ -36,13 +36,13 @@ def _document(document: Document) -> Iterator[str]:
     yield ""
     for table in document.tables:
         yield from _table(table)
-    if document.findings:
+    if document.advice:
         yield "### Findings"
         yield ""
-        for finding in document.findings:
-            yield f"- **{finding.code}**: {_escaped(finding.text)}"
-            yield from (f"  - {_escaped(place)}" for place in finding.places)
-            yield f"  - → {_escaped(finding.remedy)}"
+        for item in document.advice:
+            yield f"- **{item.label}**: {_escaped(item.text)}"
+            yield from (f"  - {_escaped(place)}" for place in item.places)
+            yield f"  - → {_escaped(item.remedy)}"
         yield ""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from vebench.reports.document import Document, FindingText, Listing, Table, Text
+    from vebench.reports.document import Document, Explanation, FindingText, Listing, Table, Text
     from vebench.reports.page import Page
 
 STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
@@ -46,7 +46,7 @@ class _Documents:
 
 
 def _document(document: Document, width: int) -> Iterator[RenderableType]:
-    """Yield the drawing, the facts, the tables, how to read them, and the findings."""
+    """Yield the drawing, the facts, the tables, how to read them, and findings and explanations."""
     if document.drawing is not None:
         yield document.drawing
         yield NewLine()
@@ -61,32 +61,32 @@ def _document(document: Document, width: int) -> Iterator[RenderableType]:
         yield Line(line, style="dim")
     if document.best:
         yield Line(f"{BEST}{document.best}", style="dim")
-    if document.findings:
+    if document.advice:
         yield NewLine()
         yield Line("Findings", style="bold")
-        yield from _findings(document.findings, width)
+        yield from _advice(document.advice, width)
     yield NewLine()
 
 
-def _findings(findings: Sequence[FindingText], width: int) -> Iterator[RenderableType]:
-    """Yield findings with their codes beside them, or above them where the terminal is narrow."""
+def _advice(items: Sequence[FindingText | Explanation], width: int) -> Iterator[RenderableType]:
+    """Yield findings and explanations with their labels beside them, or above them where the terminal is narrow."""
     if width < NARROW:
-        for finding in findings:
-            yield Line(finding.code, style="yellow")
-            yield Padding(_finding(finding), INDENT)
+        for item in items:
+            yield Line(item.label, style="yellow")
+            yield Padding(_item(item), INDENT)
         return
     grid = Grid.grid(padding=GAP)
-    for finding in findings:
-        grid.add_row(Line(finding.code, style="yellow"), _finding(finding))
+    for item in items:
+        grid.add_row(Line(item.label, style="yellow"), _item(item))
     yield grid
 
 
-def _finding(finding: FindingText) -> Group:
+def _item(item: FindingText | Explanation) -> Group:
     """Return what is the case, where, and what to do, each on lines of its own, indented where they go on."""
-    places = (Padding(Line(place), INDENT) for place in finding.places)
+    places = (Padding(Line(place), INDENT) for place in item.places)
     remedy = Grid.grid(padding=(0, 1, 0, 0))
-    remedy.add_row(Line("->"), Line(finding.remedy, overflow="fold"))
-    return Group(Line(finding.text), *places, remedy)
+    remedy.add_row(Line("->"), Line(item.remedy, overflow="fold"))
+    return Group(Line(item.text), *places, remedy)
 
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Document, FindingText, Table, TableRow, Text
+from vebench.reports.document import Document, Explanation, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ class CheckPage:
                 "±: the true ratio lies within this distance, with 95 % confidence for each cell.",
                 "Of several repeats, baseline and candidate are geometric means.",
             ),
-            findings=tuple(_findings(found)),
+            explanations=tuple(_explanations(found)),
         )
         return (document,)
 
@@ -143,7 +143,7 @@ def _task(env: str, cells: Sequence[CellComparison], metric: Metric) -> Table:
             TableRow(
                 one_line(cell.key.backend),
                 (
-                    Text((f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}",)),
+                    _workers(cell.key),
                     Text((cell.verdict,), "plain" if cell.verdict in GOOD else "missing", cell.verdict),
                     _ratio(cell.ratio),
                     *(_level(cell, side, metric) for side in (0, 1)),
@@ -152,6 +152,11 @@ def _task(env: str, cells: Sequence[CellComparison], metric: Metric) -> Table:
             for cell in cells
         ),
     )
+
+
+def _workers(key: CellKey) -> Text:
+    text = f"{key.workers}{figures.times_envs(key.envs_per_worker)}"
+    return Text((text,), value=key.workers, values={"workers": key.workers, "envs_per_worker": key.envs_per_worker})
 
 
 def _ratio(ratio: Estimate | None) -> Text:
@@ -175,11 +180,11 @@ def _median(cell: CellSummary | None, metric: Metric) -> float | None:
     return None if estimate is None else estimate.median
 
 
-def _findings(found: Comparison) -> Iterator[FindingText]:
+def _explanations(found: Comparison) -> Iterator[Explanation]:
     """Yield each reason once, with the cells that it holds for."""
     shifted = [cell for cell in found.cells if _is_loop(cell.key) and cell.verdict in ("slower", "faster")]
     if found.metric == "fps" and shifted:
-        yield FindingText(
+        yield Explanation(
             "machine",
             f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
             tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
@@ -191,7 +196,7 @@ def _findings(found: Comparison) -> Iterator[FindingText]:
             groups.setdefault((cell.verdict, one_line(cell.why)), []).append(cell_name(cell.key))
     for (verdict, why), names in groups.items():
         text, _, remedy = why.partition("; ")
-        yield FindingText(verdict, text, tuple(names), remedy or MEASURE_AGAIN)
+        yield Explanation(verdict, text, tuple(names), remedy or MEASURE_AGAIN)
 
 
 def _is_loop(key: CellKey) -> bool:

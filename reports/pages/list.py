@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.finding_codes import Code
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
@@ -105,4 +106,4 @@ def _missing() -> Iterator[FindingText]:
             needed.setdefault(missing, []).append(name)
     for missing, names in needed.items():
         text = f"not installed: {', '.join(package.name for package in missing)}"
-        yield FindingText("missing-packages", text, (f"needed for {', '.join(names)}",), how_to_install(missing))
+        yield FindingText(Code.MISSING_PACKAGES, text, (f"needed for {', '.join(names)}",), how_to_install(missing))

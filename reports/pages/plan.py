@@ -106,9 +106,16 @@ def _row(cell: Cell) -> TableRow:
         one_line(cell.backend.label),
         (
             Text((str(cell.workers),), value=cell.workers),
-            Text((f"{shape.num_envs}{ahead}",), value=shape.num_envs),
-            Text((f"{shape.processes} x {shape.threads}",)),
-            Text((" | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),)),
+            Text(
+                (f"{shape.num_envs}{ahead}",),
+                value=shape.num_envs,
+                values={"num_envs": shape.num_envs, "batch_size": shape.batch_size},
+            ),
+            Text(
+                (f"{shape.processes} x {shape.threads}",),
+                values={"processes": shape.processes, "threads": shape.threads},
+            ),
+            Text((" | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),), value=len(cell.cpus)),
             Text((verdict or figures.NOTHING,), value=verdict),
         ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.grouping import grouped
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.report_order import in_report_order
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Finding
-    from vebench.reports.document import Tone
+    from vebench.reports.document import Tone, Value
     from vebench.reports.page import Kind
     from vebench.results.records import HostRecord, Run
 
@@ -183,7 +184,7 @@ def _no_speedups(cells: Sequence[CellSummary]) -> str:
 def _may_be_best(cell: CellSummary) -> bool:
     """Return whether the cell's rate can be recommended: a backend to choose, with an interval, and a possible rate."""
     known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
-    possible = all(finding.code != "above-ceiling" for finding in cell.findings)
+    possible = all(finding.code is not Code.ABOVE_CEILING for finding in cell.findings)
     return known and possible and not cell.reference_row and not cell.struck
 
 
@@ -198,7 +199,7 @@ def _work_verdict(cells: Sequence[CellSummary]) -> Text:
 
 
 def _figure(cell: CellSummary | None, best: CellSummary | None) -> Text:
-    """Return the place of a cell, with its rate as the value."""
+    """Return the place of a cell, with its rate as the value, and all its figures as the values."""
     if cell is None:
         return Text(("not run",), "missing")
     rate = cell.frames_per_second
@@ -206,14 +207,16 @@ def _figure(cell: CellSummary | None, best: CellSummary | None) -> Text:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
         return Text((figures.microseconds(loop), "a batch"), "reference_row", loop)
+    values: dict[str, Value] = {"frames_per_second": rate, "steps_per_second": cell.steps_per_second}
     if cell.struck:
-        return Text((figures.rate(rate), "other work"), "struck", rate)
+        return Text((figures.rate(rate), "other work"), "struck", rate, values)
     lines = [figures.rate(rate), f"{figures.number(cell.steps_per_second.median)} steps/s"]
     # No backend can beat a reference row: its speedup would read as that of a backend.
     if cell.speedup is not None and not cell.reference_row:
         lines.append(figures.times(cell.speedup))
+        values["speedup"] = cell.speedup
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
-    return Text(tuple(lines), tone, rate)
+    return Text(tuple(lines), tone, rate, values)
 
 
 def _differences(cells: Sequence[CellSummary]) -> Listing | None:

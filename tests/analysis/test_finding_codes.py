@@ -12,7 +12,7 @@ from support.findings import FAST, NOISY, STEADY, findings
 from support.records import make_cell, make_header
 
 from vebench.analysis.cell import Finding
-from vebench.analysis.finding_codes import Code, Gravity
+from vebench.analysis.finding_codes import GRAVEST_FIRST, Code, Gravity
 from vebench.analysis.findings.machine import Surroundings, of_host
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.summary import summarise
@@ -118,11 +118,15 @@ def test_scripts_see_a_finding_as_three_strings() -> None:
     }
 
 
-def test_the_table_lists_the_gravest_first_but_for_cells_that_could_not_run() -> None:
-    of_cells = [code for code in Code if code in {*OF_CELLS, Code.IMPRECISE}]
-    assert of_cells[-1] is Code.SKIPPED  # nothing else is found about such a cell
-    ranks = [list(Gravity).index(code.gravity) for code in of_cells[:-1]]
+def test_the_table_never_goes_back_in_gravity_so_that_reports_list_findings_in_its_order() -> None:
+    gravities = list(Gravity)
+    ranks = [gravities.index(code.gravity) for code in Code]
     assert ranks == sorted(ranks)
+    assert tuple(Code) == GRAVEST_FIRST
+
+
+def test_of_a_sweep_the_cells_that_cannot_run_are_the_last_to_be_named() -> None:
+    assert [code for code in GRAVEST_FIRST if code in {*OF_CELLS, Code.IMPRECISE}][-1] is Code.SKIPPED
 
 
 def test_every_outcome_of_a_sweep_has_the_finding_that_explains_it(sweep: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from math import exp
 from random import Random
@@ -9,8 +10,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.records import make_cell
 
-from vebench.analysis.stability import bursts, drift, outliers
+from vebench.analysis.stability import bursts, drift, outliers, stability
 from vebench.child.window import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
@@ -85,6 +87,14 @@ def test_many_windows_and_many_processes_are_looked_at_as_quickly() -> None:
 
 def test_no_window_no_drift() -> None:
     assert drift([]) == drift([[], [3.0]]) == 0.0
+
+
+@pytest.mark.parametrize("held_back", [{"throttled_ns": 1}, {"throttles": 1}])
+def test_a_window_that_a_quota_held_back_is_no_outlier(held_back: dict[str, int]) -> None:
+    rates = [Window(ns=10**9, rows=round(rate), resets=0) for rate in STEADY]
+    slow = Window(ns=10**9, rows=500, resets=0)
+    assert stability([make_cell(windows=(*rates, slow))]).outliers == 1
+    assert stability([make_cell(windows=(*rates, replace(slow, **held_back)))]).outliers == 0
 
 
 def windows(*resets: int, rows: int = 1000) -> list[Window]:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.findings import findings
+from support.records import make_cell
 
+from vebench.analysis.finding_codes import Code
+from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end
+from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
@@ -191,6 +195,39 @@ def test_replicas_are_started_together_and_followed_as_one() -> None:
     assert ready == Ready(9, replace(READY.layout, num_envs=4, batch_size=4, processes=2, affinity=(0, 1)))
     assert [window.rows for window in windows] == [30, 33]
     assert done == Done(150, (("0",), ("1",)), {"0": 8, "1": 2}, 500, settled=False)
+
+
+def test_what_is_true_of_any_replica_is_true_of_their_cell() -> None:
+    engine, other = Engine("ALE", "0.11.2", "0.12.1", "ale-py==0.11.2"), Engine("MuJoCo", "3.6", "3.7", "mujoco==3.6")
+    first = replace(READY.layout, memory_policy="bind:0", differences=("a", "b"), engines=(engine,))
+    second = replace(
+        READY.layout, memory_policy="default", differences=("b", "c"), engines=(other, engine), unbound="not permitted"
+    )
+    third = replace(second, unbound="no memory node is known for these CPUs")
+    found = joined_layout([first, second, third])
+    assert (found.unbound, found.memory_policy) == ("not permitted", "bind:0; default")
+    assert (found.differences, found.engines) == (("a", "b", "c"), (engine, other))
+
+
+@pytest.mark.parametrize(
+    ("policies", "together"),
+    [(("bind:0", "bind:0"), "bind:0"), (("bind:0", "bind:1"), "bind:0; bind:1"), (("bind:0", None), None)],
+)
+def test_the_memory_policies_of_replicas_are_one_text_if_each_is_known(
+    policies: tuple[str | None, ...], together: str | None
+) -> None:
+    layouts = [replace(READY.layout, memory_policy=policy) for policy in policies]
+    assert joined_layout(layouts).memory_policy == together
+    assert joined_layout(layouts).unbound is None
+
+
+def test_memory_that_could_not_be_bound_for_one_replica_is_found_in_its_cell() -> None:
+    unbound = Ready(5, replace(READY.layout, unbound="not permitted"))
+    replicas = [FakeReplica(start, Warm(), window_at(0, 10), DONE) for start in (READY, unbound)]
+    ready = next(Replicas(replicas, 1).messages())
+    assert isinstance(ready, Ready)
+    found = findings(make_cell(steps=(10,) * 4, unbound=ready.layout.unbound))[0]
+    assert Code.MEMORY_UNBOUND in {finding.code for finding in found}
 
 
 @pytest.mark.parametrize(

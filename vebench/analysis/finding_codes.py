@@ -1,7 +1,8 @@
 """The closed table of codes that a finding can have, each with its gravity.
 
-A finding with another code cannot be made, and a code that no rule uses fails a test. Tables and
-texts list the findings of cells in the order of this table, the gravest first; JSON and CSV keep that of the rules.
+A finding with another code cannot be made, and a code that no rule uses fails a test. Tables and texts list the
+findings of cells by gravity, and those of equal gravity in the order of this table; JSON and CSV keep the order of the
+rules. A test keeps the table in that order, too.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ class Gravity(StrEnum):
     """What a finding means for the figures that it is about. The gravest level comes first."""
 
     FAULT = "fault"  # there is no figure, or it must not be used
-    WARNING = "warning"  # the figure is less certain than it looks, or something that was asked for is missing
-    NOTE = "note"  # the figure is good: this helps to understand it, or to get a higher one
+    WARNING = "warning"  # a figure is less certain than it looks, not what was asked for, or not there yet
+    NOTE = "note"  # no figure is in doubt: this helps to understand the table, or to get a higher figure
 
 
 class Code(StrEnum):
@@ -30,11 +31,13 @@ class Code(StrEnum):
         code.gravity = gravity
         return code
 
-    # Of a cell, the gravest first.
+    # Faults about a cell.
     FAILED = "failed", Gravity.FAULT
     INTERRUPTED = "interrupted", Gravity.FAULT  # the user ended it, but its figure is missing all the same
     DIFFERENT_WORK = "different-work", Gravity.FAULT
     ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # no backend can be so fast: this figure is wrong, or the ceiling's
+
+    # Warnings about a cell.
     UNLIKE_ENGINES = "unlike-engines", Gravity.WARNING  # the rate is right, but it is that of another simulation
     THROTTLED = "throttled", Gravity.WARNING  # windows that were held back count only where there are no others
     UNPINNED = "unpinned", Gravity.WARNING  # cells of few workers may have used more CPUs than they count
@@ -50,24 +53,32 @@ class Code(StrEnum):
     TOO_FEW_WINDOWS = "too-few-windows", Gravity.WARNING  # without an interval a figure cannot be compared
     TOO_FEW_REPEATS = "too-few-repeats", Gravity.WARNING
     UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work is not the same
-    OUTLIERS = "outliers", Gravity.NOTE  # they are kept, and the interval allows for them
-    RESET_BURSTS = "reset-bursts", Gravity.NOTE  # the interval allows for them
-    SLOWER_THAN_FOR_LOOP = "slower-than-for-loop", Gravity.NOTE  # a result, and the table shows it
-    RETROGRADE = "retrograde", Gravity.NOTE  # a result, and the table shows it
-    OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is true
-    SKIPPED = "skipped", Gravity.WARNING  # only this says why the table has a gap, and what to install
 
-    # Of a run and its file.
+    # Warnings about a run and its file.
     INCOMPLETE = "incomplete", Gravity.WARNING  # the cells that are there are good
     FILE = "file", Gravity.WARNING  # one line is lost, the others are good
 
-    # Of the machine.
+    # Warnings about the machine.
     QUOTA = "quota", Gravity.WARNING
     OTHER_LOAD = "other-load", Gravity.WARNING
     LITTLE_SHM = "little-shm", Gravity.WARNING  # a cell that needs more fails, and reports that itself
     GOVERNOR = "governor", Gravity.WARNING
     MEMORY_NODES = "memory-nodes", Gravity.WARNING
+
+    # Notes about a cell.
+    OUTLIERS = "outliers", Gravity.NOTE  # they are kept, and the interval allows for them
+    RESET_BURSTS = "reset-bursts", Gravity.NOTE  # the interval allows for them
+    SLOWER_THAN_FOR_LOOP = "slower-than-for-loop", Gravity.NOTE  # a result, and the table shows it
+    RETROGRADE = "retrograde", Gravity.NOTE  # a result, and the table shows it
+    OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is true
+    SKIPPED = "skipped", Gravity.NOTE  # it cannot run here: this says why the table has a gap, and what to install
+
+    # Notes about the machine.
     BOOST = "boost", Gravity.NOTE  # users have it on as well
     SMT = "smt", Gravity.NOTE
     VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # a cell whose time was taken is reported as disturbed
     MISSING_PACKAGES = "missing-packages", Gravity.NOTE  # nobody needs all of them; a skipped cell names its own
+
+
+# As reports list findings: gravity decides, then the place in the table.
+GRAVEST_FIRST: tuple[Code, ...] = tuple(sorted(Code, key=lambda code: list(Gravity).index(code.gravity)))

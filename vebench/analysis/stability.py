@@ -53,7 +53,7 @@ def stability(records: Sequence[CellRecord]) -> Stability:
     """Return how steady a cell was, given all its repeats."""
     well = [record for record in records if record.status == "ok"]
     processes = [
-        [window.transitions / window.ns for window in record.windows if window.transitions and not window.throttled_ns]
+        [window.transitions / window.ns for window in record.windows if window.transitions and not window.held_back]
         for record in well
     ]
     return Stability(

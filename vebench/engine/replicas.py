@@ -14,7 +14,7 @@ from vebench.child.window import Window, joined
 from vebench.engine.conversation import CellError, InterruptedCellError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.child.answers import Answer
 
@@ -104,14 +104,23 @@ def _each(streams: Sequence[Iterator[Answer]], kind: type[T]) -> list[T]:
 
 
 def joined_layout(layouts: Sequence[Layout]) -> Layout:
-    """Return the layout of all replicas together."""
+    """Return the layout of all replicas together.
+
+    It has what is true of any of them: each difference and engine once, and the first reason why memory is unbound.
+    The memory policy is None if that of one replica is unknown.
+    """
+    policies = _known([layout.memory_policy for layout in layouts])
     return replace(
         layouts[0],
         num_envs=sum(layout.num_envs for layout in layouts),
         batch_size=sum(layout.batch_size for layout in layouts),
         processes=sum(layout.processes for layout in layouts),
         threads=max(layout.threads for layout in layouts),
+        differences=_once(layout.differences for layout in layouts),
         affinity=_joined([layout.affinity for layout in layouts]),
+        engines=_once(layout.engines for layout in layouts),
+        memory_policy=None if policies is None else "; ".join(dict.fromkeys(policies)),
+        unbound=next((layout.unbound for layout in layouts if layout.unbound is not None), None),
     )
 
 
@@ -155,6 +164,11 @@ def _joined(values: Sequence[tuple[T, ...] | None]) -> tuple[T, ...] | None:
     """Return all entries in one tuple; None if one of ``values`` is unknown."""
     known = _known(values)
     return None if known is None else tuple(item for value in known for item in value)
+
+
+def _once(values: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    """Return all entries in order, equal ones once."""
+    return tuple(dict.fromkeys(item for value in values for item in value))
 
 
 def _by_node(ends: Sequence[Done]) -> dict[str, int] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench.backends.registry import find
+from vebench.backends.registry import find_recorded
 from vebench.plan.known_work import UNKNOWN, Known
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME
@@ -23,11 +23,7 @@ def informed(run: Run, knowledge: Knowledge) -> Run:
 
 
 def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
-    try:
-        reference_row = find(cell.backend).reference_row
-    except KeyError:  # a file of a version with other backends
-        return cell
-    if reference_row:
+    if find_recorded(cell.backend).reference_row:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
     if cell.env in BY_NAME:

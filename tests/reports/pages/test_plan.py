@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.pages import on_terminal
+from support.pages import on_terminal, table_of
 
 from vebench.backends.interface import Task
 from vebench.machine.placement import place
@@ -39,6 +39,19 @@ def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> N
     ]
     bare = [line.split() for line in planned.splitlines() if line.startswith(" ceiling ")]
     assert bare[1] == ["ceiling", "4", "2", "2", "x", "1", "0-1", "-"]
+
+
+def test_each_place_of_a_plan_keeps_the_numbers_that_it_shows() -> None:
+    spec = RunSpec(("Pong",), (4,), (BackendChoice("envpool-async"),))
+    plan = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
+    (row,) = table_of(PlanPage(plan)).rows
+    assert [(text.lines[0], text.value, text.values) for text in row.texts] == [
+        ("4", 4, {}),
+        ("12 (4 a batch)", 12, {"num_envs": 12, "batch_size": 4}),
+        ("1 x 2", None, {"processes": 1, "threads": 2}),
+        ("0-1", 2, {}),
+        ("-", None, {}),
+    ]
 
 
 def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:

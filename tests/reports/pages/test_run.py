@@ -127,6 +127,7 @@ def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
         ("struck", "other work"),
     ]
     assert "~~3,600 ±4.0%~~<br>other work | different |" in markdown.render(page)
+    assert set(table.rows[1].texts[0].values) == {"frames_per_second", "steps_per_second"}
 
 
 RATE = re.compile(r"±|no interval|\(to ")
@@ -152,6 +153,19 @@ def test_every_place_that_shows_a_rate_has_the_estimate_behind_it(cells: tuple[C
         assert isinstance(text.value, Estimate)
         assert text.lines[0] in (figures.rate(text.value), figures.microseconds(text.value))
     assert {text.value for text in texts if text not in rates} <= {None}
+
+
+def test_a_place_keeps_the_value_of_each_of_its_lines_for_a_chart(page: RunPage) -> None:
+    cells = {(cell.label, cell.workers): cell for cell in page.sections[0].cells}
+    for row in table_of(page).rows[:-1]:
+        for workers, text in zip((1, 2, 4), row.texts[:-1], strict=True):
+            if not isinstance(text.value, Estimate):
+                assert not text.values
+                continue
+            cell = cells[row.label, workers]
+            shown = {"frames_per_second": cell.frames_per_second, "steps_per_second": cell.steps_per_second}
+            assert text.values == shown | ({} if row.reference_row else {"speedup": cell.speedup})
+            assert text.value is text.values["frames_per_second"]
 
 
 def test_columns_of_rates_are_points_on_an_axis_of_workers(page: RunPage) -> None:

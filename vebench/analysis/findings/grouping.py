@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.finding_codes import Code
+from vebench.analysis.finding_codes import GRAVEST_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +29,9 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
     for cell in cells:
         for finding in cell.findings:
             groups.setdefault(finding, []).append(cell)
-    order = {code: rank for rank, code in enumerate(Code)}
     return tuple(
         Group(finding, places(members, cells))
-        for finding, members in sorted(groups.items(), key=lambda group: order[group[0].code])
+        for finding, members in sorted(groups.items(), key=lambda group: GRAVEST_FIRST.index(group[0].code))
     )
 
 

@@ -30,7 +30,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
     With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown.
-    Raises UsageError if nothing can run; without ``dry_run`` also if more is asked for than the reference rows that can.
+    Raises UsageError if nothing can run; without ``dry_run`` also if only reference rows can, and more is asked for.
     """
     plan, head = planning.plan_here(spec, world)
     if dry_run:

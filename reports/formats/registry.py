@@ -69,7 +69,7 @@ def named(name: str, kind: Kind) -> Format:
     for known in _of(kind):
         if known.name == name:
             return known
-    raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(known.name for known in _of(kind))}")
+    raise UsageError(f"-f {shown(name)}: no such format; there are {_names(kind)}")
 
 
 def by_suffix(path: Path, kind: Kind) -> Format:
@@ -77,7 +77,13 @@ def by_suffix(path: Path, kind: Kind) -> Format:
     for known in _of(kind):
         if path.suffix.lower() in known.suffixes:
             return known
-    raise UsageError(f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; name the format with -f")
+    raise UsageError(
+        f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; choose a format with -f: {_names(kind)}"
+    )
+
+
+def _names(kind: Kind) -> str:
+    return ", ".join(known.name for known in _of(kind))
 
 
 def chosen(name: str | None, path: Path | None, kind: Kind) -> Format:

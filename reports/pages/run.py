@@ -126,7 +126,7 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
     if not cells:
         yield "No cell has been measured yet."
         return
-    yield f"In each place: frames/s, steps/s, and the speedup over {REFERENCE} with one worker."
+    yield f"In each cell: frames/s, steps/s, and the speedup over {REFERENCE} with one worker."
     yield "±: the true median lies within this distance, with 95 % confidence."
     if any(cell.sample.one_process for cell in cells):
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."

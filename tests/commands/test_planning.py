@@ -34,7 +34,7 @@ def test_where_no_backend_can_step_the_task_nothing_is_measured_and_each_missing
     found = vebench("run", "-e", "Pong", "-w", "1,2", world=fake_world())
     assert found.status == 2
     assert found.err == (
-        "vebench: nothing but reference rows can run here: "
+        "vebench: nothing but null can run here: "
         "not installed: ale-py, opencv-python-headless (pip install 'vebench-rl[atari]'); "
         "not installed: envpool (pip install 'vebench-rl[envpool]')\n"
     )
@@ -66,7 +66,7 @@ def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench
     world = fake_world(memory_available=lambda: 16 << 30)
     refused = vebench(*asked, world=world)
     assert refused.status == 2
-    assert refused.refusal.startswith("vebench: nothing but reference rows can run here: needs about ")
+    assert refused.refusal.startswith("vebench: nothing but ceiling can run here: needs about ")
     shown = vebench(*asked, "--dry-run", world=world)
     assert shown.status == 0
     assert "1 cell, 8 skipped" in shown.out
@@ -95,7 +95,7 @@ def test_a_side_of_a_comparison_that_can_run_nothing_but_reference_rows_is_named
     found = vebench("compare", *asked, world=fake_world(examine=examine))
     assert (found.status, found.refusal) == (
         2,
-        "vebench: --b new: nothing but reference rows can run there: not installed: envpool (pip install envpool)\n",
+        "vebench: --b new: nothing but null can run there: not installed: envpool (pip install envpool)\n",
     )
 
 

@@ -225,7 +225,10 @@ def test_odd_environments_are_judged_by_what_they_repeat(
     ("arguments", "text"),
     [
         (["--num-envs", "0"], "--num-envs 0: must be"),
-        (["-b", "ceiling,null", "--steps", "5"], "reference rows cannot be compared; name another backend"),
+        (
+            ["-b", "ceiling,null", "--steps", "5"],
+            "ceiling and null cannot be compared with for-loop: name another backend",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(vebench: Command, arguments: list[str], text: str) -> None:

@@ -74,7 +74,8 @@ def refuse_useless(plan: Plan, whose: str = "", where: str = "here") -> None:
     refuse_idle(plan, whose, where)
     contestants = _contestants(plan)
     if contestants and all(cell.skip for cell in contestants):
-        raise UsageError(f"{whose}nothing but reference rows can run {where}: {_reasons(contestants)}")
+        rows = " and ".join(sorted({cell.backend.name for cell in plan.cells if not cell.skip}))
+        raise UsageError(f"{whose}nothing but {rows} can run {where}: {_reasons(contestants)}")
 
 
 def _contestants(plan: Plan) -> list[Cell]:

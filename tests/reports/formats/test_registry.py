@@ -102,7 +102,8 @@ def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> N
     with pytest.raises(UsageError) as error:
         registry.chosen(None, Path("a.pdf"), "run")
     assert str(error.value) == (
-        "-o a.pdf: the suffix is none of .txt, .md, .markdown, .csv, .json; name the format with -f"
+        "-o a.pdf: the suffix is none of .txt, .md, .markdown, .csv, .json; "
+        "choose a format with -f: terminal, markdown, csv, json, github, bmf"
     )
 
 

@@ -16,8 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vebench.analysis.statistics import estimate
-from vebench.analysis.summary import batch_time, frame_rates
+from vebench.analysis.contrasts import estimate
+from vebench.analysis.findings.windows import ENOUGH
+from vebench.analysis.summary import batch_times, frame_rates
 from vebench.backends.registry import NULL
 from vebench.engine.events import CellFinished, CellReady, CellStarted, RunStarted, WindowDone
 from vebench.errors import one_line
@@ -289,12 +290,14 @@ def _result(event: CellFinished) -> str:
     if outcome.status != "ok":
         return f"{outcome.status}: {one_line(outcome.reason or 'no reason was given')}"
     cell = record(event.cell, outcome)
-    loop = batch_time([cell]) if cell.backend == NULL else None
+    loop = estimate(batch_times([cell])) if cell.backend == NULL else None
     frames = estimate(frame_rates([cell]))
     if loop is not None:
         rate = f"{figures.microseconds(loop)} a batch"
     elif frames is not None:
-        rate = f"{figures.number(frames.median)} frames/s {figures.spread(frames)}"
+        # Two or three windows of one process say little of how far to trust it: the table does, with all processes.
+        spread = f" {figures.spread(frames)}" if len(outcome.windows) >= ENOUGH else ""
+        rate = f"{figures.number(frames.median)} frames/s{spread}"
     else:
         rate = "no window"
     if event.cell.known is not None and event.cell.known.verdict == "different":

@@ -1,44 +1,59 @@
-"""Two runs compared cell by cell: slower, not slower, or inconclusive. Pure functions.
+"""Two runs compared: slower, not slower, or inconclusive. Pure functions.
 
-The verdict is on the ratio of the candidate's rate to the baseline's, with a tolerance:
+The verdict is on the ratio of the candidate's rate to the baseline's, with a tolerance. It is given for each group
+first, a backend on a task, on the geometric mean of its ratios over all numbers of workers:
 
-    slower         beyond doubt, it is below 1 - tolerance
-    faster         beyond doubt, it is above 1 + tolerance
-    same           beyond doubt, it is not below 1 - tolerance; it may or may not be faster
-    inconclusive   the data cannot decide: the interval reaches across 1 - tolerance
+    slower         the group, or one of its cells, is below 1 - tolerance
+    faster         the same above 1 + tolerance
+    same           not below 1 - tolerance, and no cell of the group looks as if it were
+    inconclusive   the data cannot decide
 
-Beyond doubt means a one-sided test at 2.5 %, so that a cell's verdict is that of its 95 % interval. For ``slower``, and
-for ``faster``, the tests of all cells together (Holm) must also hold at 5 %: in 95 % of comparisons, no cell at all is
-called slower that is not. ``same`` needs no such correction: to pass wrongly, the very cell that is slower must be
-missed (R. Berger, Multiparameter hypothesis testing and acceptance sampling, Technometrics 24, 1982).
+For ``slower``, and for ``faster``, the tests of all groups together, and those of all cells together, must hold (Holm),
+each with half of 5 %: in 95 % of comparisons, nothing at all is called slower that is not. ``same`` is a one-sided test
+at 5 %, as for the equivalence of two drugs (D. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987).
+It needs no correction: to pass wrongly, the very group that is slower must be missed (R. Berger, Multiparameter
+hypothesis testing and acceptance sampling, Technometrics 24, 1982).
+
+Only the cells of a slower or faster group are then told apart; the others have the verdict of their group.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from statistics import geometric_mean
-from typing import TYPE_CHECKING, Literal
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from vebench.analysis.cell import base_of
-from vebench.analysis.contrasts import contrast, measurable, rejected
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, FEWEST_PAIRS, Sample, paired
+from vebench.analysis.contrasts import LEVEL, Contrast, contrast, rejected
+from vebench.analysis.finding_codes import Code
+from vebench.analysis.pooling import pooled_alone
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, WIDEST_LOG, Block, Error, Sample, student_quantile, summed
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.contrasts import Contrast
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
 SpeedVerdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
 Metric = Literal["fps", "speedup"]
+Key = TypeVar("Key")
 Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
 
-LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
-FAMILY_LEVEL = 0.05  # of the tests of all cells together
+FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
+SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
+POWER = 0.8  # with which a difference that can be resolved is found
+# By how much two runs differ as a whole, as a standard deviation of log rates, and as if known from so many runs: what
+# else runs on the host, clocks and temperature change from day to day. ``vebench history`` replaces it by what it saw.
+RUN_SPREAD, RUN_FREEDOM = 0.03, 4
+# Below this share, the error of a ratio is mostly that of the runs as a whole.
+DOMINANT = 4.0
+SEEMS_SLOWER = (
+    "slower if it were the only one, but one of so many may seem so by chance; measure both with more --repeats"
+)
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 
@@ -47,8 +62,7 @@ DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 class CellComparison:
     """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
-    ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first. Of
-    a cell with several processes this value is their geometric mean, not their median.
+    ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first.
     """
 
     key: CellKey
@@ -60,135 +74,311 @@ class CellComparison:
     why: str | None = None
 
 
+class GroupKey(NamedTuple):
+    """A backend, options included, on a task."""
+
+    env: str
+    backend: str
+
+
+@dataclass(frozen=True)
+class GroupComparison:
+    """The cells of one backend on one task, compared as a whole.
+
+    ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. ``resolves``
+    is the share by which it must be slower to be found in 80 % of such comparisons; ``passes`` is whether unchanged
+    code is found to be the same as often.
+    """
+
+    key: GroupKey
+    verdict: SpeedVerdict
+    cells: int
+    judged: int = 0
+    ratio: Estimate | None = None
+    why: str | None = None
+    resolves: float | None = None
+    passes: bool | None = None
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """All cells of the baseline that can be gated, in its order.
+    """All cells of the baseline that can be gated, in its order, and their groups.
 
-    ``overall`` is the geometric mean of all ratios that are known. ``skipped`` cells could not run in the baseline, and
-    ``new`` ones are in the candidate only: neither are compared.
+    ``overall`` is the geometric mean of all ratios that are known. ``paired``: what a pass, or a run, did to all cells
+    cancels; otherwise ``run_spread`` is by how much runs differ as a whole, as an error on the log scale. ``skipped``
+    cells could not run in the baseline, and ``new`` ones are in the candidate only: neither are compared.
     """
 
     metric: Metric
     tolerance: float
     cells: tuple[CellComparison, ...]
+    groups: tuple[GroupComparison, ...]
     overall: Estimate | None
+    run_spread: Error | None = None
     skipped: tuple[CellKey, ...] = ()
     new: tuple[CellKey, ...] = ()
 
+    @property
+    def paired(self) -> bool:
+        """Whether what slowed one side as a whole slowed the other, or what the side's ratios stand on."""
+        return self.run_spread is None
 
-def compare(
+
+@dataclass(frozen=True)
+class Levels:
+    """How strict the tests are: the levels of the family of ``slower`` and ``faster``, and of ``same``."""
+
+    family: float = FAMILY_LEVEL
+    same: float = SAME_LEVEL
+
+    @property
+    def half(self) -> float:
+        """The level of all groups together, and of all cells together."""
+        return self.family / 2
+
+    @property
+    def single(self) -> float:
+        """The highest level of a single one-sided test."""
+        return min(LEVEL, self.half)
+
+
+def prior_run_spread() -> Error:
+    """Return by how much runs are taken to differ as a whole where no history shows it."""
+    return Error(RUN_SPREAD**2, RUN_FREEDOM)
+
+
+def compare(  # noqa: PLR0913 - how to compare
     baseline: Sequence[CellSummary],
     candidate: Sequence[CellSummary],
     *,
     metric: Metric,
     tolerance: float,
     in_turn: bool = False,
+    run_spread: Error | None = None,
+    levels: Levels | None = None,
 ) -> Comparison:
-    """Return the verdicts on every cell of ``baseline`` that is no reference row.
+    """Return the verdicts on every cell of ``baseline`` that is no reference row, and on their groups.
 
     ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
-    slowed one slowed the other.
+    slowed one slowed the other. Otherwise rates of two runs also differ by what separates the runs as a whole:
+    ``run_spread`` is the error of one run. In speedups that cancels.
     """
+    strict = levels or Levels()
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     gated = [key for key, cell in before.items() if _gated(cell, metric)]
-    cells = [_beside(key, before, after, metric) for key in gated if before[key].status != "skipped"]
-    pairs = {cell.key: pair for cell in cells if (pair := _pair(cell, before, after, metric, in_turn)) is not None}
-    verdicts = _verdicts({key: pair.ratio for key, pair in pairs.items()}, tolerance)
+    cells = [_beside(key, before, after, metric, in_turn) for key in gated if before[key].status != "skipped"]
+    unpaired = (run_spread or prior_run_spread()) if metric == "fps" and not in_turn else None
+    pairs = _pairs([cell for cell in cells if cell.why is None], before, after, metric, in_turn)
+    judge = _Judge(pairs, unpaired, tolerance, strict)
+    judged = {cell.key: judge.cell(cell) for cell in cells}
+    groups = dict.fromkeys(_group_of(key) for key in judged)
     return Comparison(
         metric,
         tolerance,
+        tuple(judged.values()),
         tuple(
-            _judged(cell, pairs[cell.key], verdicts[cell.key], tolerance) if cell.key in pairs else cell
-            for cell in cells
+            judge.group(group, [cell for key, cell in judged.items() if _group_of(key) == group]) for group in groups
         ),
-        _overall(list(pairs.values())),
+        judge.overall,
+        unpaired,
         skipped=tuple(key for key in gated if before[key].status == "skipped"),
         new=tuple(key for key, cell in after.items() if _gated(cell, metric) and key not in before),
     )
 
 
+def resolution(
+    baseline: Sequence[CellSummary], *, metric: Metric, tolerance: float, run_spread: Error | None = None
+) -> tuple[GroupComparison, ...]:
+    """Return what a run like ``baseline``, compared with it, can resolve: its groups compared with their like."""
+    return compare(baseline, _like(baseline), metric=metric, tolerance=tolerance, run_spread=run_spread).groups
+
+
+def _like(cells: Sequence[CellSummary]) -> list[CellSummary]:
+    """Return cells with the same figures as if from another run, whose passes were others."""
+    blocks: dict[Block, Block] = {}
+    twins = []
+    for cell in cells:
+        spread = cell.sample.spread
+        if spread is not None and spread.block is not None:
+            spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block)))
+        twins.append(replace(cell, sample=replace(cell.sample, spread=spread)))
+    return twins
+
+
 @dataclass(frozen=True)
 class _Pair:
-    """A ratio and what it is made of.
+    """Two cells that can be compared: the samples behind their ratio, each with its power, and the two levels."""
 
-    ``terms`` are the samples behind it, each with its power; ``by_pass`` the same pass by pass, where passes are
-    paired; ``levels`` the two values that are divided, the baseline's first.
-    """
-
-    ratio: Contrast
     terms: tuple[Term, ...]
-    by_pass: tuple[Term, ...]
     levels: tuple[float, float]
 
 
-def _pair(
-    cell: CellComparison,
+class _Judge:
+    """The tests of all pairs together."""
+
+    def __init__(
+        self, pairs: Mapping[CellKey, _Pair], unpaired: Error | None, tolerance: float, levels: Levels
+    ) -> None:
+        self._pairs = pairs
+        self._unpaired = unpaired
+        self._tolerance = tolerance
+        self._levels = levels
+        self._ratios = {key: self._mean([key]) for key in pairs}
+        members: dict[GroupKey, list[CellKey]] = {}
+        for key in pairs:
+            members.setdefault(_group_of(key), []).append(key)
+        self._members = members
+        self._means = {group: self._mean(keys) for group, keys in members.items()}
+        self._slower_groups = self._rejected(self._means, self._below, levels.half)
+        self._slower_cells = self._rejected(self._ratios, self._below, levels.half)
+        self._faster_groups = self._rejected(self._means, self._above, levels.half)
+        self._faster_cells = self._rejected(self._ratios, self._above, levels.half)
+        self._verdicts = {group: self._of_group(group) for group in members}
+
+    @property
+    def overall(self) -> Estimate | None:
+        """The geometric mean of all ratios."""
+        return self._mean(list(self._pairs)).estimate if self._pairs else None
+
+    def cell(self, cell: CellComparison) -> CellComparison:
+        """Return a cell with its verdict, if it can be compared."""
+        if cell.key not in self._pairs:
+            return cell
+        group = _group_of(cell.key)
+        verdict, why = self._verdicts[group]
+        if verdict in ("slower", "faster") and len(self._members[group]) > 1:
+            verdict, why = self._inside(cell.key), None
+            if verdict == "inconclusive":
+                why = self._doubt(self._ratios[cell.key])
+        levels = self._pairs[cell.key].levels
+        return replace(cell, verdict=verdict, ratio=self._ratios[cell.key].estimate, levels=levels, why=why)
+
+    def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
+        """Return the verdict on a group, given all its cells."""
+        judged = len(self._members.get(key, ()))
+        if 2 * judged < len(cells) or not judged:
+            worst = next((cell for cell in cells if cell.key not in self._pairs), cells[0])
+            return GroupComparison(key, worst.verdict, len(cells), judged, why=worst.why)
+        verdict, why = self._verdicts[key]
+        mean = self._means[key]
+        return GroupComparison(
+            key, verdict, len(cells), judged, mean.estimate, why, self._resolves(mean), self._passes(mean)
+        )
+
+    def _mean(self, keys: Sequence[CellKey]) -> Contrast:
+        """Return the geometric mean of ratios, with what separates the runs in its error."""
+        found = contrast((weight / len(keys), sample) for key in keys for weight, sample in self._pairs[key].terms)
+        if found is None:
+            raise ValueError("a pair is made of samples that have an interval")
+        if self._unpaired is None:
+            return found
+        return Contrast(found.log, summed((found.error, self._unpaired.times(2))))
+
+    def _of_group(self, group: GroupKey) -> tuple[SpeedVerdict, str | None]:
+        cells = self._members[group]
+        if group in self._slower_groups or self._slower_cells.intersection(cells):
+            return "slower", None
+        if group in self._faster_groups or self._faster_cells.intersection(cells):
+            return "faster", None
+        bound, mean = 1 - self._tolerance, self._means[group]
+        if any(self._ratios[key].chance_above(bound) <= self._levels.same for key in cells):
+            return "inconclusive", SEEMS_SLOWER
+        if mean.chance_below(bound) <= self._levels.same:
+            return "same", None
+        return "inconclusive", self._doubt(mean)
+
+    def _inside(self, key: CellKey) -> SpeedVerdict:
+        """Return the verdict on a cell of a group that is slower or faster, tested beside the others of its group."""
+        keys = self._members[_group_of(key)]
+        ratios = {one: self._ratios[one] for one in keys}
+        if key in self._rejected(ratios, self._below, self._levels.single):
+            return "slower"
+        if key in self._rejected(ratios, self._above, self._levels.single):
+            return "faster"
+        return "same" if ratios[key].chance_below(1 - self._tolerance) <= self._levels.same else "inconclusive"
+
+    def _below(self, found: Contrast) -> float:
+        return found.chance_above(1 - self._tolerance)
+
+    def _above(self, found: Contrast) -> float:
+        return found.chance_below(1 + self._tolerance)
+
+    @staticmethod
+    def _rejected(ratios: Mapping[Key, Contrast], chance: Callable[[Contrast], float], level: float) -> frozenset[Key]:
+        """Return whose ratio is beyond the bound, tested together at a level."""
+        chances = [chance(found) for found in ratios.values()]
+        return frozenset(key for key, beyond in zip(ratios, rejected(chances, level), strict=True) if beyond)
+
+    def _resolves(self, mean: Contrast) -> float:
+        """Return the least share by which a group with this error must be slower to be found with ``POWER``."""
+        reach = self._reach(mean.error, min(self._levels.single, self._levels.half / len(self._members)))
+        return 1 - (1 - self._tolerance) * exp(-reach)
+
+    def _passes(self, mean: Contrast) -> bool:
+        """Return whether a group with this error is found to be the same with ``POWER`` if nothing has changed."""
+        return self._reach(mean.error, self._levels.same) <= -log(1 - self._tolerance)
+
+    @staticmethod
+    def _reach(error: Error, level: float) -> float:
+        """Return how far from the bound a log ratio must be to be found with ``POWER`` by a one-sided test."""
+        quantiles = student_quantile(1 - level, error.freedom) + student_quantile(POWER, error.freedom)
+        return min(quantiles * sqrt(error.variance), WIDEST_LOG)
+
+    def _doubt(self, found: Contrast) -> str:
+        """Return why the data cannot decide, and what would help."""
+        if self._below(found) <= LEVEL:
+            return SEEMS_SLOWER
+        if self._unpaired is not None and found.error.variance < DOMINANT * self._unpaired.variance:
+            return (
+                "two runs as a whole may differ by more than the tolerance; "
+                "compare with --metric speedup, with vebench compare, or give --history"
+            )
+        return "the interval reaches across the tolerance; measure both with more --repeats, or with --until-decided"
+
+
+def _group_of(key: CellKey) -> GroupKey:
+    return GroupKey(key.env, key.backend)
+
+
+def _pairs(
+    cells: Sequence[CellComparison],
     before: Mapping[CellKey, CellSummary],
     after: Mapping[CellKey, CellSummary],
     metric: Metric,
     in_turn: bool,
-) -> _Pair | None:
-    """Return the pair that a cell and its counterpart make; None if something prevents a comparison."""
-    if cell.why is not None:
-        return None
-    old, new = (_level(cell.key, cells, metric) for cells in (before, after))
-    terms = _over(new, old)
+) -> dict[CellKey, _Pair]:
+    """Return what can be compared, given the cells that nothing prevents from it."""
+    keys = [cell.key for cell in cells]
     if in_turn and metric == "fps":
-        by_pass = _by_pass(terms, FEWEST_FOR_INTERVAL)
+        ratios = pooled_alone([_by_pass(after[key].sample, before[key].sample) for key in keys])
+        terms: list[tuple[Term, ...]] = [((1.0, sample),) for sample in ratios]
     else:
-        by_pass = _over(_by_pass(new), _by_pass(old))
-    ratio, below, above = contrast(by_pass), contrast(old), contrast(new)
-    if ratio is None or below is None or above is None:
-        return None
-    return _Pair(ratio, terms, by_pass, (below.estimate.median, above.estimate.median))
+        terms = [
+            (*_terms(key, after, metric), *((-power, sample) for power, sample in _terms(key, before, metric)))
+            for key in keys
+        ]
+    return {
+        key: _Pair(each, (_level(key, before, metric), _level(key, after, metric)))
+        for key, each in zip(keys, terms, strict=True)
+    }
 
 
-def _over(above: Sequence[Term], below: Sequence[Term]) -> tuple[Term, ...]:
-    return (*above, *((-weight, sample) for weight, sample in below))
+def _by_pass(above: Sample, below: Sample) -> Sample:
+    """Return the ratio in each pass that both have."""
+    rates, others = above.by_pass, below.by_pass
+    common = tuple(number for number in rates if others.get(number, 0) > 0)
+    return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
 
 
-def _by_pass(terms: tuple[Term, ...], fewest: int = FEWEST_PAIRS) -> tuple[Term, ...]:
-    """Return the ratio of two samples in each pass; the terms as they are if too few passes have both."""
-    if len(terms) != 2:  # noqa: PLR2004 - a numerator and a denominator
-        return terms
-    (_, above), (_, below) = terms
-    pairs = paired(above, below, fewest)
-    return terms if pairs is None else ((1.0, pairs),)
+def _terms(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> tuple[Term, ...]:
+    """Return what one run adds to a ratio, each sample with its power: the cell's rate, or that over the loop's."""
+    if metric == "fps":
+        return ((1.0, cells[key].sample),)
+    return (1.0, cells[key].sample), (-1.0, cells[base_of(key)].sample)
 
 
-def _judged(cell: CellComparison, pair: _Pair, verdict: SpeedVerdict, tolerance: float) -> CellComparison:
-    ratio = pair.ratio.estimate
-    why = _doubt(ratio, tolerance, cell) if verdict == "inconclusive" else None
-    return replace(cell, verdict=verdict, ratio=ratio, levels=pair.levels, why=why)
-
-
-def _overall(pairs: Sequence[_Pair]) -> Estimate | None:
-    """Return the geometric mean of all ratios.
-
-    What slowed one cell of a pass may have slowed all of them, and all speedups of a run share its loop. So the mean is
-    formed in each pass, where that is possible. Otherwise a sample that several ratios share counts once, with the sum
-    of its weights.
-    """
-    sides = (
-        list(zip(*(pair.by_pass for pair in pairs), strict=True)) if len({len(p.by_pass) for p in pairs}) == 1 else []
-    )
-    means = [(side[0][0], _mean([sample for _, sample in side])) for side in sides]
-    known = [(weight, mean) for weight, mean in means if mean is not None]
-    if known and len(known) == len(means):
-        found = contrast(known)
-    else:
-        found = contrast((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
-    return found.estimate if pairs and found is not None else None
-
-
-def _mean(samples: Sequence[Sample]) -> Sample | None:
-    """Return the geometric mean of all samples in each pass; None if they do not have the same passes."""
-    rates = [sample.by_pass for sample in samples]
-    numbers = rates[0].keys()
-    if not numbers or any(each.keys() != numbers or min(each.values()) <= 0 for each in rates):
-        return None
-    means = tuple(geometric_mean(each[number] for each in rates) for number in numbers)
-    return Sample(means, one_process=False, passes=tuple(numbers))
+def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> float:
+    return exp(sum(power * sample.log_level for power, sample in _terms(key, cells, metric)))
 
 
 def _gated(cell: CellSummary, metric: Metric) -> bool:
@@ -197,12 +387,19 @@ def _gated(cell: CellSummary, metric: Metric) -> bool:
 
 
 def _beside(
-    key: CellKey, before: Mapping[CellKey, CellSummary], after: Mapping[CellKey, CellSummary], metric: Metric
+    key: CellKey,
+    before: Mapping[CellKey, CellSummary],
+    after: Mapping[CellKey, CellSummary],
+    metric: Metric,
+    in_turn: bool,
 ) -> CellComparison:
     """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""
     old, new = before[key], after.get(key)
     nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
-    verdict, why = next(chain(_gaps(old, new), _bases(key, before, after, metric), _weak(old, new)), nothing)
+    reasons = chain(
+        _gaps(old, new), _bases(key, before, after, metric), _weak(old, new, in_turn), _doubts(old, new, in_turn)
+    )
+    verdict, why = next(reasons, nothing)
     return CellComparison(key, old, new, verdict, why=why)
 
 
@@ -230,15 +427,41 @@ def _bases(
     """Yield that a run lacks the cell that its speedups are relative to."""
     base = base_of(key)
     for name, cells in (("baseline", before), ("candidate", after)):
-        if metric == "speedup" and (base not in cells or not measurable(cells[base].sample)):
+        if metric == "speedup" and (base not in cells or not cells[base].sample.measurable):
             yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
 
 
-def _weak(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+def _weak(old: CellSummary, new: CellSummary | None, in_turn: bool) -> Iterator[tuple[SpeedVerdict, str]]:
     """Yield that a cell has no interval."""
     for name, cell in (("baseline", old), ("candidate", new)):
-        if cell is not None and not measurable(cell.sample):
+        if cell is not None and not cell.sample.measurable:
             yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
+    if in_turn and new is not None and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
+        yield "inconclusive", "fewer than two passes have both; measure with --repeats 5"
+
+
+def _doubts(old: CellSummary, new: CellSummary | None, in_turn: bool) -> Iterator[tuple[SpeedVerdict, str]]:
+    """Yield that a cell was measured under conditions in which its rate says little of the code."""
+    sides = (("baseline", old), ("candidate", new))
+    codes = [(name, code) for name, cell in sides if cell is not None for code in _conditions(cell, in_turn)]
+    if codes:
+        what = ", ".join(f"{name} {code}" for name, code in codes)
+        yield "inconclusive", f"{what}: measured under conditions that decide nothing; measure again on an idle machine"
+
+
+def _conditions(cell: CellSummary, in_turn: bool) -> Iterator[Code]:
+    """Yield what makes a cell's rate doubtful. What changes slowly is no doubt if both sides took turns."""
+    if any(finding.code is Code.DISTURBED for finding in cell.findings):
+        yield Code.DISTURBED
+    if any(cell.totals.get(name) for name in ("throttles", "throttled_ns")):
+        yield Code.THROTTLED
+    if in_turn:
+        return
+    if any(finding.code is Code.DRIFTING for finding in cell.findings):
+        yield Code.DRIFTING
+    # The rate of a single process that was not warm yet hardly changes the level of many.
+    if 2 * cell.stability.unsettled >= max(1, cell.sample.processes) and cell.stability.unsettled:
+        yield Code.UNSETTLED
 
 
 def _lack(cell: CellSummary) -> str | None:
@@ -250,41 +473,3 @@ def _lack(cell: CellSummary) -> str | None:
     if min(cell.sample.rates) <= 0:
         return "a window without any step"
     return None
-
-
-def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> tuple[Term, ...]:
-    """Return what one run adds to a ratio, each sample with its power: the cell's rate, or that over the loop's."""
-    if metric == "fps":
-        return ((1.0, cells[key].sample),)
-    return (1.0, cells[key].sample), (-1.0, cells[base_of(key)].sample)
-
-
-def _verdicts(contrasts: Mapping[CellKey, Contrast], tolerance: float) -> dict[CellKey, SpeedVerdict]:
-    slower = _beyond_doubt([found.chance_above(1 - tolerance) for found in contrasts.values()])
-    faster = _beyond_doubt([found.chance_below(1 + tolerance) for found in contrasts.values()])
-    return {
-        key: _verdict(found.estimate, tolerance, slower=one, faster=other)
-        for (key, found), one, other in zip(contrasts.items(), slower, faster, strict=True)
-    }
-
-
-def _beyond_doubt(chances: Sequence[float]) -> list[bool]:
-    together = rejected(chances, FAMILY_LEVEL)
-    return [chance <= LEVEL and one for chance, one in zip(chances, together, strict=True)]
-
-
-def _verdict(ratio: Estimate, tolerance: float, *, slower: bool, faster: bool) -> SpeedVerdict:
-    if slower:
-        return "slower"
-    if faster:
-        return "faster"
-    return "same" if ratio.low is not None and ratio.low >= 1 - tolerance else "inconclusive"
-
-
-def _doubt(ratio: Estimate, tolerance: float, cell: CellComparison) -> str:
-    """Return why the data cannot decide, and what would help."""
-    if ratio.high is not None and ratio.high < 1 - tolerance:
-        return "slower if it were the only cell, but one of so many may seem so by chance; measure with more --repeats"
-    if cell.candidate is not None and (cell.candidate.sample.one_process or cell.baseline.sample.one_process):
-        return "one process is too few to decide; measure both with --repeats 5"
-    return "the interval reaches across the tolerance; measure both with more --repeats, or a longer --duration"

@@ -1,7 +1,8 @@
-"""Ratios and products of rates, with the tests by which a gate decides. Pure functions.
+"""Levels, ratios and products of rates with their intervals, and the tests by which a gate decides. Pure functions.
 
-On the log scale a ratio of rates, a ratio of two speedups, and a geometric mean of ratios are all weighted sums of the
-samples' means. Such a sum has a variance and degrees of freedom, and so intervals and tests of any level.
+On the log scale the level of a cell, a ratio of rates, a ratio of two speedups, and a geometric mean of ratios are all
+weighted sums of the samples' levels. Such a sum has a variance and degrees of freedom, and so intervals and tests of
+any level. Reports and gates use the same ones.
 """
 
 from __future__ import annotations
@@ -9,23 +10,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import exp, inf, log, sqrt
-from statistics import fmean, stdev
+from statistics import median, stdev
 from typing import TYPE_CHECKING
 
 from vebench.analysis.statistics import (
     CONFIDENCE,
     FEWEST_FOR_INTERVAL,
+    Block,
     Error,
     Estimate,
+    Pool,
     Sample,
     around,
-    error_of,
-    middle_of,
+    student_quantile,
     summed,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
+NOTHING = 1e-12  # what rounding leaves of weights that cancel
 
 
 @dataclass(frozen=True)
@@ -59,34 +65,82 @@ def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
 
     A sample may occur more than once, as the for-loop does in a mean of speedups. Its weights are added up first, so
     that a sample divided by itself cancels. Two samples are the same if they are the same object.
+
+    What a pass did to all cells of a block enters with the sum of their weights in that pass, and so cancels in a ratio
+    of two cells that were measured in the same passes (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics
+    for Experimenters, 1978, section 4.2).
     """
     weights: dict[int, tuple[float, Sample]] = {}
     for weight, sample in terms:
         before, _ = weights.get(id(sample), (0.0, sample))
         weights[id(sample)] = (before + weight, sample)
     parts = [(weight, sample) for weight, sample in weights.values() if weight]
-    if any(not measurable(sample) for _, sample in weights.values()):
+    if any(not sample.measurable for _, sample in weights.values()):
         return None
-    levels = [(weight, *_level(sample)) for weight, sample in parts]
-    errors = [Error(weight**2 * error.variance, error.freedom) for weight, _, error in levels]
-    return Contrast(sum(weight * level for weight, level, _ in levels), summed(errors) if errors else Error(0.0, inf))
+    log_level = sum(weight * sample.log_level for weight, sample in parts)
+    errors = (*_alone(parts), *_pooled(parts), *_shifts(parts))
+    return Contrast(log_level, summed(errors) if errors else Error(0.0, inf))
 
 
-def measurable(sample: Sample) -> bool:
-    """Return whether a sample has an interval on the log scale."""
-    return len(sample.rates) >= FEWEST_FOR_INTERVAL and min(sample.rates) > 0
+def _alone(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
+    """Return the errors of the samples that have to show their spread alone."""
+    return [sample.own_error.times(weight**2) for weight, sample in parts if sample.spread is None]
 
 
-def _level(sample: Sample) -> tuple[float, Error]:
-    """Return the log of a sample's level, and its error.
+def _pooled(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
+    """Return the error that each pool of variances contributes. It is known no better than the pool as a whole."""
+    by_pool: dict[Pool, list[Error]] = {}
+    for weight, sample in parts:
+        if sample.spread is not None:
+            error = sample.spread.own.times(weight**2 / sample.processes)
+            by_pool.setdefault(sample.spread.pool, []).append(error)
+    sums = {pool: summed(errors) for pool, errors in by_pool.items()}
+    return [Error(total.variance, min(total.freedom, pool.freedom)) for pool, total in sums.items()]
 
-    The level of several processes is their mean, for which Student's distribution is exact. The level of windows of one
-    process is their median, because a short disturbance makes an outlier among them.
+
+def _shifts(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
+    """Return the error that what passes did to all cells contributes, for each block."""
+    by_block: dict[Block, dict[int, float]] = {}
+    for weight, sample in parts:
+        if sample.spread is not None and sample.spread.block is not None:
+            of_pass = by_block.setdefault(sample.spread.block, {})
+            for number in sample.passes:
+                of_pass[number] = of_pass.get(number, 0.0) + weight / sample.processes
+    shares = {block: sum(weight**2 for weight in of_pass.values()) for block, of_pass in by_block.items()}
+    return [block.shift.times(share) for block, share in shares.items() if share > NOTHING]
+
+
+def estimate(sample: Sample) -> Estimate | None:
+    """Return the level of a sample with its interval; without an interval for a single rate, None for no rate.
+
+    The interval is ``level * exp(+-t * se)``. A rate of zero has no logarithm: then the level is the median, the spread
+    is that of the rates themselves, and the interval is cut off at zero.
     """
-    if sample.one_process:
-        return log(middle_of(sample.rates)), error_of(sample)
-    logs = [log(rate) for rate in sample.rates]
-    return fmean(logs), Error(stdev(logs) ** 2 / len(logs), len(logs) - 1)
+    found = contrast([(1.0, sample)]) if sample.measurable else None
+    if found is not None:
+        return found.estimate
+    rates = sample.rates
+    if len(rates) < FEWEST_FOR_INTERVAL:
+        return Estimate(rates[0]) if rates else None
+    half = student_quantile((1 + CONFIDENCE) / 2, len(rates) - 1) * stdev(rates) / sqrt(len(rates))
+    return Estimate(median(rates), max(0.0, median(rates) - half), median(rates) + half)
+
+
+def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
+    """Return the ratio of two levels with its interval; None if either is missing or the denominator is zero.
+
+    If a rate is zero, the bounds are the low bound over the high one, and the high bound over the low one.
+    """
+    if numerator.measurable and denominator.measurable:
+        found = contrast([(1.0, numerator), (-1.0, denominator)])
+        return None if found is None else found.estimate
+    above, below = estimate(numerator), estimate(denominator)
+    if above is None or below is None or below.median <= 0:
+        return None
+    middle = above.median / below.median
+    if above.low is None or above.high is None or below.low is None or below.high is None:
+        return Estimate(middle)
+    return Estimate(middle, above.low / below.high, above.high / below.low) if below.low > 0 else Estimate(middle)
 
 
 def rejected(chances: Sequence[float], level: float) -> list[bool]:

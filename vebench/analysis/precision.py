@@ -5,14 +5,12 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from vebench.analysis.statistics import estimate
-from vebench.analysis.summary import by_cell, frame_rates
+from vebench.analysis.summary import by_cell, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from vebench.analysis.cell import CellSummary
     from vebench.plan.cells import CellKey
-    from vebench.results.records import CellRecord, Run
+    from vebench.results.records import Run
 
 # To stop as soon as an interval looks narrow favours those that are narrow by chance. After so many processes that
 # costs little: docs/method.md has how much.
@@ -21,7 +19,7 @@ FEWEST_PROCESSES = 5
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
     """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its median yet."""
-    return frozenset(key for key, records in by_cell(run).items() if not narrow(records, until))
+    return frozenset(cell.key for cell in summarise(run) if not narrow(cell, until))
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:
@@ -30,10 +28,7 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
     return {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
 
 
-def narrow(records: Sequence[CellRecord], until: float) -> bool:
-    """Return whether a cell, given all its repeats, has enough of them and its interval lies within ``until``."""
-    sample = frame_rates(records)
-    found = estimate(sample)
-    half = None if found is None else found.half_width
-    enough = not sample.one_process and len(sample.rates) >= FEWEST_PROCESSES
-    return enough and half is not None and half <= until
+def narrow(cell: CellSummary, until: float) -> bool:
+    """Return whether a cell has enough repeats and its interval lies within ``until``."""
+    half = None if cell.frames_per_second is None else cell.frames_per_second.half_width
+    return cell.sample.processes >= FEWEST_PROCESSES and half is not None and half <= until

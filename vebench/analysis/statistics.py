@@ -1,8 +1,9 @@
-"""Estimates with their intervals, and ratios of them. Pure functions of samples of rates.
+"""Samples of rates, and what is known of their error. Pure values.
 
-Rates are positive and their noise is multiplicative. So intervals are formed on the log scale: there they are
-symmetric, and turned back into rates they never reach below zero. How windows and repeats are treated is said in
-``Sample``. docs/method.md has how often the intervals hold the true value, for many numbers of windows and repeats.
+Rates are positive and their noise is multiplicative. So errors are those of log rates, and intervals are formed on the
+log scale: there they are symmetric, and turned back into rates they never reach below zero. ``contrasts`` makes
+estimates of samples, ``pooling`` says how much the processes of a run vary. docs/method.md has how often the intervals
+hold the true value.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, inf, log, pi, sqrt
-from statistics import median, median_high, median_low, stdev
+from statistics import fmean, median_high, median_low, stdev
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,42 +36,8 @@ WINDOW_CORRELATION = 0.3
 # An interval needs a spread, and a spread needs two values.
 FEWEST_FOR_INTERVAL = 2
 
-# With fewer passes, the degrees of freedom that pairing costs weigh more than the noise that it cancels.
-FEWEST_PAIRS = 4
-
 # exp() of much more overflows, and so wide an interval says nothing anyway.
 WIDEST_LOG = 100.0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The rates that an estimate is made from.
-
-    Of several processes there is one rate for each, the middle of its windows; these are independent. ``passes`` are
-    the numbers of the passes that they belong to, empty if unknown. Of ``one_process`` there are the rates of its
-    windows; these are alike, and share the luck of that process.
-    """
-
-    rates: tuple[float, ...]
-    one_process: bool
-    passes: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, processes: Mapping[int, Sequence[float]]) -> Sample:
-        """Return the sample of a cell, given the rates of the windows of each pass. Passes without any do not count."""
-        measured = {number: windows for number, windows in processes.items() if windows}
-        if len(measured) == 1:
-            return cls(tuple(*measured.values()), one_process=True)
-        return cls(tuple(map(middle_of, measured.values())), one_process=False, passes=tuple(measured))
-
-    def scaled(self, factor: float) -> Sample:
-        """Return the sample with every rate times an exact, positive number."""
-        return replace(self, rates=tuple(rate * factor for rate in self.rates))
-
-    @property
-    def by_pass(self) -> dict[int, float]:
-        """The rate of each pass, by its number; empty if passes are unknown."""
-        return dict(zip(self.passes, self.rates, strict=True)) if self.passes else {}
 
 
 @dataclass(frozen=True)
@@ -80,9 +47,107 @@ class Error:
     variance: float
     freedom: float
 
+    def times(self, factor: float) -> Error:
+        """Return the error with its variance times an exact factor."""
+        return Error(self.variance * factor, self.freedom)
+
     def half_width(self, confidence: float = CONFIDENCE) -> float:
         """Return how far the interval of this confidence reaches to either side, on the log scale."""
         return student_quantile((1 + confidence) / 2, self.freedom) * sqrt(self.variance)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Cells whose processes vary alike, so that their variances were estimated together.
+
+    ``freedom`` is what all of them have together: no estimate that stands on these variances is known better.
+    """
+
+    freedom: float
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Cells that were measured in the same passes. ``shift``: what a pass did to all of them, as the error of one."""
+
+    shift: Error
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the processes of a cell vary: ``own`` is the error of one process, beside what its pass did to all cells."""
+
+    own: Error
+    pool: Pool
+    block: Block | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The rates that an estimate is made from.
+
+    Of several processes there is one rate for each, the middle of its windows; these are independent. ``passes`` are
+    the numbers of the passes that they belong to, empty if unknown. Of ``one_process`` there are the rates of its
+    windows; these are alike, and share the luck of that process. ``spread`` is how processes vary, as far as the run
+    shows it; without it, the sample has to show it alone.
+    """
+
+    rates: tuple[float, ...]
+    one_process: bool
+    passes: tuple[int, ...] = ()
+    spread: Spread | None = None
+
+    @classmethod
+    def of(cls, processes: Mapping[int, Sequence[float]]) -> Sample:
+        """Return the sample of a cell, given the rates of the windows of each pass. Passes without any do not count."""
+        measured = {number: windows for number, windows in processes.items() if windows}
+        if len(measured) == 1:
+            return cls(tuple(*measured.values()), one_process=True, passes=tuple(measured))
+        return cls(tuple(map(middle_of, measured.values())), one_process=False, passes=tuple(measured))
+
+    def scaled(self, factor: float) -> Sample:
+        """Return the sample with every rate times an exact, positive number."""
+        return replace(self, rates=tuple(rate * factor for rate in self.rates))
+
+    @property
+    def measurable(self) -> bool:
+        """Whether the sample has an interval on the log scale."""
+        enough = len(self.rates) >= FEWEST_FOR_INTERVAL or (self.spread is not None and bool(self.rates))
+        return enough and min(self.rates) > 0
+
+    @property
+    def processes(self) -> int:
+        """How many processes the rates are of."""
+        return 1 if self.one_process and self.rates else len(self.rates)
+
+    @property
+    def by_pass(self) -> dict[int, float]:
+        """The rate of each pass, by its number; empty if passes are unknown."""
+        rates = (middle_of(self.rates),) if self.one_process and self.rates else self.rates
+        return dict(zip(self.passes, rates, strict=True)) if self.passes else {}
+
+    @property
+    def log_level(self) -> float:
+        """The logarithm of the level, of positive rates.
+
+        The level of several processes is their mean. That of the windows of one process is their median, because a
+        short disturbance makes an outlier among them.
+        """
+        return log(middle_of(self.rates)) if self.one_process else fmean(map(log, self.rates))
+
+    @property
+    def own_error(self) -> Error:
+        """The error of the level of two positive rates or more, as far as they show it themselves.
+
+        With the standard deviation ``s`` of n log rates it is ``s^2 / n``, with n - 1 degrees of freedom. For windows
+        of one process it is that of a median; they are correlated, so that it is larger, and the spread of processes is
+        added to it.
+        """
+        logs = [log(rate) for rate in self.rates]
+        mean = Error(stdev(logs) ** 2 / len(logs), len(logs) - 1)
+        if not self.one_process:
+            return mean
+        return summed((mean.times(MEDIAN_OVER_MEAN**2 * correlation_factor(len(logs))), Error(PROCESS_SPREAD**2, inf)))
 
 
 @dataclass(frozen=True)
@@ -107,77 +172,9 @@ class Estimate:
         return Estimate(self.median * factor, self.low * factor, self.high * factor)
 
 
-def estimate(sample: Sample) -> Estimate | None:
-    """Return the median of a sample with its interval; without an interval for a single rate, None for no rate.
-
-    The interval is ``median * exp(+-t * se)``; ``error_of`` gives the standard error, and the degrees of freedom of
-    Student's t. A rate of zero has no logarithm: then the spread is that of the rates themselves, and the interval is
-    cut off at zero.
-    """
-    rates = sample.rates
-    if not rates:
-        return None
-    middle = median(rates)
-    if len(rates) < FEWEST_FOR_INTERVAL:
-        return Estimate(middle)
-    if min(rates) > 0:
-        return around(middle, error_of(sample).half_width())
-    half = student_quantile((1 + CONFIDENCE) / 2, len(rates) - 1) * MEDIAN_OVER_MEAN * stdev(rates) / sqrt(len(rates))
-    return Estimate(middle, max(0.0, middle - half), middle + half)
-
-
 def middle_of(rates: Sequence[float]) -> float:
     """Return the median on the log scale: of an even number of rates, the geometric mean of the middle two."""
     return sqrt(median_low(rates) * median_high(rates))
-
-
-def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
-    """Return the ratio of two medians with its interval; None if either is missing or the denominator is zero.
-
-    For cells measured in the same passes, it is the median of the ratios of all passes. For others, a ratio is a
-    difference on the log scale: its variance is the sum of both, and its degrees of freedom are those of ``summed``. If
-    a rate is zero, the bounds are the low bound over the high one, and the high bound over the low one.
-    """
-    if (pairs := paired(numerator, denominator)) is not None:
-        return estimate(pairs)
-    above, below = estimate(numerator), estimate(denominator)
-    if above is None or below is None or below.median <= 0:
-        return None
-    middle = above.median / below.median
-    if above.low is None or above.high is None or below.low is None or below.high is None:
-        return Estimate(middle)
-    if min(numerator.rates) > 0 and min(denominator.rates) > 0:
-        return around(middle, summed((error_of(numerator), error_of(denominator))).half_width())
-    return Estimate(middle, above.low / below.high, above.high / below.low) if below.low > 0 else Estimate(middle)
-
-
-def paired(numerator: Sample, denominator: Sample, fewest: int = FEWEST_PAIRS) -> Sample | None:
-    """Return the ratio in each pass that both have; None for fewer than ``fewest`` such passes, or half of either's.
-
-    Cells of one pass are measured at about the same time. If the machine is slower for a while, it is slower for both,
-    and in their ratio that cancels (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics for Experimenters,
-    1978, section 4.2).
-    """
-    above, below = numerator.by_pass, denominator.by_pass
-    common = tuple(number for number in above if below.get(number, 0) > 0)
-    if len(common) < fewest or 2 * len(common) <= max(len(above), len(below)):
-        return None
-    return Sample(tuple(above[number] / below[number] for number in common), one_process=False, passes=common)
-
-
-def error_of(sample: Sample) -> Error:
-    """Return the error of the median of two positive rates or more.
-
-    Its variance is ``pi / 2 * s^2 / n``, where ``s`` is the standard deviation of the n log rates, with n - 1 degrees
-    of freedom. Windows of one process are correlated, so that their variance is larger, and the spread of processes is
-    added to it.
-    """
-    logs = [log(rate) for rate in sample.rates]
-    own = Error((MEDIAN_OVER_MEAN * stdev(logs)) ** 2 / len(logs), len(logs) - 1)
-    if not sample.one_process:
-        return own
-    inflated = Error(own.variance * correlation_factor(len(logs)), own.freedom)
-    return summed((inflated, Error(PROCESS_SPREAD**2, inf)))
 
 
 def correlation_factor(count: int, correlation: float = WINDOW_CORRELATION) -> float:

@@ -5,15 +5,18 @@ Pure functions. Windows that a CPU quota held back count only if a cell has no o
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from vebench.analysis.cell import NOTHING, CellSummary, base_of, ceiling_of
+from vebench.analysis.contrasts import estimate, ratio
+from vebench.analysis.findings.machine import TAKEN_SHARE
 from vebench.analysis.findings.rules import of_cell
 from vebench.analysis.findings.sweep import Sweep
+from vebench.analysis.pooling import pooled
 from vebench.analysis.stability import stability
-from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
+from vebench.analysis.statistics import Estimate, Sample
 from vebench.backends.registry import NULL, find_recorded
 from vebench.child.window import Window
 from vebench.machine.sysfs import parse_list
@@ -22,6 +25,7 @@ from vebench.plan.known_work import BEST_FIRST
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from vebench.analysis.pooling import Condition
     from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
     from vebench.results.records import CellRecord, Run
@@ -36,15 +40,40 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 
     ``file`` is the run file's name, which remedies quote.
     """
-    repeats = by_cell(run)
-    samples = {key: frame_rates(records) for key, records in repeats.items()}
     usable = run.header.host.usable_cpus
-    cells = tuple(
-        _with_rates(_with_machine(_as_built(records, usable), records, usable), records, samples)
-        for records in repeats.values()
-    )
-    sweep = Sweep(cells, run.header.spec, file)
-    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in cells)
+    repeats = by_cell(run)
+    cells = {key: _with_machine(_as_built(records, usable), records, usable) for key, records in repeats.items()}
+    rates = Rates.of(repeats, {key: _condition(cell) for key, cell in cells.items()})
+    rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
+    sweep = Sweep(rated, run.header.spec, file)
+    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in rated)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The samples of all cells of a run: frames per second, the same per CPU second, and nanoseconds per batch."""
+
+    frames: Mapping[CellKey, Sample]
+    frames_by_cpu_time: Mapping[CellKey, Sample]
+    batch_times: Mapping[CellKey, Sample]
+
+    @classmethod
+    def of(cls, repeats: Mapping[CellKey, Sequence[CellRecord]], conditions: Mapping[CellKey, Condition]) -> Self:
+        """Return the samples of cells, each with what all of them show about how processes vary."""
+        return cls(
+            *(
+                pooled({key: _sample(records, rate) for key, records in repeats.items()}, conditions)
+                for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
+            )
+        )
+
+
+def _condition(cell: CellSummary) -> Condition:
+    if cell.backend == NULL:
+        return "loop"
+    if max(cell.stolen_share, cell.others_share) > TAKEN_SHARE:
+        return "disturbed"
+    return "crowded" if cell.crowded or cell.oversubscribed else "calm"
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
@@ -56,27 +85,25 @@ def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
 
 
 def frame_rates(records: Sequence[CellRecord]) -> Sample:
-    """Return frames per second of a cell, given all its repeats."""
-    return _sample(records, lambda record, window: window.transitions * record.frame_skip / (window.ns * NANO))
+    """Return frames per second of a cell, given all its repeats and nothing of the other cells."""
+    return _sample(records, _frame_rate)
 
 
-def batch_time(records: Sequence[CellRecord]) -> Estimate | None:
-    """Return the wall time from one batch to the next, in nanoseconds, given all repeats of a cell."""
-    return estimate(
-        _sample(
-            records,
-            lambda record, window: window.ns * record.batch_size / window.rows if window.rows else None,
-        )
-    )
+def batch_times(records: Sequence[CellRecord]) -> Sample:
+    """Return the wall time from one batch to the next in nanoseconds, given all repeats of a cell and nothing else."""
+    return _sample(records, _batch_time)
 
 
-def _rates_by_cpu_time(records: Sequence[CellRecord]) -> Sample:
-    return _sample(
-        records,
-        lambda record, window: (
-            window.transitions * record.frame_skip / (window.cpu_ns * NANO) if window.cpu_ns else None
-        ),
-    )
+def _frame_rate(record: CellRecord, window: Window) -> float | None:
+    return window.transitions * record.frame_skip / (window.ns * NANO)
+
+
+def _rate_by_cpu_time(record: CellRecord, window: Window) -> float | None:
+    return window.transitions * record.frame_skip / (window.cpu_ns * NANO) if window.cpu_ns else None
+
+
+def _batch_time(record: CellRecord, window: Window) -> float | None:
+    return window.ns * record.batch_size / window.rows if window.rows else None
 
 
 def _sample(records: Sequence[CellRecord], rate: Callable[[CellRecord, Window], float | None]) -> Sample:
@@ -171,11 +198,11 @@ def _at_work(cell: CellSummary) -> int:
     return find_recorded(cell.backend).at_work(cell.processes, cell.threads, cell.options)
 
 
-def _with_rates(cell: CellSummary, records: Sequence[CellRecord], samples: Mapping[CellKey, Sample]) -> CellSummary:
-    """Return ``cell`` with what was counted, and the rates that follow; ``samples`` are those of all cells."""
-    own = samples[cell.key]
+def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) -> CellSummary:
+    """Return ``cell`` with what was counted, and the rates that follow; ``rates`` are those of all cells."""
+    own = rates.frames[cell.key]
     windows = [window for record in _well(records) for window in record.windows]
-    speedup = _speedup(cell, samples)
+    speedup = _speedup(cell, rates.frames)
     return replace(
         cell,
         windows=len(windows),
@@ -188,11 +215,11 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], samples: Mappi
         stability=stability(records),
         frames_per_second=estimate(own),
         steps_per_second=estimate(own.scaled(1 / cell.frame_skip)),
-        frames_per_cpu_second=estimate(_rates_by_cpu_time(records)),
-        ns_per_batch=batch_time(records),
+        frames_per_cpu_second=estimate(rates.frames_by_cpu_time[cell.key]),
+        ns_per_batch=estimate(rates.batch_times[cell.key]),
         speedup=speedup,
         efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
-        of_ceiling=_of_ceiling(cell, samples),
+        of_ceiling=_of_ceiling(cell, rates.frames),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding, base_of
+from vebench.analysis.contrasts import contrast
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.findings.sweep import Rule, Sweep
 
-# With fewer, Student's quantile alone makes an interval about as wide as what it is to resolve (3.18 at four windows,
-# 4.30 at three, 12.7 at two).
+# With fewer, Student's quantile alone makes an interval about as wide as what it is to resolve: 3.18 at four windows,
+# 4.30 at three, 12.7 at two. Of repeats there may be fewer, where many cells show together how processes vary.
 ENOUGH = 4
+LEAST_FREEDOM = 2
 WIDE = 0.2
 DRIFT = 0.05
 FEWEST_BATCHES = 50
@@ -25,12 +27,12 @@ LOOP_SHARES = (0.01, 0.1)
 
 def too_few(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if there are too few windows, or repeats, for an interval, or for one narrow enough to use."""
-    if cell.status != "ok" or cell.observations >= ENOUGH:
+    if cell.status != "ok" or not _few(cell):
         return None
     effect = "no interval" if cell.observations < FEWEST_FOR_INTERVAL else "a poor interval"
     if cell.repeats - cell.failed_repeats > 1 and cell.observations > 1:
         message = f"{cell.observations} repeats give {effect}: each counts as one observation"
-        return Finding(Code.TOO_FEW_REPEATS, message, f"measure with --repeats {ENOUGH} or more, or with one")
+        return Finding(Code.TOO_FEW_REPEATS, message, f"measure with --repeats {ENOUGH} or more")
     counted = "1 window gives" if cell.observations == 1 else f"{cell.observations or 'no'} windows give"
     return Finding(Code.TOO_FEW_WINDOWS, f"{counted} {effect}", f"measure with --rounds {ENOUGH} or more")
 
@@ -38,7 +40,7 @@ def too_few(cell: CellSummary, _sweep: Sweep) -> Finding | None:
 def unstable(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if the rate is little more than a guess, though there were observations enough."""
     half = cell.frames_per_second.half_width if cell.frames_per_second else None
-    if half is None or half <= WIDE or cell.observations < ENOUGH:
+    if half is None or half <= WIDE or _few(cell):
         return None
     effect = ", and all speedups with it" if cell.key == base_of(cell.key) else ""
     return Finding(
@@ -46,6 +48,16 @@ def unstable(cell: CellSummary, _sweep: Sweep) -> Finding | None:
         f"uncertain by more than {WIDE:.0%}{effect}",
         "measure on an idle machine, with a longer --duration, more --rounds or more --repeats",
     )
+
+
+def _few(cell: CellSummary) -> bool:
+    """Return whether too few observations show how the rate varies."""
+    found = contrast([(1.0, cell.sample)])
+    if found is None:
+        return cell.observations < ENOUGH
+    if cell.sample.one_process and cell.sample.spread is None:
+        return cell.observations < ENOUGH
+    return found.error.freedom < LEAST_FREEDOM
 
 
 def loop_cost(cell: CellSummary, sweep: Sweep) -> Finding | None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import Finding
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.run import resume
-from vebench.analysis.statistics import ratio
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
@@ -71,9 +70,9 @@ def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
-def above_ceiling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+def above_ceiling(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the backend seems faster than the bare simulator, beyond doubt."""
-    if cell.of_ceiling is None or cell.of_ceiling.low is None or cell.of_ceiling.low <= 1:
+    if cell.key not in sweep.above_ceiling:
         return None
     return Finding(
         Code.ABOVE_CEILING,
@@ -82,11 +81,9 @@ def above_ceiling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
-def slower_than_for_loop(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+def slower_than_for_loop(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the backend is slower than a plain loop with one worker, beyond doubt."""
-    if cell.reference_row or cell.backend == REFERENCE or cell.speedup is None:
-        return None
-    if cell.speedup.high is None or cell.speedup.high >= 1:
+    if cell.key not in sweep.below_loop:
         return None
     # More environments for each worker are then more processes, not more work for each of them.
     more_work = "" if find_recorded(cell.backend).process_per_environment else ", or try a larger --envs-per-worker"
@@ -116,11 +113,7 @@ def _diverges(engine: Engine) -> bool:
 
 def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the cell is slower than with fewer workers, beyond doubt, though each worker has a CPU."""
-    alone = cell.processes * cell.threads <= 1
-    if cell.reference_row or alone or cell.oversubscribed or cell.crowded:
-        return None
-    fewer = [ratio(cell.sample, other.sample) for other in sweep.curve(cell) if other.workers < cell.workers]
-    if all(over is None or over.high is None or over.high >= 1 for over in fewer):
+    if cell.key not in sweep.retrograde:
         return None
     return Finding(
         Code.RETROGRADE,

@@ -1,0 +1,200 @@
+"""How much the processes of a run vary, estimated from all its cells together. Pure functions.
+
+Two or three processes of one cell hardly show how much the next would differ. But the cells of a run were measured on
+one machine in the same passes, so each of them says something about the others.
+
+First, log rates are taken apart into a level of the cell, an effect of the pass on all cells of its task, and a rest
+that belongs to the one process (the two-way layout: R. Fisher, The Design of Experiments, 1935). Then the variances of
+the rests are moderated: each is drawn towards what all cells have in common, the more so the less the cell shows itself
+(G. Smyth, Linear models and empirical Bayes methods for assessing differential expression in microarray experiments,
+Statistical Applications in Genetics and Molecular Biology 3, 2004). Cells of unlike conditions are in pools of their
+own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, inf, log
+from statistics import fmean, variance
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vebench.plan.cells import CellKey
+
+# The conditions of a cell. Those that were disturbed, that share CPUs among too many threads, and the measuring loop
+# alone vary in other ways than the cells that are calm.
+Condition = Literal["calm", "crowded", "disturbed", "loop"]
+
+FEWEST_BESIDE = 2  # cells that show what a pass did to all
+MOST_SWEEPS, CLOSE = 50, 1e-12
+# Of the mean variance: where windows agree to the last digit, a variance of zero would have no logarithm.
+LEAST_SHARE = 1e-5
+
+NOTHING_KNOWN = Error(0.0, 0)
+
+Levels = dict["CellKey", dict[int, float]]
+Key = TypeVar("Key")
+
+
+class Rest(NamedTuple):
+    """What is left to a cell's own processes: their variance, and the block that the cell is in.
+
+    ``freedom`` is what the cell adds to the degrees of freedom of its pool: the rests of cells in a block depend on
+    each other, since effects of passes were estimated from all of them.
+    """
+
+    own: Error
+    freedom: float
+    block: Block | None = None
+
+
+def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condition]) -> dict[CellKey, Sample]:
+    """Return the samples of a run, each with how its processes vary, as far as the run shows it."""
+    known = {key: sample for key, sample in samples.items() if sample.passes and min(sample.rates) > 0}
+    rests: dict[CellKey, Rest] = {}
+    for env in dict.fromkeys(key.env for key in known):
+        rests |= _rests({key: _logs(sample) for key, sample in known.items() if key.env == env}, conditions)
+    spreads: dict[CellKey, Spread] = {}
+    for condition in dict.fromkeys(conditions[key] for key in rests):
+        here = {key: rest for key, rest in rests.items() if conditions[key] == condition}
+        spreads |= _spreads(here)
+    return {key: replace(sample, spread=spreads[key]) if key in spreads else sample for key, sample in samples.items()}
+
+
+def pooled_alone(samples: Sequence[Sample]) -> list[Sample]:
+    """Return independent samples, such as ratios of two cells in each pass, each with how all of them vary."""
+    rests = {number: _alone(_logs(sample)) for number, sample in enumerate(samples)}
+    spreads = _spreads(rests)
+    return [replace(sample, spread=spreads.get(number)) for number, sample in enumerate(samples)]
+
+
+def moderated(errors: Sequence[Error]) -> list[Error]:
+    """Return each variance drawn towards what all have in common, with the degrees of freedom that it then has.
+
+    With s0^2 and d0, the common variance and the degrees of freedom that it counts for, this is
+    (d0 s0^2 + d s^2) / (d0 + d). Both follow from the mean and the variance of the log variances (Smyth 2004,
+    section 6.2). If these vary no more than by chance, d0 is infinite, and s0^2 is the mean variance.
+    """
+    common = _common(errors)
+    return [_drawn(error, common) for error in errors]
+
+
+def _drawn(error: Error, common: Error) -> Error:
+    if common.freedom == inf:
+        return common
+    freedom = common.freedom + error.freedom
+    return Error((common.freedom * common.variance + error.freedom * error.variance) / freedom, freedom)
+
+
+def _common(errors: Sequence[Error]) -> Error:
+    """Return s0^2 with d0. At least one variance must be known."""
+    known = [error for error in errors if error.freedom > 0]
+    mean = sum(error.freedom * error.variance for error in known) / sum(error.freedom for error in known)
+    if len(known) < FEWEST_FOR_INTERVAL or mean == 0.0:
+        return Error(mean, inf)
+    from scipy.special import digamma, polygamma  # noqa: PLC0415 - imported on use: it takes longer than most commands
+
+    halves = [error.freedom / 2 for error in known]
+    logs = [
+        log(max(error.variance, LEAST_SHARE * mean)) - float(digamma(half)) + log(half)
+        for error, half in zip(known, halves, strict=True)
+    ]
+    excess = variance(logs) - fmean(float(polygamma(1, half)) for half in halves)
+    if excess <= 0:
+        return Error(mean, inf)
+    half = _inverse_trigamma(excess)
+    return Error(exp(fmean(logs) + float(digamma(half)) - log(half)), 2 * half)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return the number whose trigamma function is ``value`` (Newton's method on its inverse: Smyth 2004, appendix)."""
+    from scipy.special import polygamma  # noqa: PLC0415 - as above
+
+    found = 0.5 + 1 / value
+    for _ in range(MOST_SWEEPS):
+        trigamma = float(polygamma(1, found))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, found))
+        found += step
+        if -step < CLOSE * found:
+            break
+    return found
+
+
+def _spreads(rests: Mapping[Key, Rest]) -> dict[Key, Spread]:
+    """Return how the processes of cells of one pool vary; empty if nothing shows it."""
+    total = sum(rest.freedom for rest in rests.values())
+    if total < CLOSE:
+        return {}
+    pool = Pool(total)
+    errors = moderated([rest.own for rest in rests.values()])
+    return {key: Spread(own, pool, rest.block) for (key, rest), own in zip(rests.items(), errors, strict=True)}
+
+
+def _logs(sample: Sample) -> dict[int, float]:
+    return {number: log(rate) for number, rate in sample.by_pass.items()}
+
+
+def _alone(logs: Mapping[int, float]) -> Rest:
+    """Return what is left to the processes of a cell that has no others beside it."""
+    freedom = len(logs) - 1
+    return Rest(Error(variance(logs.values()) if freedom else 0.0, freedom), freedom)
+
+
+def _rests(levels: Levels, conditions: Mapping[CellKey, Condition]) -> dict[CellKey, Rest]:
+    """Return what is left to the processes of the cells of one task, after what each pass did to all of them."""
+    steady = [key for key in levels if conditions[key] == "calm"]
+    if len(steady) < FEWEST_BESIDE:
+        steady = [key for key in levels if conditions[key] != "loop"]
+    beside = {number: sum(number in levels[key] for key in steady) for number in _passes(levels)}
+    if len(steady) < FEWEST_BESIDE or len(beside) < FEWEST_FOR_INTERVAL:
+        return {key: _alone(logs) for key, logs in levels.items()}
+    effects = _effects({key: levels[key] for key in steady})
+    measured = sum(len(levels[key]) for key in steady)
+    rests = {}
+    for key, logs in levels.items():
+        cleared = [value - effects.get(number, 0.0) for number, value in logs.items()]
+        squares = sum((value - fmean(cleared)) ** 2 for value in cleared)
+        # What a value itself adds to the level of its cell and of its pass does not show in its rest.
+        lost = sum(1 / beside[number] - 1 / measured for number in logs) if key in steady else 0.0
+        freedom = len(logs) - 1 - lost
+        known = freedom > CLOSE
+        rests[key] = Rest(
+            Error(squares / freedom, len(logs) - 1) if known else NOTHING_KNOWN, freedom if known else 0.0
+        )
+    block = Block(_shift(effects, beside, [rests[key] for key in steady]))
+    return {key: rest._replace(block=block) for key, rest in rests.items()}
+
+
+def _passes(levels: Levels) -> list[int]:
+    return sorted({number for logs in levels.values() for number in logs})
+
+
+def _effects(levels: Levels) -> dict[int, float]:
+    """Return by how much each pass differs from the others, the same for all cells, by least squares.
+
+    Where every cell has every pass, these are the means of passes. Otherwise levels and effects are improved in turn.
+    """
+    effects = dict.fromkeys(_passes(levels), 0.0)
+    for _ in range(MOST_SWEEPS):
+        means = {key: fmean(value - effects[number] for number, value in logs.items()) for key, logs in levels.items()}
+        better = {
+            number: fmean(logs[number] - means[key] for key, logs in levels.items() if number in logs)
+            for number in effects
+        }
+        change = max(abs(better[number] - effects[number]) for number in effects)
+        effects = better
+        if change < CLOSE:
+            break
+    return effects
+
+
+def _shift(effects: Mapping[int, float], beside: Mapping[int, int], rests: Sequence[Rest]) -> Error:
+    """Return the error of one pass: the variance of effects, beyond what the cells' own variance makes of them."""
+    freedom = sum(rest.freedom for rest in rests)
+    own = sum(rest.own.variance * rest.freedom for rest in rests) / freedom if freedom else 0.0
+    chance = own * fmean(1 / beside[number] for number in effects)
+    return Error(max(0.0, variance(effects.values()) - chance), len(effects) - 1)

@@ -58,7 +58,7 @@ class PlanPage:
 def _each(spec: RunSpec) -> str:
     """Return what is done with each cell."""
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
-    turns = ", taking turns with the others of its pass" if spec.interleave else ""
+    turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
     return f"{spec.warmup:g} s of warm-up, {windows}{turns}"
 
 

@@ -243,7 +243,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
     if spec.until is not None:
         repeats += f", repeated until ±{100 * spec.until:.3g}%"
-    if spec.interleave:
+    if spec.takes_turns:
         repeats += ", cells taking turns"
     replicas = {"1": "", PER_NODE: ", a replica for each memory node"}.get(
         spec.replicas, f", in {spec.replicas} replicas"

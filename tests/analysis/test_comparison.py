@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, inf
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import Comparison, Metric, compare
+from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run
@@ -25,16 +26,21 @@ if TYPE_CHECKING:
     Repeated = Callable[..., tuple[CellRecord, ...]]
     Drawn = tuple[str, int, str, list[Window]]
 
+NO_SHIFT = Error(0.0, inf)  # of runs that differ in nothing but chance
 NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)
 
 
 @pytest.fixture
 def compared() -> Compared:
     def found(
-        before: tuple[CellRecord, ...], after: tuple[CellRecord, ...], metric: Metric = "fps", tolerance: float = 0.05
+        before: tuple[CellRecord, ...],
+        after: tuple[CellRecord, ...],
+        metric: Metric = "fps",
+        tolerance: float = 0.05,
+        run_spread: Error | None = NO_SHIFT,
     ) -> Comparison:
         cells = (summarise(Run(make_header(), records)) for records in (before, after))
-        return compare(*cells, metric=metric, tolerance=tolerance)
+        return compare(*cells, metric=metric, tolerance=tolerance, run_spread=run_spread)
 
     return found
 
@@ -83,13 +89,14 @@ def test_one_cell_among_many_must_be_further_beyond_chance(compared: Compared, r
     assert (found.verdict, "by chance" in str(found.why)) == ("inconclusive", True)
 
 
-def test_one_process_each_is_too_few_for_small_changes_and_the_verdict_says_what_would_do(compared: Compared) -> None:
+def test_what_separates_two_runs_hides_small_changes_and_the_verdict_says_what_would_help(compared: Compared) -> None:
     steady, slower, halved = ((steps,) * 6 for steps in (1000, 940, 500))
     found = [
-        compared((make_cell(steps=steady),), (make_cell(steps=steps),)).cells[0] for steps in (steady, slower, halved)
+        compared((make_cell(steps=steady),), (make_cell(steps=steps),), run_spread=None).cells[0]
+        for steps in (steady, slower, halved)
     ]
     assert [one.verdict for one in found] == ["inconclusive", "inconclusive", "slower"]
-    assert found[0].why == "one process is too few to decide; measure both with --repeats 5"
+    assert "two runs as a whole may differ" in str(found[0].why)
 
 
 def test_a_speedup_is_relative_to_the_for_loop_of_the_same_run(compared: Compared, repeated: Repeated) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vebench.analysis.contrasts import Contrast, contrast, rejected
-from vebench.analysis.statistics import PROCESS_SPREAD, Error, Sample, correlation_factor
+from vebench.analysis.statistics import PROCESS_SPREAD, Block, Error, Pool, Sample, Spread, correlation_factor
 
 ONE = Sample((100.0, 104.0, 98.0, 102.0), one_process=False)
 OTHER = Sample((80.0, 84.0, 79.0), one_process=False)
@@ -76,6 +76,47 @@ def test_the_geometric_mean_of_cells_is_narrower_than_each() -> None:
     assert mean.log == pytest.approx(single.log)
     assert sqrt(mean.error.variance) == pytest.approx(sqrt(single.error.variance) / 2)
     assert mean.error.freedom == pytest.approx(8)
+
+
+def sample_of(block: Block, pool: Pool, passes: tuple[int, ...] = (0, 1, 2), variance: float = 0.01) -> Sample:
+    """Return a sample of processes that vary by this much beside what their passes did to all."""
+    return Sample(
+        (100.0,) * len(passes), one_process=False, passes=passes, spread=Spread(Error(variance, 20), pool, block)
+    )
+
+
+def test_what_a_pass_did_to_all_cells_is_in_a_rate_and_cancels_from_a_ratio() -> None:
+    block, pool = Block(Error(0.3, 2)), Pool(40)
+    one, other = sample_of(block, pool), sample_of(block, pool)
+    rate, over = contrast([(1, one)]), contrast([(1, one), (-1, other)])
+    assert rate is not None
+    assert over is not None
+    assert rate.error.variance == pytest.approx((0.01 + 0.3) / 3)
+    assert rate.error.freedom < 3
+    assert (over.error.variance, over.error.freedom) == (pytest.approx(2 * 0.01 / 3), 40)
+
+
+def test_a_pass_that_only_one_of_two_cells_has_is_left_out_of_their_ratio() -> None:
+    block, pool = Block(Error(0.3, 2)), Pool(40)
+    found = contrast([(1, sample_of(block, pool)), (-1, sample_of(block, pool, passes=(0, 1)))])
+    assert found is not None
+    assert found.error.variance == pytest.approx(0.01 / 2 + 0.01 / 2)
+
+
+def test_where_most_passes_are_not_common_what_they_did_is_in_the_ratio() -> None:
+    block, pool = Block(Error(0.3, 2)), Pool(40)
+    found = contrast([(1, sample_of(block, pool, passes=(0, 1, 2, 3))), (-1, sample_of(block, pool, passes=(0, 1)))])
+    assert found is not None
+    shifts = 2 * (1 / 4 - 1 / 2) ** 2 + 2 * (1 / 4) ** 2
+    assert found.error.variance == pytest.approx(0.01 / 4 + 0.01 / 2 + 0.3 * shifts)
+
+
+def test_nothing_is_known_better_than_the_variances_of_its_pool() -> None:
+    pool = Pool(5)
+    cells = [sample_of(Block(Error(0.0, 2)), pool) for _ in range(4)]
+    found = contrast([(0.25, cell) for cell in cells])
+    assert found is not None
+    assert found.error.freedom == 5
 
 
 def test_holm_rejects_step_by_step() -> None:

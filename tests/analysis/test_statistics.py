@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp, log, pi, sqrt
 from random import Random
-from statistics import median, stdev
+from statistics import geometric_mean, stdev
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
+from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.statistics import (
     PROCESS_SPREAD,
     Estimate,
     Sample,
     correlation_factor,
-    estimate,
     middle_of,
-    ratio,
 )
 
 if TYPE_CHECKING:
@@ -41,12 +40,12 @@ def single(values: Sequence[float]) -> Sample:
 def test_the_interval_is_the_documented_one() -> None:
     sample = [100.0, 110.0, 95.0, 105.0]
     student = 3.182446305284263  # the 97.5 % quantile with 3 degrees of freedom, from a printed table
-    half = student * sqrt(pi / 2) * stdev([log(rate) for rate in sample]) / sqrt(4)
+    half = student * stdev([log(rate) for rate in sample]) / sqrt(4)
     found = estimate(several(sample))
     assert found is not None
-    assert found.median == median(sample) == 102.5
-    assert found.low == pytest.approx(102.5 * exp(-half))
-    assert found.high == pytest.approx(102.5 * exp(half))
+    assert found.median == pytest.approx(geometric_mean(sample))
+    assert found.low == pytest.approx(found.median * exp(-half))
+    assert found.high == pytest.approx(found.median * exp(half))
 
 
 def test_one_window_has_no_interval() -> None:
@@ -58,7 +57,9 @@ def test_no_window_has_no_estimate() -> None:
 
 
 def test_windows_that_agree_have_an_interval_of_no_width() -> None:
-    assert estimate(several([5.0, 5.0, 5.0])) == Estimate(5.0, 5.0, 5.0)
+    found = estimate(several([5.0, 5.0, 5.0]))
+    assert found is not None
+    assert (found.low, found.median, found.high) == pytest.approx((5.0, 5.0, 5.0))
 
 
 def test_a_window_without_transitions_does_not_crash() -> None:
@@ -97,7 +98,8 @@ def test_the_median_lies_in_its_interval(sample: list[float]) -> None:
     assert found is not None
     assert found.low is not None
     assert found.high is not None
-    assert 0 < found.low <= found.median <= found.high < float("inf")
+    assert 0 < found.low <= found.median * (1 + 1e-9)
+    assert found.median * (1 - 1e-9) <= found.high < float("inf")
 
 
 @given(rates, st.floats(0.001, 1000))
@@ -123,7 +125,7 @@ def test_a_ratio_the_other_way_round_is_the_inverse(one: list[float], other: lis
 def test_a_ratio_has_the_degrees_of_freedom_of_welch() -> None:
     one, other = [exp(x) for x in (0.0, 0.1, 0.2)], [exp(x) for x in (1.0, 1.1, 1.2)]
     # Equal spreads and sizes: 2 + 2 degrees of freedom, whose quantile is 2.776445 in a printed table.
-    half = 2.776445105 * sqrt(pi / 2) * 0.1 * sqrt(2 / 3)
+    half = 2.776445105 * 0.1 * sqrt(2 / 3)
     found = ratio(several(one), several(other))
     assert found is not None
     assert (found.low, found.median, found.high) == pytest.approx((exp(-1 - half), exp(-1), exp(-1 + half)))
@@ -143,21 +145,27 @@ def test_a_ratio_with_a_window_at_zero_is_bounded_by_both_intervals() -> None:
     found = ratio(several([0.0, 10.0, 10.0]), several([10.0, 10.0, 10.0]))
     assert found is not None
     assert found.low == 0.0
-    assert found.median == 1.0
+    assert found.median == pytest.approx(1.0)
     assert found.high is not None
     assert found.high > 1.0
-    assert ratio(several([10.0, 10.0, 10.0]), several([0.0, 10.0, 10.0])) == Estimate(1.0)
+    unbounded = ratio(several([10.0, 10.0, 10.0]), several([0.0, 10.0, 10.0]))
+    assert unbounded is not None
+    assert (unbounded.median, unbounded.low, unbounded.high) == (pytest.approx(1.0), None, None)
 
 
 def test_a_ratio_of_exact_windows_is_exact() -> None:
-    assert ratio(several([4.0, 4.0]), several([2.0, 2.0])) == Estimate(2.0, 2.0, 2.0)
+    found = ratio(several([4.0, 4.0]), several([2.0, 2.0]))
+    assert found is not None
+    assert (found.low, found.median, found.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_one_process_cannot_tell_how_far_others_would_differ_so_its_interval_allows_for_that() -> None:
     steady = estimate(single([100.0] * 6))
     assert steady is not None
     assert steady.high == pytest.approx(100 * exp(1.959964 * PROCESS_SPREAD))  # the normal quantile, from a table
-    assert estimate(several([100.0] * 6)) == Estimate(100.0, 100.0, 100.0)
+    exact = estimate(several([100.0] * 6))
+    assert exact is not None
+    assert exact.low == exact.high
 
 
 def test_the_interval_of_one_process_adds_up_what_its_windows_and_other_processes_vary_by() -> None:
@@ -168,7 +176,7 @@ def test_the_interval_of_one_process_adds_up_what_its_windows_and_other_processe
     found = estimate(single(sample))
     assert found is not None
     assert found.high is not None
-    assert log(found.high / 102.5) / sqrt(total) == pytest.approx(float(stdtrit(freedom, 0.975)))
+    assert log(found.high / found.median) / sqrt(total) == pytest.approx(float(stdtrit(freedom, 0.975)))
 
 
 def test_windows_that_are_alike_count_for_less() -> None:
@@ -179,7 +187,7 @@ def test_windows_that_are_alike_count_for_less() -> None:
 
 
 def test_a_process_without_a_window_is_none() -> None:
-    assert Sample.of({0: [], 1: [1.0, 4.0], 2: []}) == single([1.0, 4.0])
+    assert Sample.of({0: [], 1: [1.0, 4.0], 2: []}) == Sample((1.0, 4.0), one_process=True, passes=(1,))
     assert Sample.of({0: [1.0, 4.0], 1: [], 2: [9.0]}) == Sample((2.0, 9.0), one_process=False, passes=(0, 2))
     assert Sample.of({}) == several([])
 

@@ -1,120 +1,118 @@
-"""How often intervals hold the true median, by simulation, beside a hierarchical bootstrap. Prints Markdown tables.
+"""How often intervals hold the truth, by simulation, on machines that the method does not assume. Prints Markdown.
 
-``python interval_coverage.py [TRIALS]``: log rates are a process' luck plus windows that follow a first-order
-autoregression, so the true median is known. The bootstrap resamples processes, then windows, and takes percentiles.
+``python interval_coverage.py [RUNS]``: how often the 95 % interval of a rate, and of a speedup, holds the true value,
+and how wide it is (the median half). A row for each plan, in each world of ``worlds.py``.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from math import exp, log, sqrt
-from random import Random
+from math import log
+from typing import TYPE_CHECKING
 
 import numpy as np
+from worlds import Schedule, World, simulate, summaries
 
-from vebench.analysis.precision import FEWEST_PROCESSES
-from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, estimate
+from vebench.analysis.precision import FEWEST_PROCESSES, narrow
 
-WINDOWS, REPEATS = range(3, 11), range(1, 6)
-RESAMPLES, BOOTSTRAPS = 1000, 400
-MOST_REPEATS = 60
+if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.statistics import Estimate
 
-Rates = list[list[float]]
-Method = Callable[[Rates, np.random.Generator], Estimate | None]
-
-
-@dataclass(frozen=True)
-class World:
-    """What the rates of processes and windows vary by, as standard deviations of log rates."""
-
-    noise: float = 0.03
-    correlation: float = 0.3
-    spread: float = PROCESS_SPREAD
-
-    def run(self, random: Random, windows: int, repeats: int) -> Rates:
-        """Return the rates of each process' windows, the true median being 1."""
-        return [self._process(random, windows) for _ in range(repeats)]
-
-    def _process(self, random: Random, windows: int) -> list[float]:
-        luck, deviation, rates = random.gauss(0, self.spread), random.gauss(0, self.noise), []
-        for _ in range(windows):
-            rates.append(exp(luck + deviation))
-            deviation = self.correlation * deviation + sqrt(1 - self.correlation**2) * random.gauss(0, self.noise)
-        return rates
+WORLDS = (
+    World("as assumed", heavy=False, stalls=0, noise=0.03, luck=(0.02, 0.02), correlation=(0.3, 0.3)),
+    World("no drift"),
+    World("returning", drift="returning"),
+    World("walk", drift="walk"),
+)
+PLANS = (
+    Schedule(1, 6, interleave=False),
+    Schedule(2, 2),
+    Schedule(2, 6),
+    Schedule(3, 2),
+    Schedule(3, 2, interleave=False),
+    Schedule(5, 2),
+    Schedule(5, 6, interleave=False),
+)
+SIZES = ((1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 3, 2), (1, 9, 3), (2, 9, 3))  # tasks, backends, numbers of workers
+FULL, DEFAULT = SIZES[-1], Schedule(3, 2)
+TRUE_RATE = 1e6
+MOST_REPEATS = 40
 
 
-def bootstrap(rates: Rates, generator: np.random.Generator) -> Estimate:
-    """Return the median with the percentile interval of medians of resampled windows of resampled processes."""
-    table = np.array(rates)
-    repeats, windows = table.shape
-    processes = generator.integers(0, repeats, (RESAMPLES, repeats, 1))
-    medians = np.median(
-        table[processes, generator.integers(0, windows, (RESAMPLES, repeats, windows))].reshape(RESAMPLES, -1), axis=1
-    )
-    low, high = np.quantile(medians, (0.025, 0.975))
-    return Estimate(float(np.median(table)), float(low), float(high))
+class Tally:
+    """How often intervals held the truth, and their halves on the log scale."""
+
+    def __init__(self) -> None:
+        self.held: list[bool] = []
+        self.halves: list[float] = []
+
+    def add(self, found: Estimate | None, truth: float) -> None:
+        """Count an interval."""
+        if found is not None and found.low and found.high:
+            self.held.append(found.low <= truth <= found.high)
+            self.halves.append(log(found.high / found.low) / 2)
+
+    def __str__(self) -> str:
+        """Return the share and the median half as two places of a table."""
+        return f"{np.mean(self.held):.1%} | ±{np.median(self.halves):.1%}" if self.held else "- | -"
 
 
-def holds(found: Estimate | None) -> bool:
-    """Return whether the interval holds the true median."""
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    return found.low <= 1 <= found.high
+def cover(world: World, plan: Schedule, size: tuple[int, int, int], runs: int) -> tuple[Tally, Tally]:
+    """Return how often the intervals of rates and of speedups hold the truth, in simulated runs."""
+    tasks, backends, workers = size
+    random, rates, speedups = np.random.default_rng(1), Tally(), Tally()
+    for _ in range(runs):
+        (logs,) = simulate(random, world, plan, (np.ones(tasks * backends * workers),), tasks)
+        for cell in summaries(logs, plan, tasks, backends):
+            rates.add(cell.frames_per_second, TRUE_RATE)
+            if cell.backend != "for-loop" or cell.workers > 1:
+                speedups.add(cell.speedup, 1.0)
+    return rates, speedups
 
 
-def model(rates: Rates, _: np.random.Generator) -> Estimate | None:
-    """Return the estimate as vebench has it."""
-    return estimate(Sample.of(dict(enumerate(rates))))
+def row(name: str, plan: Schedule, found: tuple[Tally, Tally]) -> None:
+    """Print a line of a table."""
+    turns = "in turn" if plan.interleave else "one after another"
+    rates, speedups = found
+    print(f"| {name} | {plan.repeats} x {plan.rounds} | {turns} | {rates} | {speedups} |", flush=True)
 
 
-def table(title: str, world: World, method: Method, trials: int) -> None:
-    """Print one table: repeats down, windows across, how often the interval holds in percent, and how wide it is."""
-    print(f"\n{title}; {trials} trials each\n")
-    print(f"| repeats | {' | '.join(f'{windows} windows' for windows in WINDOWS)} | half width |")
-    print(f"| ---: |{' ---: |' * (len(WINDOWS) + 1)}")
-    for repeats in REPEATS:
-        row, widths = [], []
-        for windows in WINDOWS:
-            random = Random(f"{repeats} {windows}")  # noqa: S311 - a simulation to repeat, no secret
-            generator = np.random.default_rng(1000 * repeats + windows)
-            found = [method(world.run(random, windows, repeats), generator) for _ in range(trials)]
-            row.append(f"{sum(map(holds, found)) / trials:.1%}")
-            widths += [log(one.high / one.low) / 2 for one in found if one and one.high and one.low]
-        print(f"| {repeats} | {' | '.join(row)} | ±{np.median(widths):.1%} |", flush=True)
-
-
-def until(share: float, trials: int) -> None:
-    """Print how often the interval holds where repeats go on until it is within ``share`` of the median."""
-    random, held, counts = Random(f"{share}"), 0, []  # noqa: S311 - a simulation to repeat, no secret
-    for _ in range(trials):
-        processes: Rates = []
-        found = None
-        while len(processes) < MOST_REPEATS:
-            processes += World().run(random, 6, 1)
-            found = estimate(Sample.of(dict(enumerate(processes))))
-            half = found.half_width if found else None
-            if len(processes) >= FEWEST_PROCESSES and half is not None and half <= share:
+def until(share: float, runs: int) -> None:
+    """Print how often intervals of rates hold where passes go on until each is within ``share`` of its level."""
+    random, held, counts = np.random.default_rng(2), Tally(), []
+    for _ in range(runs):
+        (logs,) = simulate(random, WORLDS[1], Schedule(MOST_REPEATS, 2), (np.ones(6),), 1)
+        for repeats in range(FEWEST_PROCESSES, MOST_REPEATS + 1):
+            plan = Schedule(repeats, 2)
+            cells = summaries(logs[:, :repeats], plan, 1, 3)
+            if all(narrow(cell, share) for cell in cells):
                 break
-        held += holds(found)
-        counts.append(len(processes))
-    print(f"| ±{share:.0%} | {held / trials:.1%} | {np.median(counts):.0f} |", flush=True)
+        _count(cells, held)
+        counts.append(repeats)
+    print(f"| ±{share:.0%} | {np.mean(held.held):.1%} | {np.median(counts):.0f} |", flush=True)
 
 
-def main(trials: int = 4000) -> None:
+def _count(cells: tuple[CellSummary, ...], held: Tally) -> None:
+    for cell in cells:
+        held.add(cell.frames_per_second, TRUE_RATE)
+
+
+def main(runs: int = 200) -> None:
     """Print the tables of docs/method.md."""
-    print("| until | holds | repeats |\n| ---: | ---: | ---: |")
-    for share in (0.01, 0.02, 0.03, 0.05):
-        until(share, trials)
-    table("As it is computed; noise 3 %, correlation 0.3, processes 2 %", World(), model, trials)
-    table("Hierarchical bootstrap; the same", World(), bootstrap, BOOTSTRAPS)
-    table("As it is computed; noise 1 %", World(noise=0.01), model, trials)
-    table("As it is computed; windows independent", World(correlation=0.0), model, trials)
-    table("As it is computed; correlation 0.6", World(correlation=0.6), model, trials)
-    table("As it is computed; processes 5 %", World(spread=0.05), model, trials)
-    table("As it is computed; processes 0.5 %", World(spread=0.005), model, trials)
+    head = "| repeats x windows | order | rate held | half | speedup held | half |\n| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    print(f"54 cells, {runs} runs each\n\n| world {head}")
+    for world in WORLDS:
+        for plan in PLANS:
+            row(world.name, plan, cover(world, plan, FULL, runs))
+    print(f"\nThe default plan\n\n| cells, world {head}")
+    for size in SIZES[:-1]:
+        for world in WORLDS[1:]:
+            cells = size[0] * size[1] * size[2]
+            row(f"{cells}, {world.name}", DEFAULT, cover(world, DEFAULT, size, max(runs, 5 * runs // cells)))
+    print("\n| until | held | repeats |\n| ---: | ---: | ---: |")
+    for share in (0.02, 0.03, 0.05):
+        until(share, runs)
 
 
 if __name__ == "__main__":

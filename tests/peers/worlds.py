@@ -125,7 +125,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - what a run depends on
     return truth + luck + world.noise * noise + stalled + speeds.reshape(shape)
 
 
-def summaries(logs: Floats, schedule: Schedule, tasks: int = 2, backends: int = len(BACKENDS)) -> tuple[CellSummary, ...]:
+def summaries(
+    logs: Floats, schedule: Schedule, tasks: int = 2, backends: int = len(BACKENDS)
+) -> tuple[CellSummary, ...]:
     """Return what vebench makes of a side's log rates: cells x passes x windows."""
     workers = len(logs) // tasks // backends
     spec = RunSpec(TASKS[:tasks], tuple(range(1, workers + 1)), rounds=schedule.rounds, repeats=schedule.repeats)

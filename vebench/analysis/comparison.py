@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import exp, log, sqrt
+from math import exp, log, prod, sqrt
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from vebench.analysis.cell import base_of
@@ -281,7 +281,7 @@ class _Judge:
         if group in self._faster_groups or self._faster_cells.intersection(cells):
             return "faster", None
         bound, mean = 1 - self._tolerance, self._means[group]
-        if any(self._ratios[key].chance_above(bound) <= self._levels.same for key in cells):
+        if any(self._ratios[key].chance_above(bound) <= SAME_LEVEL for key in cells):
             return "inconclusive", SEEMS_SLOWER
         if mean.chance_below(bound) <= self._levels.same:
             return "same", None
@@ -378,7 +378,7 @@ def _terms(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -
 
 
 def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> float:
-    return exp(sum(power * sample.log_level for power, sample in _terms(key, cells, metric)))
+    return prod(sample.level**power for power, sample in _terms(key, cells, metric))
 
 
 def _gated(cell: CellSummary, metric: Metric) -> bool:

@@ -77,9 +77,32 @@ def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
     parts = [(weight, sample) for weight, sample in weights.values() if weight]
     if any(not sample.measurable for _, sample in weights.values()):
         return None
-    log_level = sum(weight * sample.log_level for weight, sample in parts)
+    parts = [part for block in _by_block(parts) for part in _paired(block)]
+    log_level = sum(weight * log(sample.level) for weight, sample in parts)
     errors = (*_alone(parts), *_pooled(parts), *_shifts(parts))
     return Contrast(log_level, summed(errors) if errors else Error(0.0, inf))
+
+
+def _by_block(parts: Sequence[tuple[float, Sample]]) -> list[list[tuple[float, Sample]]]:
+    """Return the samples of each block together, and each of the others alone."""
+    groups: dict[object, list[tuple[float, Sample]]] = {}
+    for number, (weight, sample) in enumerate(parts):
+        block = None if sample.spread is None else sample.spread.block
+        groups.setdefault(number if block is None else block, []).append((weight, sample))
+    return list(groups.values())
+
+
+def _paired(parts: list[tuple[float, Sample]]) -> list[tuple[float, Sample]]:
+    """Return the samples of a ratio without the passes that not all of them have, so that what passes did cancels.
+
+    They are returned as they are if that would leave one pass, or half of those of a sample.
+    """
+    passes = [set(sample.passes) for _, sample in parts]
+    common = set.intersection(*passes)
+    cancels = abs(sum(weight for weight, _ in parts)) <= NOTHING
+    if not cancels or len(common) < FEWEST_FOR_INTERVAL or 2 * len(common) <= max(map(len, passes)):
+        return parts
+    return [(weight, sample.of_passes(common)) for weight, sample in parts]
 
 
 def _alone(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
@@ -118,7 +141,7 @@ def estimate(sample: Sample) -> Estimate | None:
     """
     found = contrast([(1.0, sample)]) if sample.measurable else None
     if found is not None:
-        return found.estimate
+        return around(sample.level, found.error.half_width())
     rates = sample.rates
     if len(rates) < FEWEST_FOR_INTERVAL:
         return Estimate(rates[0]) if rates else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, inf, log
-from statistics import fmean, variance
+from statistics import fmean, median_low, variance
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Condition = Literal["calm", "crowded", "disturbed", "loop"]
 
 FEWEST_BESIDE = 2  # cells that show what a pass did to all
+REWEIGHTED = 5  # times that noisy cells are given less weight
 MOST_SWEEPS, CLOSE = 50, 1e-12
 # Of the mean variance: where windows agree to the last digit, a variance of zero would have no logarithm.
 LEAST_SHARE = 1e-5
@@ -149,23 +150,42 @@ def _rests(levels: Levels, conditions: Mapping[CellKey, Condition]) -> dict[Cell
     steady = [key for key in levels if conditions[key] == "calm"]
     if len(steady) < FEWEST_BESIDE:
         steady = [key for key in levels if conditions[key] != "loop"]
-    beside = {number: sum(number in levels[key] for key in steady) for number in _passes(levels)}
-    if len(steady) < FEWEST_BESIDE or len(beside) < FEWEST_FOR_INTERVAL:
+    passes = {number for key in steady for number in levels[key]}
+    if len(steady) < FEWEST_BESIDE or len(passes) < FEWEST_FOR_INTERVAL:
         return {key: _alone(logs) for key, logs in levels.items()}
-    effects = _effects({key: levels[key] for key in steady})
-    measured = sum(len(levels[key]) for key in steady)
+    weights = dict.fromkeys(steady, 1.0)
+    for _ in range(REWEIGHTED):
+        rests = _beside(levels, weights)
+        weights = _weights({key: rests[key].own for key in steady})
+    return _beside(levels, weights)
+
+
+def _weights(errors: Mapping[CellKey, Error]) -> dict[CellKey, float]:
+    """Return how much each cell says about what passes did: one that varies more than half of the others says less."""
+    if not any(error.freedom for error in errors.values()):
+        return dict.fromkeys(errors, 1.0)
+    variances = dict(zip(errors, (one.variance for one in moderated(list(errors.values()))), strict=True))
+    middle = median_low(variances.values())
+    return {key: middle / variance if variance > middle else 1.0 for key, variance in variances.items()}
+
+
+def _beside(levels: Levels, weights: Mapping[CellKey, float]) -> dict[CellKey, Rest]:
+    """Return what is left to the processes of cells, after what passes did to all, as those with weights show it."""
+    effects = _effects({key: levels[key] for key in weights}, weights)
+    totals = {number: sum(weight for key, weight in weights.items() if number in levels[key]) for number in effects}
+    total = sum(totals.values())
     rests = {}
     for key, logs in levels.items():
         cleared = [value - effects.get(number, 0.0) for number, value in logs.items()]
         squares = sum((value - fmean(cleared)) ** 2 for value in cleared)
         # What a value itself adds to the level of its cell and of its pass does not show in its rest.
-        lost = sum(1 / beside[number] - 1 / measured for number in logs) if key in steady else 0.0
-        freedom = len(logs) - 1 - lost
-        known = freedom > CLOSE
-        rests[key] = Rest(
-            Error(squares / freedom, len(logs) - 1) if known else NOTHING_KNOWN, freedom if known else 0.0
+        weight = weights.get(key, 0.0)
+        freedom = len(logs) - 1 - sum(weight / totals[number] - weight / total for number in logs if weight)
+        rests[key] = (
+            Rest(Error(squares / freedom, len(logs) - 1), freedom) if freedom > CLOSE else Rest(NOTHING_KNOWN, 0.0)
         )
-    block = Block(_shift(effects, beside, [rests[key] for key in steady]))
+    shares = fmean(sum(weights[key] ** 2 for key in weights if n in levels[key]) / totals[n] ** 2 for n in effects)
+    block = Block(_shift(effects, shares, [rests[key] for key in weights]))
     return {key: rest._replace(block=block) for key, rest in rests.items()}
 
 
@@ -173,8 +193,8 @@ def _passes(levels: Levels) -> list[int]:
     return sorted({number for logs in levels.values() for number in logs})
 
 
-def _effects(levels: Levels) -> dict[int, float]:
-    """Return by how much each pass differs from the others, the same for all cells, by least squares.
+def _effects(levels: Levels, weights: Mapping[CellKey, float]) -> dict[int, float]:
+    """Return by how much each pass differs from the others, the same for all cells, by weighted least squares.
 
     Where every cell has every pass, these are the means of passes. Otherwise levels and effects are improved in turn.
     """
@@ -182,7 +202,10 @@ def _effects(levels: Levels) -> dict[int, float]:
     for _ in range(MOST_SWEEPS):
         means = {key: fmean(value - effects[number] for number, value in logs.items()) for key, logs in levels.items()}
         better = {
-            number: fmean(logs[number] - means[key] for key, logs in levels.items() if number in logs)
+            number: fmean(
+                (logs[number] - means[key] for key, logs in levels.items() if number in logs),
+                (weights[key] for key, logs in levels.items() if number in logs),
+            )
             for number in effects
         }
         change = max(abs(better[number] - effects[number]) for number in effects)
@@ -192,9 +215,11 @@ def _effects(levels: Levels) -> dict[int, float]:
     return effects
 
 
-def _shift(effects: Mapping[int, float], beside: Mapping[int, int], rests: Sequence[Rest]) -> Error:
-    """Return the error of one pass: the variance of effects, beyond what the cells' own variance makes of them."""
+def _shift(effects: Mapping[int, float], share: float, rests: Sequence[Rest]) -> Error:
+    """Return the error of one pass: the variance of effects, beyond what the cells' own variance makes of them.
+
+    An effect has ``share`` of the variance of one cell.
+    """
     freedom = sum(rest.freedom for rest in rests)
     own = sum(rest.own.variance * rest.freedom for rest in rests) / freedom if freedom else 0.0
-    chance = own * fmean(1 / beside[number] for number in effects)
-    return Error(max(0.0, variance(effects.values()) - chance), len(effects) - 1)
+    return Error(max(0.0, variance(effects.values()) - own * share), len(effects) - 1)

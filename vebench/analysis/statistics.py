@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, inf, log, pi, sqrt
-from statistics import fmean, median_high, median_low, stdev
+from statistics import geometric_mean, median_high, median_low, stdev
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
 CONFIDENCE = 0.95
 
@@ -109,6 +109,11 @@ class Sample:
         """Return the sample with every rate times an exact, positive number."""
         return replace(self, rates=tuple(rate * factor for rate in self.rates))
 
+    def of_passes(self, passes: Container[int]) -> Sample:
+        """Return the sample of several processes with these passes only."""
+        kept = [(rate, number) for rate, number in zip(self.rates, self.passes, strict=True) if number in passes]
+        return replace(self, rates=tuple(rate for rate, _ in kept), passes=tuple(number for _, number in kept))
+
     @property
     def measurable(self) -> bool:
         """Whether the sample has an interval on the log scale."""
@@ -127,13 +132,12 @@ class Sample:
         return dict(zip(self.passes, rates, strict=True)) if self.passes else {}
 
     @property
-    def log_level(self) -> float:
-        """The logarithm of the level, of positive rates.
+    def level(self) -> float:
+        """The level of positive rates: of several processes their geometric mean.
 
-        The level of several processes is their mean. That of the windows of one process is their median, because a
-        short disturbance makes an outlier among them.
+        Of the windows of one process it is their median, because a short disturbance makes an outlier among them.
         """
-        return log(middle_of(self.rates)) if self.one_process else fmean(map(log, self.rates))
+        return middle_of(self.rates) if self.one_process else geometric_mean(self.rates)
 
     @property
     def own_error(self) -> Error:

@@ -118,7 +118,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
             "measure a baseline here, or compare with --metric speedup or --allow-different-host"
         )
-    if before.spec.interleave != after.spec.interleave:
+    if before.spec.takes_turns != after.spec.takes_turns:
         differences.append("cells took turns (--interleave) in only one of them")
     ours = [
         f"{name} {before.packages[name]} against {after.packages[name]}"

@@ -92,7 +92,7 @@ def _reasons(skipped: Sequence[Cell]) -> str:
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
     """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
     plan, head = planned(spec, world.resolve(spec.envs, spec.backends), world)
-    return (interleaved(plan, world.memory_available()) if spec.interleave else plan), head
+    return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
 
 
 def plan_again(spec: RunSpec, path: Path, world: World) -> tuple[Plan, RunRecord]:

@@ -73,7 +73,8 @@ class RunSpec:
     """Everything that decides what a run measures. Times are in seconds. Empty ``backends`` means all that can run.
 
     With ``until``, further passes follow after ``repeats``, until each interval is within that share of its median or
-    the further passes have taken ``budget`` seconds. With ``interleave``, cells of a pass take turns, window by window.
+    the further passes have taken ``budget`` seconds. With ``interleave``, cells of a pass take turns, window by
+    window; cells with replicas do not, since these run in step.
     """
 
     envs: tuple[str, ...] = option(
@@ -103,15 +104,18 @@ class RunSpec:
     )
     envs_per_worker: int = option(1, "N", "Environments stepped at a time for each worker.")
     duration: float = option(1.0, "SECONDS", "Length of one window.")
-    rounds: int = option(6, "N", "Windows of each cell.")
-    warmup: float = option(1.0, "SECONDS", "Least time that a cell runs before its first window.")
-    repeats: int = option(1, "N", "Passes over all cells, each in its own order.")
+    rounds: int = option(2, "N", "Windows of each cell in each pass.")
+    warmup: float = option(0.5, "SECONDS", "Least time that a cell runs before its first window.")
+    repeats: int = option(3, "N", "Passes over all cells, each in fresh processes and in its own order.")
     until: float | None = option(
         None, "SHARE", "Add passes until each interval is within this share, such as 2%.", parse="parse_share"
     )
     budget: float = option(600.0, "SECONDS", "Longest time that --until adds.")
     interleave: bool = option(
-        False, "", "Let cells take turns, window by window: steadier speedups on a noisy machine."
+        True,
+        "",
+        "Whether the cells of a task take turns, window by window: steadier speedups on a noisy machine.",
+        "--interleave/--no-interleave",
     )
     seed: int = option(0, "N", "Seed of environments and actions, and of the order in which a run measures its cells.")
     pin: str = option("compact", "CPUS", "CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
@@ -125,6 +129,11 @@ class RunSpec:
     timeout: float = option(
         300.0, "SECONDS", "Longest time for a cell, or for comparing a backend, before it is ended."
     )
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the cells of a task take turns. Those with replicas do not."""
+        return self.interleave and self.replicas == "1"
 
     @property
     def cell_seconds(self) -> float:
@@ -186,10 +195,6 @@ def _check_replicas(spec: RunSpec) -> None:
     number = int(count) if count.isascii() and count.isdecimal() and len(count) <= len(str(MAX_REPLICAS)) else 0
     if count != PER_NODE and not 1 <= number <= MAX_REPLICAS:
         raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
-    if count != "1" and spec.interleave:
-        raise UsageError(
-            f"--replicas {count}: cannot be combined with --interleave: replicas run in step, they take no turns"
-        )
     if count != "1" and spec.pin == "none":
         raise UsageError(f"--replicas {count}: each replica needs CPUs of its own, but --pin none gives it none")
 

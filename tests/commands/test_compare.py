@@ -82,7 +82,7 @@ def test_an_adapter_of_the_users_is_found_and_measured_in_a_python_3_10_that_has
     assert done.status in (0, 1, 3), done.err
     header, *cells = lines(tmp_path / "pair-a.jsonl")
     assert header["host"]["python"].startswith("3.10.")
-    assert [(cell["status"], len(cell["windows"])) for cell in cells] == [("ok", 2)] * 2
+    assert [(cell["status"], len(cell["windows"]) >= 2) for cell in cells] == [("ok", True)] * 2
 
 
 def test_each_cell_runs_in_the_interpreter_of_its_side(vebench: Command) -> None:

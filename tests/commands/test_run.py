@@ -36,7 +36,7 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
     assert header["command"] == "vebench run --env CartPole --workers 2 " + " ".join(BRIEF)
     assert {cell["status"] for cell in cells} <= {"ok", "skipped"}
     for cell in (cell for cell in cells if cell["status"] == "ok"):
-        assert len(cell["windows"]) == 3
+        assert len(cell["windows"]) >= 3  # one that something else disturbed is measured again
         assert cell["warmup_ns"] >= 20_000_000
         assert cell["settled"] in (True, False)
 
@@ -47,7 +47,8 @@ def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Comma
     _, *cells = lines(tmp_path / "run.jsonl")
     assert {cell["backend"] for cell in cells} == {"for-loop", "null"}
     for cell in cells:
-        assert [window["ns"] >= 50_000_000 for window in cell["windows"]] == [True] * 3
+        assert len(cell["windows"]) >= 3
+        assert all(window["ns"] >= 50_000_000 for window in cell["windows"])
 
 
 def test_a_run_is_planned_measured_stored_and_shown(vebench: Command, tmp_path: Path) -> None:

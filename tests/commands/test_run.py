@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.fakes import FakeStart, failing, fake_world, interrupted
+from support.fakes import FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 
 if TYPE_CHECKING:
@@ -208,3 +208,15 @@ def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command,
     assert reported["liars:Deaf"]["speedup"] is None
     assert reported["liars:Deaf"]["frames_per_second"] is not None
     assert "other work" in result.out
+
+
+def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(vebench: Command) -> None:
+    start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.2)))
+    found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
+    assert found.status == 0
+    notice = "unusable: others took CPU time of 4 of 4 cells; measure on an idle machine"
+    assert found.out.splitlines()[:2] == ["run.jsonl", notice]
+    assert "highest median" not in found.out
+    cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
+    assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 4
+    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(6, 6)] * 4

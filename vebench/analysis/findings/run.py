@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.results.records import Run
 
-# If more than this share of its cells did not have their CPUs, a run shows what else the machine did.
-USABLE_SHARE = 0.5
+# A run of which a larger share of cells did not have their CPUs shows what else the machine did.
+UNUSABLE_ABOVE = 0.5
 
 
 def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:
@@ -35,7 +35,7 @@ def unusable(cells: Sequence[CellSummary]) -> Finding | None:
     measured = [cell for cell in cells if cell.windows]
     disturbed, throttled = sum(cell.disturbed for cell in measured), sum(cell.throttled for cell in measured)
     bad = sum(cell.disturbed or cell.throttled for cell in measured)
-    if bad <= USABLE_SHARE * len(measured):
+    if bad <= UNUSABLE_ABOVE * len(measured):
         return None
     count = f"{bad} of {len(measured)} cell{'s' * (len(measured) != 1)}"
     if not throttled:

@@ -74,6 +74,7 @@ COLUMNS: tuple[Column, ...] = (
     Items("findings", lambda cell: cell.findings, lambda cell: " ".join(finding.code for finding in cell.findings)),
     Fact("verdict_reason", lambda cell: cell.verdict_reason),
     Figure("loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch),
+    Fact("disturbed_windows", lambda cell: cell.disturbed_windows),
 )
 
 

@@ -105,8 +105,9 @@ class Explanation:
 class Document:
     """All that is shown about one thing: facts by name, tables, how to read them, and last findings and explanations.
 
-    ``best`` is what the mark of the best places means, empty if no place has it. ``drawing`` is for a terminal, where
-    it comes first and takes the width that there is; other formats leave it out.
+    ``notice`` is one line to be read before all else, empty if there is none. ``best`` is what the mark of the best
+    places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
+    there is; other formats leave it out.
     """
 
     title: str
@@ -117,6 +118,7 @@ class Document:
     explanations: tuple[Explanation, ...] = ()
     best: str = ""
     drawing: RenderableType | None = None
+    notice: str = ""
 
     @property
     def advice(self) -> tuple[FindingText | Explanation, ...]:

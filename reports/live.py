@@ -254,7 +254,7 @@ def _current(current: _Current, rounds: int) -> Text:
     else:
         skip = current.cell.task.frame_skip
         rates = [skip * window.transitions / (window.ns / 1e9) for window in current.windows]
-        # A window that a quota held back is measured again.
+        # A window that a quota held back, or that others disturbed, is measured again.
         more = len(rates) - rounds
         text.append(f"  window {min(len(rates), rounds)}/{rounds}{f', {more} again' if more > 0 else ''}\n")
         text.append(f"  {'  '.join(map(figures.number, rates))} frames/s", style="not bold")

@@ -27,6 +27,9 @@ def render(page: Page) -> str:
 def _document(document: Document) -> Iterator[str]:
     yield f"## {_escaped(document.title)}"
     yield ""
+    if document.notice:
+        yield f"**{_escaped(document.notice)}**"
+        yield ""
     for name, value in document.facts:
         yield f"- {name}: {_code(value) if name == 'command' else _escaped(value)}"
     yield ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vebench.analysis.finding_codes import Gravity
 from vebench.errors import one_line
 from vebench.reports import figures
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.pages.run import RunPage
+    from vebench.reports.pages.run import RunPage, Section
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,16 @@ def named_rates(page: RunPage) -> Iterator[NamedRate]:
             if cell.frames_per_second is None or cell.reference_row:
                 continue
             prefix = f"{section.name}: " if several else ""
-            yield NamedRate(f"{prefix}{_name(cell)}", cell.frames_per_second, _note(cell))
+            yield NamedRate(f"{prefix}{_name(cell)}", cell.frames_per_second, _note(cell, section))
 
 
 def _name(cell: CellSummary) -> str:
     return one_line(f"{cell.env} / {cell.label} / {figures.workers(cell.workers, cell.envs_per_worker)}")
 
 
-def _note(cell: CellSummary) -> str:
-    codes = ", ".join(dict.fromkeys(finding.code for finding in cell.findings))
+def _note(cell: CellSummary, section: Section) -> str:
+    """Return the steps a second, and what was found of the cell; a fault of the run is one of each of its cells."""
+    faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
+    codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
     steps = f"{figures.number(cell.steps_per_second.median)} steps/s" if cell.steps_per_second else ""
     return ", ".join(part for part in (steps, codes) if part)

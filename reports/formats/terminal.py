@@ -46,11 +46,13 @@ class _Documents:
 
 
 def _document(document: Document, width: int) -> Iterator[RenderableType]:
-    """Yield the drawing, the facts, the tables, how to read them, and findings and explanations."""
+    """Yield the drawing, the notice, the facts, the tables, how to read them, and findings and explanations."""
     if document.drawing is not None:
         yield document.drawing
         yield NewLine()
     yield Line(document.title, style="bold")
+    if document.notice:
+        yield Line(document.notice, style="bold red")
     facts = Grid.grid(padding=GAP)
     for name, value in document.facts:
         facts.add_row(Line(name, style="dim"), Line(value, overflow="fold"))

@@ -28,13 +28,17 @@ MEASURE_AGAIN = "measure it again, in both runs if need be"
 
 @dataclass(frozen=True)
 class CheckPage:
-    """A comparison with the names of its runs, what else differs between them, and the exit status of the command."""
+    """A comparison with the names of its runs, what else differs between them, and the exit status of the command.
+
+    ``notice`` is why there are no verdicts on speed at all, empty if there are.
+    """
 
     baseline: str
     candidate: str
     comparison: Comparison
     differences: tuple[str, ...]
     status: int
+    notice: str = ""
     kind: ClassVar[Kind] = "check"
     title: ClassVar[str] = ""
 
@@ -64,6 +68,7 @@ class CheckPage:
                 "Of several repeats, baseline and candidate are geometric means.",
             ),
             explanations=tuple(_explanations(found)),
+            notice=one_line(self.notice),
         )
         return (document,)
 

@@ -50,6 +50,12 @@ class Section:
     findings: tuple[Finding, ...]
     beside: str = ""
 
+    @property
+    def notice(self) -> str:
+        """Why none of its figures should be used, in one line; empty if they may be."""
+        found = (finding for finding in self.findings if finding.code is Code.UNUSABLE)
+        return next((f"{finding.code}: {finding.message}; {finding.remedy}" for finding in found), "")
+
 
 @dataclass(frozen=True)
 class RunPage:
@@ -82,7 +88,8 @@ class RunPage:
 
 def _section(name: str, run: Run) -> Section:
     file = one_line(name)
-    return Section(file, run, in_report_order(summarise(run, file), run.header.spec), of_run(run, file))
+    cells = summarise(run, file)
+    return Section(file, run, in_report_order(cells, run.header.spec), of_run(run, cells, file))
 
 
 def _record(file: str, cell: CellSummary) -> dict[str, object]:
@@ -109,7 +116,9 @@ def _beside(section: Section, first: Section) -> str:
 
 def _document(section: Section) -> Document:
     envs = dict.fromkeys(cell.env for cell in section.cells)
-    tables = tuple(_task(env, [cell for cell in section.cells if cell.env == env]) for env in envs)
+    tables = tuple(
+        _task(env, [cell for cell in section.cells if cell.env == env], usable=not section.notice) for env in envs
+    )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
     return Document(
         title=section.name,
@@ -118,6 +127,7 @@ def _document(section: Section) -> Document:
         legend=tuple(_legend(section.cells)),
         findings=_findings(section),
         best="highest median" if marked else "",
+        notice=section.notice,
     )
 
 
@@ -132,11 +142,14 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _task(env: str, cells: Sequence[CellSummary]) -> Table:
-    """Return the table of one task: a row for each backend, a column for each number of workers."""
+def _task(env: str, cells: Sequence[CellSummary], *, usable: bool) -> Table:
+    """Return the table of one task: a row for each backend, a column for each number of workers.
+
+    In a run that is not ``usable``, no cell is marked as the best.
+    """
     heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
-    best = max(filter(_may_be_best, cells), key=_speed, default=None)
+    best = max(filter(_may_be_best, cells), key=_speed, default=None) if usable else None
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
@@ -230,7 +243,7 @@ def _differences(cells: Sequence[CellSummary]) -> Listing | None:
 
 def _findings(section: Section) -> tuple[FindingText, ...]:
     of_cells = ((group.finding, group.places) for group in grouped(section.cells))
-    of_run = ((finding, ()) for finding in section.findings)
+    of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
     return tuple(
         FindingText(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))
         for finding, places in (*of_cells, *of_run)

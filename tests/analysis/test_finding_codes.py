@@ -37,6 +37,7 @@ def window(**counters: int) -> tuple[Window, ...]:
     return (Window(**{"ns": 10**9, "rows": 1000, "resets": 0, **counters}),) * 4
 
 
+DISTURBED = (make_cell(windows=window(steal_ns=10**8)),)
 # The cells, the last of which has the finding.
 OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.FAILED: (make_cell(status="failed", reason="boom"),),
@@ -48,7 +49,7 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.UNPINNED: (make_cell(steps=STEADY, affinity=(0, 1)),),
     Code.MEMORY_UNBOUND: (make_cell(steps=STEADY, unbound="not permitted"),),
     Code.EXTRA_THREADS: (make_cell("gym-sync", 1, STEADY, seats=(("0", "0"),)),),
-    Code.DISTURBED: (make_cell(windows=window(steal_ns=10**8)),),
+    Code.DISTURBED: DISTURBED,
     Code.UNSTABLE: (make_cell(steps=NOISY),),
     Code.DRIFTING: (make_cell(steps=(1000, 1020, 1040, 1061, 1082, 1104)),),
     Code.UNSETTLED: (make_cell(steps=STEADY, settled=False),),
@@ -91,8 +92,9 @@ def produced(code: Code) -> Iterable[Finding]:
         return of_host(head.host, RIGHT_NOW[code])
     return {
         Code.IMPRECISE: summarise(Run(make_header(until=0.001), (LOOP,)))[0].findings,
-        Code.INCOMPLETE: of_run(Run(msgspec.structs.replace(head, cells=2), (LOOP,))),
-        Code.FILE: of_run(Run(head, (LOOP,), ("a.jsonl, line 3: cut off, left out",))),
+        Code.UNUSABLE: of_run(Run(head, DISTURBED), summarise(Run(head, DISTURBED))),
+        Code.INCOMPLETE: of_run(Run(msgspec.structs.replace(head, cells=2), (LOOP,)), ()),
+        Code.FILE: of_run(Run(head, (LOOP,), ("a.jsonl, line 3: cut off, left out",)), ()),
     }[code]
 
 

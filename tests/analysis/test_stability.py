@@ -97,6 +97,13 @@ def test_a_window_that_a_quota_held_back_is_no_outlier(held_back: dict[str, int]
     assert stability([make_cell(windows=(*rates, replace(slow, **held_back)))]).outliers == 0
 
 
+def test_a_window_that_does_not_count_as_others_disturbed_it_is_no_outlier() -> None:
+    rates = [Window(ns=10**9, rows=round(rate), resets=0) for rate in STEADY]
+    slow = Window(ns=10**9, rows=20, resets=0, others_ns=9 * 10**8)
+    found = stability([make_cell(windows=(*rates, slow))])
+    assert (found.outliers, found.fewest_batches) == (0, 990)
+
+
 def windows(*resets: int, rows: int = 1000) -> list[Window]:
     return [Window(ns=10**9, rows=rows, resets=count) for count in resets]
 

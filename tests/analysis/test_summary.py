@@ -200,6 +200,37 @@ def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summ
     ]
 
 
+def test_windows_that_others_disturbed_are_left_out_where_enough_others_are(summaries: Summaries) -> None:
+    slow, free = Window(10**9, 500, 0, others_ns=5 * 10**8), Window(10**9, 1000, 0, others_ns=10**7)
+    some, most, of_several = summaries(
+        make_cell("for-loop", 1, windows=(slow, free, free, free)),
+        make_cell("gym-sync", 1, windows=(slow, slow, slow, free)),
+        *(make_cell("shm-sync", 1, windows=(slow, free), repeat=repeat) for repeat in range(2)),
+        make_cell("shm-sync", 1, windows=(slow, slow), repeat=2),
+    )
+    cells = (some, most, of_several)
+    medians = [cell.steps_per_second.median for cell in cells if cell.steps_per_second]
+    assert medians == pytest.approx([1000.0, 500.0, 1000.0])
+    assert [(cell.observations, cell.disturbed_windows, cell.windows) for cell in cells] == [
+        (3, 1, 4),
+        (4, 3, 4),
+        (2, 4, 6),
+    ]
+    assert [(cell.disturbed, round(cell.others_share, 4)) for cell in cells] == [
+        (False, 0.01),
+        (True, 0.3775),
+        (False, 0.01),
+    ]
+
+
+def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt(summaries: Summaries) -> None:
+    window = Window(25 * 10**7, 1000, 0, steal_ns=3 * 10**7)
+    short, long = summaries(
+        make_cell("for-loop", 1, windows=(window,)), make_cell("gym-sync", 1, windows=(window,) * 9)
+    )
+    assert [(cell.disturbed, cell.disturbed_windows) for cell in (short, long)] == [(False, 0), (True, 0)]
+
+
 def test_totals_add_up_every_counter_of_a_run_file(summaries: Summaries) -> None:
     counters = dict.fromkeys((item.name for item in fields(Window)), 3)
     (found,) = summaries(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ NOTHING_WATCHED = Watched([], (), ())
 def throttles(throttled: Iterable[bool], rounds: int, *, time_left: bool = True) -> list[int | None]:
     """Return how often each window was throttled, where whether a try is held back follows from ``throttled``."""
     fate = iter(throttled)
-    measured = valid(lambda: Window(10, 5, 0, throttles=int(next(fate))), rounds, lambda: time_left)
+    measured = valid(lambda: Window(10, 5, 0, throttles=int(next(fate))), rounds, 1, lambda: time_left)
     return [window.throttles for window in measured]
 
 
@@ -52,7 +53,31 @@ def test_without_time_for_it_nothing_is_measured_again() -> None:
 
 
 def test_a_quota_is_noticed_by_the_time_that_it_took_where_it_is_not_counted() -> None:
-    assert len(list(valid(lambda: Window(10, 5, 0, throttled_ns=10), 1, lambda: True))) == 3
+    assert len(list(valid(lambda: Window(10, 5, 0, throttled_ns=10), 1, 1, lambda: True))) == 3
+
+
+CALM, DISTURBED = Window(10**9, 5, 0, others_ns=0), Window(10**9, 5, 0, others_ns=5 * 10**8)
+
+
+@pytest.mark.parametrize(
+    ("tries", "rounds", "measured"),
+    [
+        ([DISTURBED, CALM, CALM], 2, 3),
+        ([DISTURBED, DISTURBED, CALM, DISTURBED, CALM], 2, 5),
+        ([DISTURBED] * 5, 3, 5),
+        ([DISTURBED, Window(10, 5, 0, throttles=1), DISTURBED, CALM], 2, 4),
+    ],
+)
+def test_a_window_that_others_disturbed_is_measured_again_as_one_that_a_quota_held_back(
+    tries: list[Window], rounds: int, measured: int
+) -> None:
+    fate = iter(tries)
+    assert list(valid(lambda: next(fate), rounds, 1, lambda: True)) == tries[:measured]
+
+
+def test_whether_others_disturbed_a_window_depends_on_how_many_cpus_the_cell_has() -> None:
+    window = Window(10**9, 5, 0, others_ns=3 * 10**8)
+    assert [len(list(valid(lambda: window, 1, cpus, lambda: True))) for cpus in (1, 2, 8)] == [3, 3, 1]
 
 
 def test_a_cell_waits_for_its_turn_and_ends_with_who_gives_turns() -> None:
@@ -112,6 +137,22 @@ def test_counters_are_read_around_the_window_alone_and_before_a_turn_comes_what_
     os.close(writing)
     assert [window.ns for window in measured] == [1429 * FakeLoop.BATCH] * 2
     assert loop.log == log
+
+
+def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_turn(
+    monkeypatch: pytest.MonkeyPatch, request_of: Request
+) -> None:
+    loop = FakeLoop()
+    # Two readings for each window: others have the CPU in the first window only.
+    readings = iter((0, 5 * 10**7, 5 * 10**7, *repeat(5 * 10**7, 9)))
+    monkeypatch.setattr(schedule, "read_counters", lambda _watched: {"others_ns": next(readings)})
+    reading, writing = os.pipe()
+    os.write(writing, b"\n" * 4)  # of two windows, three tries, and the end
+    asked = Request(**{**vars(request_of), "mode": "in_turn", "go_ahead": reading})
+    measured = list(windows_of(asked, loop, 3, 8, Watched([], (0,), ()), time.perf_counter_ns()))
+    os.close(writing)
+    assert (os.read(reading, 1), [window.others_ns for window in measured]) == (b"", [5 * 10**7, 0, 0])
+    os.close(reading)
 
 
 def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times() -> None:

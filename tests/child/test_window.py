@@ -36,6 +36,43 @@ def test_a_window_that_cannot_be_is_refused(counts: dict[str, int], problem: str
         Window(**{"ns": 10, "rows": 5, "resets": 0, **counts})
 
 
+TICK = 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("counts", "cpus", "disturbed"),
+    [
+        ({"others_ns": 80 * 10**6}, 1, False),  # a twentieth, and three ticks
+        ({"others_ns": 81 * 10**6}, 1, True),
+        ({"steal_ns": 81 * 10**6}, 1, True),
+        ({"steal_ns": 41 * 10**6, "others_ns": 40 * 10**6}, 1, True),
+        ({"others_ns": 81 * 10**6}, 2, False),
+        ({"others_ns": 260 * 10**6}, 4, False),
+        ({"others_ns": 261 * 10**6}, 4, True),
+        ({}, 1, False),
+    ],
+)
+def test_a_window_is_disturbed_if_others_took_more_of_its_cpus_than_a_share_and_what_ticks_hide(
+    counts: dict[str, int], cpus: int, disturbed: bool
+) -> None:
+    assert Window(10**9, 5, 0, **counts).disturbed(cpus) is disturbed
+
+
+@given(ns=st.integers(1, 10**10), cpus=st.integers(1, 512), ticks=st.integers(0, 3))
+def test_a_few_ticks_never_disturb_a_window(ns: int, cpus: int, ticks: int) -> None:
+    assert not Window(ns, 5, 0, others_ns=ticks * TICK).disturbed(cpus)
+
+
+@pytest.mark.parametrize(
+    ("counts", "calm"),
+    [({}, True), ({"throttles": 1}, False), ({"throttled_ns": 1}, False), ({"others_ns": 10**9}, False)],
+)
+def test_a_window_is_calm_if_neither_a_quota_nor_others_kept_the_cell_from_its_cpus(
+    counts: dict[str, int], calm: bool
+) -> None:
+    assert Window(10**9, 5, 0, **counts).calm(1) is calm
+
+
 @given(
     st.lists(
         st.builds(

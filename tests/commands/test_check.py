@@ -399,3 +399,35 @@ def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(
     assert (found.status, found.out, found.err.count("\n")) == (3, "", 1)
     assert "Test CPU against" in found.err
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def disturbed(lines: list[str]) -> list[str]:
+    """Return the lines of a run in whose every window others had half of the first CPU."""
+    return [line.replace('"others_ns":null', '"others_ns":500000000') for line in lines]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_run_that_others_disturbed_is_no_baseline_and_no_candidate(check: Check, runs: Runs, which: int) -> None:
+    files = [runs("a.jsonl"), runs("b.jsonl", 0.5)]
+    edited(files[which], disturbed)
+    found = check(*files, "--inconclusive", "pass")
+    assert found.status == 3
+    reason = "is unusable: others took CPU time of 8 of 8 cells; measure on an idle machine"
+    assert found.refusal == f"vebench: {files[which]} {reason}\n"
+
+
+def test_against_a_baseline_that_others_disturbed_nothing_is_measured(check: Check, runs: Runs, tmp_path: Path) -> None:
+    start = FakeStart()
+    found = check(edited(runs("a.jsonl"), disturbed), world=fake_world(start))
+    assert (found.status, start.started) == (3, [])
+    assert "a.jsonl is unusable: " in found.refusal
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_what_is_measured_against_a_baseline_while_others_disturb_it_is_no_regression(vebench: Command) -> None:
+    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--repeats", "5", "--rounds", "3", "-q")
+    assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
+    slow = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, 500.0, stolen=0.5)))
+    found = vebench("check", "a.jsonl", "-o", "b.jsonl", "-q", world=fake_world(slow))
+    assert (found.status, len(slow.started)) == (3, 20)
+    assert found.refusal.startswith("vebench: b.jsonl is unusable: others took CPU time of 4 of 4 cells; ")

@@ -79,7 +79,7 @@ def sound() -> Outcome:
 
 def test_a_sound_backend_is_measured(sound: Outcome) -> None:
     assert (sound.status, sound.reason) == ("ok", None)
-    assert len(sound.windows) == 2
+    assert len(sound.windows) >= 2  # one that something else disturbed is measured again
     for window in sound.windows:
         assert window.ns >= 50_000_000
         assert window.rows % 6 == 0
@@ -143,20 +143,23 @@ def states(token: str) -> list[str]:
 def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
     spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=2)
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    # The second has two processes in its group, and one that has left it.
-    cells = [replace(cell(name, cpus[:1]), group=0) for name in ("Sound", "Bystander")]
+    # How many processes each has in its group, and outside of it.
+    processes = {"faulty:Sound": (1, 0), "faulty:Bystander": (2, 1)}
+    cells = [replace(cell(name, cpus[:1]), group=0) for name in processes]
     ended = {}
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
         for event in run(Plan(spec, tuple(cells)), launch):
             if isinstance(event, WindowDone):
                 assert set(os.sched_getaffinity(0)) == set(cpus[1:] or cpus)
-                assert eventually(lambda: states(launch._token).count("T") == 3)  # noqa: SLF001 - to find its bearers
-                assert len(states(launch._token)) == 4  # noqa: SLF001 - likewise
+                inside, outside = map(sum, zip(*(processes[name] for name in processes.keys() - ended), strict=True))
+                assert eventually(lambda: states(launch._token).count("T") == inside)  # noqa: B023, SLF001 - to find its bearers, at once
+                assert len(states(launch._token)) == inside + outside  # noqa: SLF001 - likewise
             elif isinstance(event, CellFinished):
                 ended[event.cell.backend.name] = event.outcome
     assert set(os.sched_getaffinity(0)) == set(cpus)
     for outcome in ended.values():
-        assert (outcome.status, outcome.reason, len(outcome.windows)) == ("ok", None, 2)
+        assert (outcome.status, outcome.reason) == ("ok", None)
+        assert len(outcome.windows) >= 2
         assert all(window.ns >= 100_000_000 for window in outcome.windows)
 
 

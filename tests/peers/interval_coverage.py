@@ -100,7 +100,10 @@ def _count(cells: tuple[CellSummary, ...], held: Tally) -> None:
 
 def main(runs: int = 200) -> None:
     """Print the tables of docs/method.md."""
-    head = "| repeats x windows | order | rate held | half | speedup held | half |\n| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    head = (
+        "| repeats x windows | order | rate held | half | speedup held | half |\n"
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    )
     print(f"54 cells, {runs} runs each\n\n| world {head}")
     for world in WORLDS:
         for plan in PLANS:

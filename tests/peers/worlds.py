@@ -41,8 +41,8 @@ HOST = HostRecord("Linux", "6", "x86_64", "CPU", 64, tuple(range(64)), 64)
 class World:
     """How a machine behaves.
 
-    ``drift``: ``none``, ``returning`` (mean-reverting: 5 % with a memory of 2 minutes), or ``walk`` (5 % per square root
-    of a minute, without bound). ``day``: by how much a run as a whole differs from others.
+    ``drift``: ``none``, ``returning`` (mean-reverting: 5 % with a memory of 2 minutes), or ``walk`` (5 % per square
+    root of a minute, without bound). ``day``: by how much a run as a whole differs from others.
     """
 
     name: str

@@ -29,15 +29,19 @@ if TYPE_CHECKING:
 SECOND = 1_000_000_000
 
 
-def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0) -> list[Answer]:
-    """Return the answers of a cell that goes well, at this rate for each CPU owned, with 1 % of noise."""
+def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0, stolen: float = 0.0) -> list[Answer]:
+    """Return the answers of a cell that goes well, at this rate for each CPU owned, with 1 % of noise.
+
+    ``stolen`` is the share of its CPUs' time that the hypervisor took.
+    """
     if cell.proving is not None:
         return [Proof("identical", rows=cell.proving.steps * cell.workers, ends=3)]
     noise = Random(repr(cell.key))  # noqa: S311 - noise to repeat, no secret
     built = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip, affinity=cell.cpus)
     rate = steps_per_second * max(1, len(cell.cpus))
     rows = [round(spec.duration * rate * noise.gauss(1, 0.01)) for _ in range(spec.rounds)]
-    windows = [Window(ns=round(spec.duration * SECOND), rows=count, resets=0) for count in rows]
+    span = round(spec.duration * SECOND)
+    windows = [Window(span, rows=count, resets=0, steal_ns=round(stolen * span * len(cell.cpus))) for count in rows]
     warm = [] if cell.mode == "alone" else [Warm()]
     return [Ready(SECOND // 2, built), *warm, *windows, Done(100 << 20, settled=True)]
 

@@ -52,19 +52,20 @@ class CellSummary:
     reference row.
 
     What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` are totals over all windows,
-    ``throttled_windows`` is how many of them a CPU quota held back. Throttled windows count only if all are throttled.
-    ``totals`` has the sum of every counter of the windows that count, by its name in a run file, None for a counter
-    that one of these windows does not have.
+    ``throttled_windows`` is how many of them a CPU quota held back, ``disturbed_windows`` how many others disturbed;
+    both count only where too few remain without them. ``totals`` has the sum of every counter of the windows that
+    count, by its name in a run file, None for a counter that one of these windows does not have.
 
     How fast it was: ``sample`` holds the frames per second that estimates stand on, of the windows that count;
     ``observations`` is how many values that are: windows of a single repeat, or else repeats. ``stability`` is how
     steady they were. ``speedup`` is over the reference with one worker; ``ns_per_batch`` is wall time.
 
     What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
-    hypervisor and other processes took, 0 where too little was counted to say. ``strayed``: some thread was free to run
-    on other CPUs than those owned. ``oversubscribed``: more workers than CPUs that do work at the same time;
-    ``crowded``: not that, but more processes or threads at work than CPUs owned. ``unbound`` is why its memory is not
-    bound as was asked for. ``most_threads`` is how many threads one of its processes had at the most, 0 if unknown.
+    hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much of it.
+    ``strayed``: some thread was free to run on other CPUs than those owned. ``oversubscribed``: more workers than CPUs
+    that do work at the same time; ``crowded``: not that, but more processes or threads at work than CPUs owned.
+    ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
+    processes had at the most, 0 if unknown.
     """
 
     key: CellKey
@@ -92,6 +93,7 @@ class CellSummary:
     rows: int = 0
     resets: int = 0
     throttled_windows: int = 0
+    disturbed_windows: int = 0
     totals: Mapping[str, int | None] = field(default_factory=dict)
     observations: int = 0
     sample: Sample = NOTHING
@@ -103,6 +105,7 @@ class CellSummary:
     speedup: Estimate | None = None
     efficiency: Estimate | None = None
     of_ceiling: Estimate | None = None
+    disturbed: bool = False
     stolen_share: float = 0.0
     others_share: float = 0.0
     strayed: bool = False
@@ -136,6 +139,11 @@ class CellSummary:
     def struck(self) -> bool:
         """Whether the cell's rate is compared with no other, because it does other work."""
         return self.verdict == "different"
+
+    @property
+    def throttled(self) -> bool:
+        """Whether a CPU quota held back all of its windows."""
+        return 0 < self.windows == self.throttled_windows
 
     @property
     def reference_row(self) -> bool:

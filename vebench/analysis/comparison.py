@@ -378,7 +378,7 @@ def _terms(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -
 
 
 def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> float:
-    return prod(sample.level**power for power, sample in _terms(key, cells, metric))
+    return prod((sample.level**power for power, sample in _terms(key, cells, metric)), start=1.0)
 
 
 def _gated(cell: CellSummary, metric: Metric) -> bool:

@@ -37,6 +37,9 @@ class Code(StrEnum):
     DIFFERENT_WORK = "different-work", Gravity.FAULT
     ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # no backend can be so fast: this figure is wrong, or the ceiling's
 
+    # Faults about a run.
+    UNUSABLE = "unusable", Gravity.FAULT  # others, or a quota, had most of its cells' CPUs: no figure is the backend's
+
     # Warnings about a cell.
     UNLIKE_ENGINES = "unlike-engines", Gravity.WARNING  # the rate is right, but it is that of another simulation
     THROTTLED = "throttled", Gravity.WARNING  # windows that were held back count only where there are no others

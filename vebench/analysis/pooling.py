@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # The conditions of a cell. Those that were disturbed, that share CPUs among too many threads, and the measuring loop
 # alone vary in other ways than the cells that are calm.
-Condition = Literal["calm", "crowded", "disturbed", "loop"]
+Condition = Literal["calm", "crowded", "disturbed", "overhead"]
 
 FEWEST_BESIDE = 2  # cells that show what a pass did to all
 REWEIGHTED = 5  # times that noisy cells are given less weight
@@ -149,7 +149,7 @@ def _rests(levels: Levels, conditions: Mapping[CellKey, Condition]) -> dict[Cell
     """Return what is left to the processes of the cells of one task, after what each pass did to all of them."""
     steady = [key for key in levels if conditions[key] == "calm"]
     if len(steady) < FEWEST_BESIDE:
-        steady = [key for key in levels if conditions[key] != "loop"]
+        steady = [key for key in levels if conditions[key] != "overhead"]
     passes = {number for key in steady for number in levels[key]}
     if len(steady) < FEWEST_BESIDE or len(passes) < FEWEST_FOR_INTERVAL:
         return {key: _alone(logs) for key, logs in levels.items()}

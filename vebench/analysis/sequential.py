@@ -36,6 +36,4 @@ class Looks:
 
 def undecided(found: Comparison) -> frozenset[GroupKey]:
     """Return the groups that more passes could decide."""
-    return frozenset(
-        group.key for group in found.groups if group.judged and group.verdict == "inconclusive"
-    )
+    return frozenset(group.key for group in found.groups if group.judged and group.verdict == "inconclusive")

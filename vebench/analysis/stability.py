@@ -9,6 +9,7 @@ from math import erfc, exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
+from vebench.analysis.counting import that_count
 from vebench.analysis.statistics import student_quantile
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ MOST_EXACT = 8
 
 @dataclass(frozen=True)
 class Stability:
-    """What the windows of a cell show beyond their rates, with all repeats that went well taken together.
+    """What the windows of a cell that count show beyond their rates, with all repeats that went well taken together.
 
     ``outliers`` is how many windows lie apart from the others of their process. ``drift`` is the relative change of the
     rate from the first window of a process to its last, 0 if there is none beyond chance. ``fewest_batches`` is how
@@ -51,20 +52,25 @@ STEADY = Stability()
 
 def stability(records: Sequence[CellRecord]) -> Stability:
     """Return how steady a cell was, given all its repeats."""
-    well = [record for record in records if record.status == "ok"]
+    counted = that_count(records)
     processes = [
-        [window.transitions / window.ns for window in record.windows if window.transitions and not window.held_back]
-        for record in well
+        [window.transitions / window.ns for window in windows if window.transitions and not window.held_back]
+        for _, windows in counted
     ]
     return Stability(
         outliers=outliers(processes),
         drift=drift(processes),
         fewest_batches=min(
-            (window.rows // record.batch_size for record in well for window in record.windows if record.batch_size),
+            (
+                window.rows // record.batch_size
+                for record, windows in counted
+                for window in windows
+                if record.batch_size
+            ),
             default=None,
         ),
-        bursts=any(bursts(record.windows) for record in well),
-        unsettled=sum(record.settled is False for record in well),
+        bursts=any(bursts(windows) for _, windows in counted),
+        unsettled=sum(record.settled is False for record in records if record.status == "ok"),
     )
 
 

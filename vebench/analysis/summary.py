@@ -1,6 +1,6 @@
 """From raw windows to what each cell of a run achieved: rates, speedup, efficiency, share of the ceiling.
 
-Pure functions. Windows that a CPU quota held back count only if a cell has no others: what they show is the quota.
+Pure functions. Which windows count is decided in ``counting.py``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Self
 
 from vebench.analysis.cell import NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.contrasts import estimate, ratio
-from vebench.analysis.findings.machine import TAKEN_SHARE
+from vebench.analysis.counting import that_count
 from vebench.analysis.findings.rules import of_cell
 from vebench.analysis.findings.sweep import Sweep
 from vebench.analysis.pooling import pooled
 from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
 from vebench.backends.registry import NULL, find_recorded
-from vebench.child.window import Window
+from vebench.child.window import Window, too_much
 from vebench.machine.sysfs import parse_list
 from vebench.plan.known_work import BEST_FIRST
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 NANO = 1e-9
 COUNTERS = tuple(item.name for item in fields(Window))
-LEAST_TAKEN_NS = 100_000_000  # ten ticks of the kernel's clock, by which steal and others' work are counted
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
@@ -70,8 +69,8 @@ class Rates:
 
 def _condition(cell: CellSummary) -> Condition:
     if cell.backend == NULL:
-        return "loop"
-    if max(cell.stolen_share, cell.others_share) > TAKEN_SHARE:
+        return "overhead"
+    if cell.disturbed:
         return "disturbed"
     return "crowded" if cell.crowded or cell.oversubscribed else "calm"
 
@@ -111,16 +110,9 @@ def _sample(records: Sequence[CellRecord], rate: Callable[[CellRecord, Window], 
     return Sample.of(
         {
             record.repeat: [value for window in windows if (value := rate(record, window)) is not None]
-            for record, windows in _that_count(records)
+            for record, windows in that_count(records)
         }
     )
-
-
-def _that_count(records: Sequence[CellRecord]) -> list[tuple[CellRecord, Sequence[Window]]]:
-    """Return every repeat that went well, with its windows that count."""
-    well = _well(records)
-    free = [(record, [window for window in record.windows if not window.held_back]) for record in well]
-    return [*free] if any(windows for _, windows in free) else [(record, record.windows) for record in well]
 
 
 def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
@@ -165,24 +157,19 @@ def _verdict(record: CellRecord) -> WorkVerdict:
 
 def _with_machine(cell: CellSummary, records: Sequence[CellRecord], usable: int) -> CellSummary:
     """Return ``cell`` with what was seen of the machine while it ran."""
-    well = _well(records)
+    spans = [(len(record.cpus), window) for record, windows in that_count(records) for window in windows]
+    span = sum(cpus * window.ns for cpus, window in spans)
     return replace(
         cell,
-        stolen_share=_share(well, lambda window: window.steal_ns),
-        others_share=_share(well, lambda window: window.others_ns),
+        disturbed=too_much(sum(window.taken_ns for _, window in spans), span, sum(cpus for cpus, _ in spans)),
+        stolen_share=sum(window.steal_ns or 0 for _, window in spans) / max(1, span),
+        others_share=sum(window.others_ns or 0 for _, window in spans) / max(1, span),
         strayed=any(map(_strayed, records)),
         oversubscribed=cell.workers > usable,
         crowded=_at_work(cell) > cell.cpus_owned and cell.workers <= usable,
         unbound=next((record.unbound for record in records if record.unbound), None),
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
     )
-
-
-def _share(records: Sequence[CellRecord], taken: Callable[[Window], int | None]) -> float:
-    """Return the share of the CPUs' time that was taken, over all windows; 0 if it was too few ticks to say."""
-    spans = [(len(record.cpus) * window.ns, taken(window) or 0) for record in records for window in record.windows]
-    total = sum(span for _, span in spans)
-    return total / sum(span for span, _ in spans) if total >= LEAST_TAKEN_NS else 0.0
 
 
 def _strayed(record: CellRecord) -> bool:
@@ -201,15 +188,16 @@ def _at_work(cell: CellSummary) -> int:
 def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) -> CellSummary:
     """Return ``cell`` with what was counted, and the rates that follow; ``rates`` are those of all cells."""
     own = rates.frames[cell.key]
-    windows = [window for record in _well(records) for window in record.windows]
+    windows = [(record, window) for record in _well(records) for window in record.windows]
     speedup = _speedup(cell, rates.frames)
     return replace(
         cell,
         windows=len(windows),
-        rows=sum(window.rows for window in windows),
-        resets=sum(window.resets for window in windows),
-        throttled_windows=sum(window.held_back for window in windows),
-        totals=_totals([window for _, counted in _that_count(records) for window in counted]),
+        rows=sum(window.rows for _, window in windows),
+        resets=sum(window.resets for _, window in windows),
+        throttled_windows=sum(window.held_back for _, window in windows),
+        disturbed_windows=sum(window.disturbed(len(record.cpus)) for record, window in windows),
+        totals=_totals([window for _, counted in that_count(records) for window in counted]),
         observations=len(own.rates),
         sample=own,
         stability=stability(records),

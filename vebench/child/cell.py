@@ -120,7 +120,7 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
 
     The clock is read once every ``pace`` batches. ``ahead`` batches contain all rows that were ready before a turn.
     """
-    settings, clock = request.settings, time.perf_counter_ns
+    settings, clock, cpus = request.settings, time.perf_counter_ns, len(watched.cpus)
     duration = int(settings.duration * NANO)
 
     def step(span: int, batches: int = 1) -> Stretch:
@@ -132,7 +132,7 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
         return schedule.in_step(meter, settings.rounds, duration, start, clock)
     if request.mode == "alone":
         has_time = _has_time(settings, lambda: clock() - started)
-        return schedule.valid(lambda: meter.measure(duration), settings.rounds, has_time)
+        return schedule.valid(lambda: meter.measure(duration), settings.rounds, cpus, has_time)
     turns = schedule.Turns(request.go_ahead, step, clock)
     turns.leave()
 
@@ -141,7 +141,7 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
         return meter.measure(duration)
 
     has_time = _has_time(settings, lambda: clock() - started - turns.waited_ns)
-    return schedule.in_turn(schedule.valid(measured, settings.rounds, has_time), turns)
+    return schedule.in_turn(schedule.valid(measured, settings.rounds, cpus, has_time), turns)
 
 
 def _has_time(settings: Settings, spent_ns: Callable[[], int]) -> Callable[[], bool]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vebench.child.loop import Stretch
     from vebench.child.window import Counts, Watched
 
-# A throttled window is measured again, at most twice.
+# A window that was throttled or disturbed is measured again, at most twice.
 MOST_TRIES = 3
 # In step: the time between two checks for the start; the pause between two windows, the larger of PAUSE_NS and
 # 1/PAUSE_SHARE of a window; the time to read the counters before a window.
@@ -49,19 +49,20 @@ class Meter:
         return self.window(self.run(duration), before)
 
 
-def valid(measure: Callable[[], Window], rounds: int, may_repeat: Callable[[], bool]) -> Iterator[Window]:
+def valid(measure: Callable[[], Window], rounds: int, cpus: int, may_repeat: Callable[[], bool]) -> Iterator[Window]:
     """Yield windows until each of ``rounds`` windows is valid or has been tried ``MOST_TRIES`` times.
 
-    A window in which a CPU quota throttled the cell does not measure the backend. It is yielded, too: the reader
-    decides how to use it. After a window that was throttled at every try, the quota is taken to throttle all windows,
-    and no later one is repeated. A window is also not repeated if ``may_repeat`` returns that there is no time.
+    A window in which a CPU quota throttled the cell, or others took its CPUs, of which there are ``cpus``, does not
+    measure the backend. It is yielded, too: the reader decides how to use it. After a window that was so at every try,
+    all windows are taken to be, and no later one is repeated. A window is also not repeated if ``may_repeat`` returns
+    that there is no time.
     """
     tries = MOST_TRIES
     for _ in range(rounds):
         for _ in range(tries):
             window = measure()
             yield window
-            if not window.held_back or not may_repeat():
+            if window.calm(cpus) or not may_repeat():
                 break
         else:
             tries = 1

@@ -8,6 +8,7 @@ makes it a column of JSON and CSV.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.child.bounds import check_counts
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Counts = dict[str, "int | None"]
+
+# What the hypervisor and other processes together may take of a cell's CPUs before its rate says more of them.
+TAKEN_SHARE = 0.05
+# By how much one window's count of what they took from one CPU may be wrong: user, system and stolen time are each
+# cut to whole ticks when they are read.
+HIDDEN_NS = 3 * counters.NANOSECONDS_PER_TICK
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,31 @@ class Window:
         return bool(self.throttles or self.throttled_ns)
 
     @property
+    def taken_ns(self) -> int:
+        """The time that the hypervisor and other processes took from the cell's CPUs; what is unknown counts as 0."""
+        return (self.steal_ns or 0) + (self.others_ns or 0)
+
+    def disturbed(self, cpus: int) -> bool:
+        """Return whether others took too much of the cell's CPUs, of which there are ``cpus``."""
+        return too_much(self.taken_ns, cpus * self.ns, cpus)
+
+    def calm(self, cpus: int) -> bool:
+        """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""
+        return not self.held_back and not self.disturbed(cpus)
+
+    @property
     def transitions(self) -> int:
         """Agent steps: rows that do not only report an autoreset."""
         return self.rows - self.resets
+
+
+def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
+    """Return whether others took more than ``TAKEN_SHARE`` of ``span_ns`` of CPU time, by more than ticks can hide.
+
+    ``readings`` is how many counts were added up, one for each CPU and window. Their errors are independent of each
+    other, so that of the sum grows with the square root.
+    """
+    return taken_ns > TAKEN_SHARE * span_ns + HIDDEN_NS * sqrt(readings)
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)

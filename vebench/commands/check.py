@@ -60,16 +60,16 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     gating.check_tolerance(request.tolerance)
     if junit is not None:
         gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
-    before = _read(request.baseline)
+    before, old = _read(request.baseline)
     candidate = request.candidate
     if candidate is None:
-        candidate = _measure(request, before, world, quiet=quiet)
+        candidate = _measure(request, before, old, world, quiet=quiet)
     elif _same_file(request.baseline, candidate):
         raise UsageError(f"{candidate} is the baseline itself: name another run")
-    after = _read(candidate)
+    after, new = _read(candidate)
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    chosen = _chosen(request, gating.cells_of(before, request.baseline))
-    found = compare(chosen, gating.cells_of(after, candidate), metric=request.metric, tolerance=request.tolerance)
+    chosen = _chosen(request, old)
+    found = compare(chosen, new, metric=request.metric, tolerance=request.tolerance)
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
@@ -78,8 +78,11 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     return status
 
 
-def _read(path: Path) -> Run:
-    """Return a complete run. Raises NotComparableError if it is incomplete: missing cells would never be checked."""
+def _read(path: Path) -> tuple[Run, tuple[CellSummary, ...]]:
+    """Return a complete run and its cells.
+
+    Raises NotComparableError if it is incomplete, because missing cells would never be checked, or unusable.
+    """
     run = store.read(path)
     remedy = f"vebench run --resume {shlex.quote(str(path))} finishes it"
     if run.header.interpreter is not None:
@@ -91,7 +94,10 @@ def _read(path: Path) -> Run:
         raise NotComparableError(f"{path}: {missing.message}: the run is incomplete; {remedy}")
     if not any(cell.status == "ok" for cell in run.cells):
         raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
-    return run
+    cells = gating.cells_of(run, path)
+    if why := gating.unusable_run(path, cells):
+        raise NotComparableError(why)
+    return run, cells
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -169,10 +175,10 @@ def _is_base(cell: CellSummary) -> bool:
     return cell.label == REFERENCE and cell.workers == 1
 
 
-def _measure(request: CheckRequest, before: Run, world: World, *, quiet: bool) -> Path:
+def _measure(request: CheckRequest, before: Run, old: Sequence[CellSummary], world: World, *, quiet: bool) -> Path:
     """Measure the requested part of the baseline's plan here, without reference rows. Returns the run file."""
     header.refuse_foreign(before.header, request.baseline)
-    cells = _chosen(request, gating.cells_of(before, request.baseline))
+    cells = _chosen(request, old)
     if request.metric == "speedup" and not any(map(_is_base, cells)):
         raise NotComparableError(
             f"{request.baseline}: {REFERENCE} with one worker is not in it, and speedups are relative to that: "

@@ -80,10 +80,14 @@ def run(request: CompareRequest, world: World, *, form: Format, junit: Path | No
     measure(sides, world, quiet=quiet)
     before, after = (gating.cells_of(store.read(side.path), side.path) for side in sides)
     found = compare(before, after, metric="fps", tolerance=request.tolerance, in_turn=True)
+    reasons = (gating.unusable_run(side.path, cells) for side, cells in zip(sides, (before, after), strict=True))
+    notice = next(filter(None, reasons), "")
+    if notice:
+        found = gating.without_verdicts(found, notice)
     status = gating.exit_status(found, request.inconclusive)
     differences = header.what_differs(*(side.head for side in sides))
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
-    gating.publish(CheckPage(one, other, found, tuple(differences), status), form, junit)
+    gating.publish(CheckPage(one, other, found, tuple(differences), status, notice), form, junit)
     return status
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from vebench.analysis.findings.run import unusable
 from vebench.analysis.report_order import in_report_order
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line
@@ -50,18 +52,33 @@ def check_target(junit: Path, files: Sequence[Path]) -> None:
 
 
 def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
-    """Return the exit status: 1 if a cell is slower, 3 if a cell has no answer, 0 otherwise.
+    """Return the exit status: 1 if a backend is slower, 3 if a cell or a backend has no answer, 0 otherwise.
 
-    ``inconclusive`` says how to count cells for which the data cannot decide.
+    ``inconclusive`` says how to count backends for which the data cannot decide.
     """
-    verdicts = {cell.verdict for cell in found.cells}
+    verdicts = {group.verdict for group in found.groups}
     if "slower" in verdicts:
         return SLOWER
-    if verdicts & set(NO_ANSWER):
+    if (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER):
         return UNDECIDED
     if "inconclusive" in verdicts:
         return {"pass": DONE, "fail": SLOWER, "default": UNDECIDED}[inconclusive]
     return DONE
+
+
+def unusable_run(path: Path, cells: Sequence[CellSummary]) -> str:
+    """Return that the run in ``path`` is unusable, and why, in one line; empty if it may be used."""
+    finding = unusable(cells)
+    return "" if finding is None else f"{path} is {finding.code}: {finding.message}; {finding.remedy}"
+
+
+def without_verdicts(found: Comparison, why: str) -> Comparison:
+    """Return the comparison with no verdict on the speed of any cell, for the reason ``why``."""
+    cells = (
+        cell if cell.verdict in NO_ANSWER else replace(cell, verdict="not comparable", why=why) for cell in found.cells
+    )
+    groups = (replace(group, verdict="not comparable", why=why) for group in found.groups)
+    return replace(found, cells=tuple(cells), groups=tuple(groups))
 
 
 def publish(page: CheckPage, form: Format, junit: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from support.pages import page_of
 from support.records import make_cell
 
+from vebench.child.window import Window
 from vebench.reports.formats import bmf, github
 from vebench.reports.pages.run import RunPage
 
@@ -62,3 +63,11 @@ def test_environments_for_each_worker_are_part_of_the_name() -> None:
 def test_a_run_without_a_rate_is_an_empty_list() -> None:
     empty = page_of()
     assert (github.render(empty), bmf.render(empty)) == ("[]\n", "{}\n")
+
+
+def test_a_note_names_what_was_found_of_the_cell_and_that_its_run_is_unusable() -> None:
+    taken = (Window(10**9, 1000, 0, others_ns=5 * 10**8),) * 4
+    cells = (make_cell(steps=(900,) * 4), *(make_cell(name, windows=taken) for name in ("gym-sync", "shm-sync")))
+    extras = {entry["name"]: entry["extra"] for entry in json.loads(github.render(page_of(*cells)))}
+    assert extras["ALE/Pong-v5 / for-loop / 1 worker"] == "900 steps/s, unusable"
+    assert extras["ALE/Pong-v5 / gym-sync / 1 worker"] == "1,000 steps/s, disturbed, unusable"

@@ -227,6 +227,23 @@ def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -
     assert away["compared"] == "not comparable with a.jsonl: cpu_model Test CPU against Another 9000"
 
 
+def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
+    taken = (Window(10**9, 1000, 0, others_ns=5 * 10**8),) * 4
+    cells = (
+        make_cell("for-loop", 1, (900,) * 4),
+        *(make_cell(name, 1, windows=taken) for name in ("gym-sync", "null")),
+    )
+    page = page_of(*cells)
+    notice = "unusable: others took CPU time of 2 of 3 cells; measure on an idle machine"
+    document = document_of(page)
+    assert (document.notice, document.best) == (notice, "")
+    assert "best" not in {text.tone for row in table_of(page).rows for text in row.texts}
+    assert on_terminal(page, 80).splitlines()[:2] == ["a.jsonl", notice]
+    assert f"## a.jsonl\n\n**{notice}**\n\n- machine: " in markdown.render(page)
+    assert on_terminal(page, 80).count("unusable") == 1
+    assert document_of(page_of(cells[0])).notice == ""
+
+
 def test_a_run_under_a_quota_says_so() -> None:
     half = msgspec.structs.replace(make_header().host, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max")
     run = Run(msgspec.structs.replace(make_header(), host=half), (make_cell("for-loop", 1, (2300, 2310, 2305, 2290)),))

@@ -12,6 +12,7 @@ from vebench.analysis.cell import Finding
 from vebench.analysis.finding_codes import Code
 from vebench.backends.packages import how_to_install
 from vebench.backends.registry import find_recorded
+from vebench.child.window import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
 from vebench.machine.sysfs import parse_list
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Package
     from vebench.results.records import HostRecord
 
-# What others may take of a cell's CPUs before its rate says more of them.
-TAKEN_SHARE = 0.05
 # A container's /dev/shm is 64 MiB unless it was given more.
 LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
 # The share of the allowed CPUs' time that others may take before figures are in doubt.
@@ -72,14 +71,14 @@ def throttled(cell: CellSummary, _sweep: Sweep) -> Finding | None:
 
 
 def disturbed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
-    """Return a finding if its CPUs worked for others while the cell was measured, on this machine or on its host."""
+    """Return a finding if its CPUs worked for others in the windows that count, on this machine or on its host."""
+    if not cell.disturbed:
+        return None
     culprits = [
         name
         for name, share in (("other processes", cell.others_share), ("the hypervisor", cell.stolen_share))
-        if share > TAKEN_SHARE
+        if share > TAKEN_SHARE / 2  # of the two, one at least took so much
     ]
-    if not culprits:
-        return None
     return Finding(
         Code.DISTURBED,
         f"{' and '.join(culprits)} took over {TAKEN_SHARE:.0%} of its CPUs' time",

@@ -10,18 +10,38 @@ from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.machine import quota
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.analysis.cell import CellSummary
     from vebench.results.records import Run
 
+# A run of which a larger share of cells did not have their CPUs shows what else the machine did.
+UNUSABLE_ABOVE = 0.5
 
-def of_run(run: Run, file: str = "FILE") -> tuple[Finding, ...]:
-    """Return the findings about the run as a whole and about its file, which is named ``file``."""
-    found = (quota(run.header.host), unpinned(run), incomplete(run, file), *notes(run, file))
+
+def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:
+    """Return the findings about the run as a whole, which has these cells, and about its file, named ``file``."""
+    found = (unusable(cells), quota(run.header.host), unpinned(run), incomplete(run, file), *notes(run, file))
     return tuple(finding for finding in found if finding is not None)
 
 
 def resume(file: str) -> str:
     """Return the command that finishes the run in ``file``."""
     return f"vebench run --resume {shlex.quote(file)}"
+
+
+def unusable(cells: Sequence[CellSummary]) -> Finding | None:
+    """Return a finding if most cells of a run, reference rows too, were measured while their CPUs were not theirs."""
+    measured = [cell for cell in cells if cell.windows]
+    disturbed, throttled = sum(cell.disturbed for cell in measured), sum(cell.throttled for cell in measured)
+    bad = sum(cell.disturbed or cell.throttled for cell in measured)
+    if bad <= UNUSABLE_ABOVE * len(measured):
+        return None
+    count = f"{bad} of {len(measured)} cell{'s' * (len(measured) != 1)}"
+    if not throttled:
+        return Finding(Code.UNUSABLE, f"others took CPU time of {count}", "measure on an idle machine")
+    culprits = "others or a CPU quota" if disturbed else "a CPU quota"
+    return Finding(Code.UNUSABLE, f"{culprits} held back {count}", "measure on more CPUs, or with fewer --workers")
 
 
 def unpinned(run: Run) -> Finding | None:

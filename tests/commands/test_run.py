@@ -157,7 +157,7 @@ def test_a_failed_cell_is_recorded_with_its_reason_and_the_run_goes_on(vebench: 
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:
-    result = vebench("run", "-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "-o", "run.jsonl")
+    result = vebench("run", "-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "--no-base", "-o", "run.jsonl")
     assert result.status == 1
     assert "OSError: no such game" in result.out
     assert "Traceback" in (tmp_path / "run.jsonl.log").read_text()

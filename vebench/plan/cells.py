@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
 
 MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
-NOTHING_BESIDE = (
-    "no backend that was asked for can run here"  # why a cell that speedups would be relative to is skipped
-)
+# Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
+# if it goes on later, with more memory for example.
+NOTHING_BESIDE = "no backend that was asked for can run here"
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,3 @@ def counted(count: int, noun: str) -> str:
 def times_envs(envs_per_worker: int) -> str:
     """Return what follows a number of workers that have several environments each: `` x 4 envs``; else nothing."""
     return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
-
-
-def workers(count: int, envs_per_worker: int) -> str:
-    """Return a number of workers with their environments: ``2 workers``, ``2 workers x 4 envs``."""
-    return counted(count, "worker") + times_envs(envs_per_worker)

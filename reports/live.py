@@ -271,8 +271,7 @@ def _one_row(text: Text) -> Text:
 def _name(cell: Cell) -> tuple[str, str, str]:
     repeat = f", repeat {cell.repeat + 1}" if cell.repeat else ""
     side = f", {cell.side}" if cell.side else ""
-    workers = figures.counted(cell.workers, "worker")
-    return one_line(cell.task.id), one_line(cell.backend.label), f"{workers}{repeat}{side}"
+    return one_line(cell.task.id), one_line(cell.backend.label), f"{cell.key.size}{repeat}{side}"
 
 
 def _widths(names: Sequence[Sequence[str]]) -> list[int]:

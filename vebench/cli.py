@@ -114,7 +114,7 @@ def vebench(
 
 
 @app.command(context_settings={"allow_extra_args": True})  # so that the error can say how to name an environment
-@options.asks_for_spec(instead="--resume")
+@options.asks_for_spec(instead="--resume", base=True)
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
@@ -253,7 +253,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
-@options.asks_for_spec(without=("until", "budget", "interleave"), rounds=3, repeats=5)
+@options.asks_for_spec(without=("until", "budget", "interleave", "base"), rounds=3, repeats=5)
 def compare(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,

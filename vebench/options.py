@@ -111,8 +111,11 @@ def given(context: typer.Context) -> set[str]:
 
 
 def names_of(context: typer.Context, parameters: Sequence[str]) -> list[str]:
-    """Return the options of these parameters as a user writes them, for example ``--env`` for ``envs``."""
-    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    """Return the options of these parameters as a user writes them, such as ``--env`` for ``envs``."""
+    names = {
+        one.name: one.secondary_opts[0] if one.secondary_opts and not context.params[str(one.name)] else one.opts[0]
+        for one in context.command.params
+    }
     return [names[parameter] for parameter in parameters]
 
 

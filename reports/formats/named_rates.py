@@ -38,7 +38,7 @@ def named_rates(page: RunPage) -> Iterator[NamedRate]:
 
 
 def _name(cell: CellSummary) -> str:
-    return one_line(f"{cell.env} / {cell.label} / {figures.workers(cell.workers, cell.envs_per_worker)}")
+    return one_line(f"{cell.env} / {cell.label} / {cell.key.size}")
 
 
 def _note(cell: CellSummary, section: Section) -> str:

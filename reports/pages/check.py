@@ -101,8 +101,7 @@ class CheckPage:
 
 def cell_name(key: CellKey) -> str:
     """Return a cell's name: ``ALE/Pong-v5, shm-sync, 2 workers``."""
-    workers = figures.workers(key.workers, key.envs_per_worker)
-    return f"{one_line(key.env)}, {one_line(key.backend)}, {workers}"
+    return f"{one_line(key.env)}, {one_line(key.backend)}, {key.size}"
 
 
 def sentence(cell: CellComparison) -> str:

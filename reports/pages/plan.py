@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.findings import grouping
+from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
@@ -17,11 +19,13 @@ from vebench.reports.document import Document, Table, TableRow, Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from vebench.analysis.findings.grouping import Size
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.page import Kind
 
 STARTUP_SECONDS = 2.0  # of a cell, by rule of thumb: half of that for one process, more for hundreds
+ADDED = f"{REFERENCE} with one worker is added, because speedups are relative to it; --no-base leaves it out"
 COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
 
@@ -50,7 +54,7 @@ class PlanPage:
                 ("CPUs", _placed(spec)),
                 ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),
             ),
-            tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env]) for env in envs),
+            tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs),
         )
         return (document,)
 
@@ -85,15 +89,16 @@ def _cells(plan: Plan) -> str:
     return f"{count}{f', {skipped} skipped' if skipped else ''}"
 
 
-def _task(env: str, cells: Sequence[Cell]) -> Table:
+def _task(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
     labels = list(dict.fromkeys(cell.backend.label for cell in cells))
-    by_row = sorted(cells, key=lambda cell: (labels.index(cell.backend.label), cell.workers))
+    by_row = sorted(cells, key=lambda cell: (labels.index(cell.backend.label), cell.workers, cell.envs_per_worker))
+    added = any(cell.skip is None and not spec.asks_for(cell.backend.label, cell.workers) for cell in cells)
     return Table(
         title=one_line(env),
         corner="backend",
         columns=COLUMNS,
         rows=tuple(_row(cell) for cell in by_row if cell.skip is None),
-        notes=tuple(_skipped([cell for cell in by_row if cell.skip is not None])),
+        notes=(*((ADDED,) if added else ()), *_skipped(by_row)),
         numbers=False,
     )
 
@@ -105,7 +110,7 @@ def _row(cell: Cell) -> TableRow:
     return TableRow(
         one_line(cell.backend.label),
         (
-            Text((str(cell.workers),), value=cell.workers),
+            Text((f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}",), value=cell.workers),
             Text(
                 (f"{shape.num_envs}{ahead}",),
                 value=shape.num_envs,
@@ -122,13 +127,19 @@ def _row(cell: Cell) -> TableRow:
 
 
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a line for each reason why cells cannot run here."""
-    by_reason: dict[str, dict[str, list[str]]] = {}
+    """Yield a line for each reason why some of a task's cells cannot run here."""
+    swept = [_size(cell) for cell in cells]
+    by_reason: dict[str, dict[str, list[Size]]] = {}
     for cell in cells:
-        by_reason.setdefault(cell.skip or "", {}).setdefault(cell.backend.label, []).append(str(cell.workers))
-    for reason, workers_by_label in by_reason.items():
+        if cell.skip is not None:
+            by_reason.setdefault(cell.skip, {}).setdefault(cell.backend.label, []).append(_size(cell))
+    for reason, sizes_by_label in by_reason.items():
         labels: dict[str, list[str]] = {}
-        for label, workers in workers_by_label.items():
-            labels.setdefault(f"{', '.join(workers)} worker{'s' * (workers != ['1'])}", []).append(label)
-        where = "; ".join(f"{', '.join(names)} at {workers}" for workers, names in labels.items())
+        for label, sizes in sizes_by_label.items():
+            labels.setdefault(grouping.sizes(sizes, swept), []).append(label)
+        where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())
         yield one_line(f"skipped: {where}: {reason}")
+
+
+def _size(cell: Cell) -> Size:
+    return cell.workers, cell.envs_per_worker

@@ -20,9 +20,10 @@ from vebench.reports.document import Document, FindingText, Listing, Table, Tabl
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Finding
+    from vebench.plan.spec import RunSpec
     from vebench.reports.document import Tone, Value
     from vebench.reports.page import Kind
     from vebench.results.records import HostRecord, Run
@@ -116,8 +117,11 @@ def _beside(section: Section, first: Section) -> str:
 
 def _document(section: Section) -> Document:
     envs = dict.fromkeys(cell.env for cell in section.cells)
+    spec = section.run.header.spec
     tables = tuple(
-        _task(env, [cell for cell in section.cells if cell.env == env], usable=not section.notice) for env in envs
+        table
+        for env in envs
+        for table in _task(env, [cell for cell in section.cells if cell.env == env], spec, usable=not section.notice)
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
     return Document(
@@ -136,46 +140,75 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
     if not cells:
         yield "No cell has been measured yet."
         return
-    yield f"In each cell: frames/s, steps/s, and the speedup over {REFERENCE} with one worker."
+    as_many = " and as many environments" if len({cell.envs_per_worker for cell in cells}) > 1 else ""
+    yield f"In each cell: frames/s, steps/s, and the speedup over {REFERENCE} with one worker{as_many}."
     yield "±: the true median lies within this distance, with 95 % confidence."
     if any(cell.sample.one_process for cell in cells):
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _task(env: str, cells: Sequence[CellSummary], *, usable: bool) -> Table:
-    """Return the table of one task: a row for each backend, a column for each number of workers.
+def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool) -> Iterator[Table]:
+    """Yield the table of one task, or one for each number of environments per worker if workers vary, too.
 
-    In a run that is not ``usable``, no cell is marked as the best.
+    Footnotes are below the last one. In a run that is not ``usable``, no cell is marked as the best.
     """
-    heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
-    marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     best = max(filter(_may_be_best, cells), key=_speed, default=None) if usable else None
+    marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
+    skips = sorted({cell.frame_skip for cell in cells})
+    unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
+    parts = _parts(cells)
+    for name, part in parts.items():
+        table = _table(f"{one_line(env)}{name}: {unit}", part, best, marked, spec)
+        last = name == [*parts][-1]
+        yield replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells)) if last else table
+
+
+def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:
+    """Return the cells of one task as its tables have them, with what each adds to the title."""
+    swept = sorted({cell.envs_per_worker for cell in cells})
+    if len(swept) == 1 or len({cell.workers for cell in cells}) == 1:
+        return {"": cells}
+    return {
+        f", {figures.counted(envs, 'environment')} per worker": [cell for cell in cells if cell.envs_per_worker == envs]
+        for envs in swept
+    }
+
+
+def _table(
+    title: str, cells: Sequence[CellSummary], best: CellSummary | None, marked: Container[int], spec: RunSpec
+) -> Table:
+    """Return a table with a row for each backend and a column for each size, those of ``marked`` workers with a !."""
+    heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
+    sizes = {(cell.workers, cell.envs_per_worker): cell.key.size for cell in cells}
+    swept = len({workers for workers, _ in heads}) > 1
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
-    skips = sorted({cell.frame_skip for cell in cells})
     return Table(
-        title=f"{one_line(env)}: frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)",
+        title=title,
         corner="backend",
-        columns=(
-            *(f"{figures.workers(count, envs)}{' !' if count in marked else ''}" for count, envs in heads),
-            figures.SAME_WORK,
-        ),
-        axis=(*(count for count, _ in heads), None),
+        columns=(*(f"{sizes[head]}{' !' * (head[0] in marked)}" for head in heads), figures.SAME_WORK),
+        axis=(*(workers if swept or len(heads) == 1 else envs for workers, envs in heads), None),
         rows=tuple(
             TableRow(
                 one_line(label),
-                (*(_figure(row.get(head), best) for head in heads), _work_verdict(list(row.values()))),
+                (
+                    *(_figure(row[head], best) if head in row else _absent(label, head[0], spec) for head in heads),
+                    _work_verdict(list(row.values())),
+                ),
                 next(iter(row.values())).reference_row,
             )
             for label, row in by_label.items()
         ),
-        notes=tuple(_notes(cells, marked)),
-        listing=_differences(cells),
     )
 
 
-def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int]) -> Iterator[str]:
+def _absent(label: str, workers: int, spec: RunSpec) -> Text:
+    """Return the place of a cell that is not in the file: it was not measured yet, or never asked for."""
+    return Text(("not run",), "missing") if spec.asks_for(label, workers) else Text((figures.NOTHING,))
+
+
+def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpec) -> Iterator[str]:
     """Yield the footnotes of a table; ``marked`` maps oversubscribed worker counts to the CPUs owned."""
     if marked:
         yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
@@ -184,14 +217,16 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int]) -> Iterator[
     if any(cell.frames_per_second and not cell.reference_row for cell in cells) and not any(
         cell.speedup for cell in cells
     ):
-        yield _no_speedups(cells)
+        yield _no_speedups(cells, spec)
 
 
-def _no_speedups(cells: Sequence[CellSummary]) -> str:
+def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:
     what = f"no speedups: {REFERENCE} with one worker"
     if any(cell.backend == REFERENCE and cell.workers == 1 for cell in cells):
         return f"{what} has no rate"
-    return f"{what} was not measured (add -b {REFERENCE} and 1 to --workers)"
+    if spec.base:
+        return f"{what} was not measured yet"
+    return f"{what} was not measured (leave out --no-base, or add -b {REFERENCE} and 1 to --workers)"
 
 
 def _may_be_best(cell: CellSummary) -> bool:
@@ -211,10 +246,8 @@ def _work_verdict(cells: Sequence[CellSummary]) -> Text:
     return Text((verdict or figures.NOTHING,), "missing" if verdict in DOUBTFUL else "plain", verdict)
 
 
-def _figure(cell: CellSummary | None, best: CellSummary | None) -> Text:
+def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     """Return the place of a cell, with its rate as the value, and all its figures as the values."""
-    if cell is None:
-        return Text(("not run",), "missing")
     rate = cell.frames_per_second
     if rate is None or cell.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")

@@ -367,6 +367,27 @@ def test_what_is_measured_again_is_what_was_asked_for_and_what_speedups_are_rela
     assert found.err.count("\n") == len(cells) == 4
 
 
+@pytest.mark.parametrize(
+    ("more", "again"),
+    [
+        ((), {("for-loop", 1), ("shm-sync", 2), ("gym-sync", 2)}),
+        (("-b", "shm-sync"), {("shm-sync", 2)}),
+        (("-b", "shm-sync", "--metric", "speedup"), {("for-loop", 1), ("shm-sync", 2)}),
+        (("-b", "for-loop"), {("for-loop", 1)}),
+    ],
+)
+def test_what_a_run_added_to_its_plan_is_measured_again_only_with_what_needs_it(
+    vebench: Command, more: tuple[str, ...], again: set[tuple[str, int]]
+) -> None:
+    plan = ("-e", "Pong", "-b", "shm-sync,gym-sync", "-w", "2", "--repeats", "5", "-q")
+    assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
+    start = FakeStart()
+    found = vebench("check", "a.jsonl", *more, "-o", "b.jsonl", "-f", "json", world=fake_world(start))
+    assert found.status == 0
+    assert {(cell.backend.label, cell.workers) for cell, _ in start.started} == again
+    assert len(start.started) == 5 * len(again)
+
+
 @pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
 def test_a_regression_is_one_even_if_the_reader_of_the_output_goes_away(
     check: Check, runs: Runs, form: str, monkeypatch: pytest.MonkeyPatch

@@ -52,7 +52,7 @@ def test_where_not_even_a_reference_row_can_run_no_cell_can(vebench: Command) ->
 def test_a_dry_run_shows_the_plan_and_why_cells_are_skipped_also_where_a_run_is_refused(
     vebench: Command, backends: str, status: int
 ) -> None:
-    asked = ("run", "-e", "Pong", "-w", "1", "-b", backends)
+    asked = ("run", "-e", "Pong", "-w", "1", "-b", backends, "--no-base")
     assert vebench(*asked, world=fake_world()).status == 2
     found = vebench(*asked, "--dry-run", world=fake_world())
     assert found.status == status
@@ -69,7 +69,7 @@ def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench
     assert refused.refusal.startswith("vebench: nothing but ceiling can run here: needs about ")
     shown = vebench(*asked, "--dry-run", world=world)
     assert shown.status == 0
-    assert "1 cell, 8 skipped" in shown.out
+    assert "1 cell, 9 skipped" in shown.out
     assert "GiB of memory, 16 GiB are" in shown.out
 
 

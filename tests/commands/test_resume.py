@@ -78,6 +78,39 @@ def test_a_dry_run_prints_what_is_left(vebench: Command, measured: Path) -> None
     assert len([line for line in result.out.splitlines() if line.startswith((" for-loop", " shm-sync"))]) == 1
 
 
+def test_a_run_of_an_earlier_version_is_resumed_without_cells_that_it_did_not_plan(
+    vebench: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    plan = ("-e", "Pong", "-b", "shm-sync", "-w", "2,4", "--no-base")
+    assert vebench("run", *plan, "-o", path, "-q", world=fake_world()).status == 0
+    head, cell, _ = map(json.loads, path.read_text().splitlines())
+    del head["spec"]["base"]
+    assert head["spec"]["envs_per_worker"] == 1
+    path.write_text(f"{json.dumps(head)}\n{json.dumps(cell)}\n")
+    start = FakeStart()
+    assert vebench("run", "--resume", path, world=fake_world(start)).status == 0
+    assert len(start.started) == 1
+    assert {(cell["backend"], cell["workers"]) for cell in cells(path)} == {("shm-sync", 2), ("shm-sync", 4)}
+
+
+def test_a_run_that_ended_before_its_base_measures_it_when_it_is_resumed(vebench: Command, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    assert vebench("run", "-e", "Pong", "-b", "shm-sync", "-w", "2", "-o", path, "-q", world=fake_world()).status == 0
+    kept = [line for line in path.read_text().splitlines() if '"backend":"for-loop"' not in line]
+    path.write_text("".join(f"{line}\n" for line in kept))
+    assert vebench("run", "--resume", path, "-q", world=fake_world()).status == 0
+    assert {(cell["backend"], cell["workers"]) for cell in cells(path)} == {("for-loop", 1), ("shm-sync", 2)}
+
+
+def test_resume_takes_no_word_on_the_base(vebench: Command, measured: Path) -> None:
+    result = vebench("run", "--resume", measured, "--no-base")
+    assert (result.status, result.refusal) == (
+        2,
+        "vebench: --resume takes its plan from the file: leave out --no-base\n",
+    )
+
+
 @pytest.fixture
 def begun(vebench: Command, tmp_path: Path) -> Path:
     """Return the file of a run that ended after its first line."""
@@ -104,7 +137,8 @@ def test_a_run_of_which_reference_rows_alone_are_left_is_resumed(
 ) -> None:
     with_a_reason_against(monkeypatch, "shm-sync")
     assert vebench("run", "--resume", begun, world=fake_world()).status == 0
-    assert {cell["backend"]: cell["status"] for cell in cells(begun)} == {"null": "ok", "shm-sync": "skipped"}
+    statuses = {cell["backend"]: cell["status"] for cell in cells(begun)}
+    assert statuses == {"null": "ok", "shm-sync": "skipped", "for-loop": "skipped"}
 
 
 def test_a_run_of_which_nothing_can_run_any_more_is_not_resumed_but_shown(
@@ -118,7 +152,7 @@ def test_a_run_of_which_nothing_can_run_any_more_is_not_resumed_but_shown(
     )
     shown = vebench("run", "--resume", begun, "--dry-run", world=fake_world())
     assert (shown.status, shown.err) == (2, result.err)
-    assert "2 skipped" in shown.out
+    assert "3 skipped" in shown.out
 
 
 def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured: Path) -> None:

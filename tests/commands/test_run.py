@@ -158,7 +158,7 @@ def test_a_failed_cell_is_recorded_with_its_reason_and_the_run_goes_on(vebench: 
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:
-    result = vebench("run", "-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "-o", "run.jsonl")
+    result = vebench("run", "-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "--no-base", "-o", "run.jsonl")
     assert result.status == 1
     assert "OSError: no such game" in result.out
     assert "Traceback" in (tmp_path / "run.jsonl.log").read_text()
@@ -166,12 +166,51 @@ def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_p
 
 
 def test_a_third_partys_adapter_gets_its_options(vebench: Command, tmp_path: Path) -> None:
-    adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]")
+    adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]", "--no-base")
     assert vebench("run", *adapter, *BRIEF, "-o", "run.jsonl", world=world_here()).status == 0
     (cell,) = lines(tmp_path / "run.jsonl")[1:]
     assert (cell["backend"], cell["options"]) == ("faulty:Sound", {"length": 3})
     for window in cell["windows"]:
         assert window["resets"] == pytest.approx(window["rows"] / 4, abs=2)
+
+
+ALONE = ("-e", "Pong", "-b", "shm-sync", "-w", "2")
+
+
+def test_the_loop_with_one_worker_is_measured_as_well_so_that_there_are_speedups(
+    vebench: Command, tmp_path: Path
+) -> None:
+    assert "for-loop" in vebench("run", *ALONE, "--dry-run", world=fake_world()).out
+    result = vebench("run", *ALONE, "--envs-per-worker", "1,4", "-o", "run.jsonl", world=fake_world())
+    assert result.status == 0
+    assert "no speedups" not in result.out
+    assert "not run" not in result.out
+    measured = {
+        (cell["backend"], cell["workers"], cell["envs_per_worker"]) for cell in lines(tmp_path / "run.jsonl")[1:]
+    }
+    assert measured == {("for-loop", 1, 1), ("for-loop", 1, 4), ("shm-sync", 2, 1), ("shm-sync", 2, 4)}
+    cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
+    assert all(cell["speedup"] for cell in cells)
+
+
+def test_without_the_loop_a_run_measures_what_it_names_and_says_why_it_has_no_speedups(
+    vebench: Command, tmp_path: Path
+) -> None:
+    assert "for-loop" not in vebench("run", *ALONE, "--no-base", "--dry-run", world=fake_world()).out
+    result = vebench("run", *ALONE, "--no-base", "-o", "run.jsonl", world=fake_world())
+    assert [cell["backend"] for cell in lines(tmp_path / "run.jsonl")[1:]] == ["shm-sync"]
+    assert "no speedups: for-loop with one worker was not measured (leave out --no-base" in result.out
+
+
+def test_what_a_failed_cell_printed_is_in_the_log_under_its_name(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart({"shm-sync": failing("boom")})
+    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--no-base")
+    assert vebench("run", "-e", "Pong", *sizes, "-o", "run.jsonl", world=fake_world(start)).status == 1
+    headings = [line for line in (tmp_path / "run.jsonl.log").read_text().splitlines() if line.startswith("==")]
+    assert sorted(headings) == [
+        "== ALE/Pong-v5, shm-sync, 1 worker x 4 envs, repeat 0",
+        "== ALE/Pong-v5, shm-sync, 1 worker, repeat 0",
+    ]
 
 
 def test_repeats_visit_every_cell_again_in_an_order_of_their_own(vebench: Command, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def plan(spec: RunSpec = SPEC, *tasks: Task, placement: Placement = TWO_CPUS, av
 
 def one(backend: BackendChoice, workers: int, task: Task = PONG, available: int | None = None, envs: int = 1) -> Cell:
     """Return the only cell of a plan."""
-    spec = replace(SPEC, workers=(workers,), backends=(backend,), envs_per_worker=envs)
+    spec = replace(SPEC, workers=(workers,), backends=(backend,), envs_per_worker=(envs,))
     (cell,) = plan(spec, task, available=available).cells
     return cell
 
@@ -52,6 +52,60 @@ def test_cells_are_all_combinations_of_tasks_backends_workers_and_repeats() -> N
         for backend in ("for-loop", "gym-async")
         for workers in (1, 2, 4)
     }
+
+
+def test_cells_are_of_every_number_of_workers_with_every_number_of_environments() -> None:
+    cells = plan(replace(SPEC, envs_per_worker=(1, 8))).cells
+    assert {(cell.key.backend, cell.key.workers, cell.key.envs_per_worker) for cell in cells} == {
+        (backend, workers, envs) for backend in ("for-loop", "gym-async") for workers in (1, 2, 4) for envs in (1, 8)
+    }
+    assert all(cell.shape.num_envs == cell.workers * cell.envs_per_worker for cell in cells)
+
+
+def added(spec: RunSpec, *tasks: Task, available: int | None = None) -> list[tuple[str, str, int, int, str | None]]:
+    """Return what a plan with ``base`` has in addition, and the reason if it is skipped."""
+    bare, full = (plan(replace(spec, base=base), *tasks, available=available).cells for base in (False, True))
+    new = [cell for cell in full if cell.key not in {old.key for old in bare}]
+    assert len(full) == len(bare) + len(new)
+    return sorted((*[cell.key.env, cell.key.backend, cell.workers, cell.envs_per_worker], cell.skip) for cell in new)
+
+
+ASYNC = (BackendChoice("gym-async"),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sizes"),
+    [
+        (replace(SPEC, workers=(2,)), [1]),
+        (replace(SPEC, backends=ASYNC), [1]),
+        (replace(SPEC, workers=(2, 4), backends=ASYNC, envs_per_worker=(1, 8)), [1, 8]),
+        (SPEC, []),
+        (replace(SPEC, backends=()), []),
+        (replace(SPEC, workers=(2,), backends=(BackendChoice("ceiling"), BackendChoice("null"))), []),
+    ],
+)
+def test_what_speedups_are_relative_to_is_added_where_it_was_not_asked_for(spec: RunSpec, sizes: list[int]) -> None:
+    tasks = (PONG, CART_POLE)
+    assert added(spec, *tasks) == [(task.id, "for-loop", 1, envs, None) for task in tasks for envs in sizes]
+
+
+def test_what_is_added_is_measured_in_every_pass() -> None:
+    cells = plan(replace(SPEC, workers=(2,), backends=ASYNC, repeats=3, base=True)).cells
+    assert [cell.repeat for cell in cells if cell.workers == 1] == [0, 1, 2]
+
+
+def test_what_is_added_is_skipped_where_no_backend_can_run_beside_it() -> None:
+    pool = replace(SPEC, workers=(2,), backends=(BackendChoice("envpool-sync"),))
+    assert added(pool, PONG, FROZEN_LAKE) == [
+        ("ALE/Pong-v5", "for-loop", 1, 1, None),
+        ("FrozenLake-v1", "for-loop", 1, 1, "no backend that was asked for can run here"),
+    ]
+
+
+def test_what_is_added_is_skipped_where_it_cannot_run_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "ale_py" else True)
+    ((*_, skip),) = added(replace(SPEC, backends=(BackendChoice("envpool-sync"),)))
+    assert skip == "not installed: ale-py (pip install 'vebench-rl[atari]')"
 
 
 def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
@@ -205,8 +259,10 @@ def test_the_time_of_a_plan_counts_only_cells_that_run() -> None:
 
 def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
     spec = replace(SPEC, workers=tuple(range(1, 60_001)))
-    with pytest.raises(UsageError, match="120000 cells are too many, at most 100000"):
+    with pytest.raises(UsageError, match="120000 cells are too many, at most 100000: give fewer --workers, --backend"):
         plan(spec)
+    with pytest.raises(UsageError, match=r"120000 cells .* give fewer --workers, --envs-per-worker, --backend"):
+        plan(replace(spec, workers=tuple(range(1, 301)), envs_per_worker=tuple(range(1, 201))))
 
 
 @pytest.mark.parametrize(
@@ -219,8 +275,10 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, workers=(65537,)), "--workers 65537: must be"),
         (replace(SPEC, workers=(2, 1)), "--workers: numbers must ascend"),
         (replace(SPEC, workers=(2, 2)), "--workers: numbers must ascend"),
-        (replace(SPEC, envs_per_worker=0), "--envs-per-worker 0: must be a whole number from 1 to"),
-        (replace(SPEC, envs_per_worker=10**30), "--envs-per-worker 1000000000000000000000000000000: must be"),
+        (replace(SPEC, envs_per_worker=(0,)), "--envs-per-worker 0: must be a whole number from 1 to"),
+        (replace(SPEC, envs_per_worker=()), "--envs-per-worker: give at least one"),
+        (replace(SPEC, envs_per_worker=(4, 1)), "--envs-per-worker: numbers must ascend"),
+        (replace(SPEC, envs_per_worker=(10**30,)), "--envs-per-worker 1000000000000000000000000000000: must be"),
         (replace(SPEC, rounds=0), "--rounds 0: must be"),
         (replace(SPEC, repeats=0), "--repeats 0: must be"),
         (replace(SPEC, repeats=-1), "--repeats -1: must be"),

@@ -1,4 +1,4 @@
-"""The languages of ``--workers`` and ``--backend``."""
+"""The languages of ``--workers``, ``--envs-per-worker`` and ``--backend``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from vebench.backends import registry
 from vebench.errors import UsageError
-from vebench.plan.grammar import check_choices, parse_backends, parse_envs, parse_share, parse_workers
+from vebench.plan.grammar import (
+    check_choices,
+    parse_backends,
+    parse_envs,
+    parse_envs_per_worker,
+    parse_share,
+    parse_workers,
+)
 from vebench.plan.spec import MAX_WORKERS, BackendChoice
 
 counts = st.integers(1, MAX_WORKERS)
@@ -96,6 +103,18 @@ def test_any_text_is_a_worker_range_or_an_error_of_one_line(text: str) -> None:
     else:
         assert workers
         assert all(1 <= count <= MAX_WORKERS for count in workers)
+
+
+@given(st.sampled_from(["1,4", "1..16", "1..9:+4", "0", "x", ""]) | st.text(alphabet="0123456789.,:+*- ", max_size=20))
+def test_environments_per_worker_are_written_as_workers_are(text: str) -> None:
+    try:
+        workers = parse_workers([text])
+    except UsageError as error:
+        complaint = str(error).replace("--workers", "--envs-per-worker")
+        with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$"):
+            parse_envs_per_worker([text])
+    else:
+        assert parse_envs_per_worker([text]) == workers
 
 
 @pytest.mark.parametrize(

@@ -591,6 +591,7 @@ def test_a_run_of_the_first_version_is_read_without_what_came_later(written: Pat
         del first["host"][name]
     del first["fingerprint"]
     first["spec"].pop("smt", None)
+    first["spec"] |= {"envs_per_worker": 2}
     for cell in cells:
         del cell["seats"]
         for window, name in ((window, name) for window in cell["windows"] for name in later_of_window):
@@ -598,7 +599,30 @@ def test_a_run_of_the_first_version_is_read_without_what_came_later(written: Pat
     written.write_text("".join(f"{json.dumps(line)}\n" for line in (first, *cells)))
     run = read(written)
     assert (run.header.host.topology, run.header.spec.smt, run.cells[0].seats) == (None, "last", None)
+    assert (run.header.spec.envs_per_worker, run.header.spec.base) == ((2,), False)
     assert not run.cells[0].windows[0].held_back
+
+
+@pytest.mark.parametrize(("counts", "written"), [((4,), 4), ((1, 4), [1, 4])])
+def test_one_number_of_environments_is_written_as_a_number_as_the_first_version_did(
+    path: Path, counts: tuple[int, ...], written: object
+) -> None:
+    with RunWriter.create(path, make_header(envs_per_worker=counts)):
+        pass
+    assert json.loads(path.read_text())["spec"]["envs_per_worker"] == written
+    assert read(path).header.spec.envs_per_worker == counts
+
+
+@pytest.mark.parametrize("odd", [True, "4", 1.5, None, [], {}, ["x"]])
+def test_environments_per_worker_of_another_type_are_refused_with_their_place(written: Path, odd: object) -> None:
+    first, *cells = map(json.loads, written.read_text().splitlines())
+    first["spec"]["envs_per_worker"] = odd
+    written.write_text("".join(f"{json.dumps(line)}\n" for line in (first, *cells)))
+    if odd == []:
+        assert read(written).header.spec.envs_per_worker == ()  # refused when the plan is made again
+        return
+    with pytest.raises(RunFileError, match=r"line 1: Expected .* at \$\.spec\.envs_per_worker"):
+        read(written)
 
 
 def test_runs_under_another_governor_differ_unless_one_does_not_tell() -> None:

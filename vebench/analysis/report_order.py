@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:
-    """Return ``cells`` of a run of ``spec`` by task, then by backend, then by workers."""
+    """Return ``cells`` of a run of ``spec`` by task, then by backend, then by size."""
 
     def key(cell: CellSummary) -> tuple[object, ...]:
         choice = BackendChoice(cell.backend, dict(cell.options))
-        return *report_order(cell.env, choice, spec), cell.workers
+        return *report_order(cell.env, choice, spec), cell.workers, cell.envs_per_worker
 
     return tuple(sorted(cells, key=key))

@@ -182,7 +182,7 @@ def _measure(request: CheckRequest, before: Run, old: Sequence[CellSummary], wor
     if request.metric == "speedup" and not any(map(_is_base, cells)):
         raise NotComparableError(
             f"{request.baseline}: {REFERENCE} with one worker is not in it, and speedups are relative to that: "
-            f"measure a baseline that includes -b {REFERENCE} and --workers 1"
+            "measure a baseline without --no-base"
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
     plan, head = planning.plan_again(spec, request.baseline, world)
@@ -197,5 +197,12 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
     """Return the part of ``spec`` that measures ``cells``."""
     names = {short_name(cell.env) for cell in cells}
     envs = tuple(env for env in spec.envs if short_name(env) in names)
-    backends = {cell.label: BackendChoice(cell.backend, dict(cell.options)) for cell in cells}
-    return replace(spec, envs=envs, backends=tuple(backends.values()))
+    # Cells that the spec does not name are there because of its ``base``, unless they are all that is wanted.
+    named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
+    return replace(
+        spec,
+        envs=envs,
+        workers=tuple(sorted({cell.workers for cell in named})),
+        backends=tuple({cell.label: BackendChoice(cell.backend, dict(cell.options)) for cell in named}.values()),
+        base=len(named) < len(cells),
+    )

@@ -79,8 +79,9 @@ def refuse_useless(plan: Plan, whose: str = "", where: str = "here") -> None:
 
 
 def _contestants(plan: Plan) -> list[Cell]:
-    """Return the plan's cells without reference rows."""
-    return [cell for cell in plan.cells if not find(cell.backend.name).reference_row]
+    """Return the cells that were asked for, without reference rows."""
+    asked = [cell for cell in plan.cells if plan.spec.asks_for(cell.backend.label, cell.workers)]
+    return [cell for cell in asked if not find(cell.backend.name).reference_row]
 
 
 def _reasons(skipped: Sequence[Cell]) -> str:

@@ -36,8 +36,10 @@ ENOUGH_STEPS = 5000
 
 def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``."""
-    envs_per_worker = min(spec.envs_per_worker, MOST_ENVS_PER_WORKER)
-    short = replace(spec, workers=(SHORT_ENVS,), envs_per_worker=envs_per_worker, repeats=1, replicas="1")
+    envs_per_worker = min(spec.envs_per_worker[-1], MOST_ENVS_PER_WORKER)
+    short = replace(
+        spec, workers=(SHORT_ENVS,), envs_per_worker=(envs_per_worker,), repeats=1, replicas="1", base=False
+    )
     prove(short, SHORT_STEPS, knowledge, None, world)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.known_work import Knowledge, Known
+    from vebench.plan.replicas import ReplicaCpus
     from vebench.plan.spec import RunSpec
 
 MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
+# Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
+# if it goes on later, with more memory for example.
+NOTHING_BESIDE = "no backend that was asked for can run here"
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,12 @@ class CellKey:
     workers: int
     envs_per_worker: int
     repeat: int | None = None
+
+    @property
+    def size(self) -> str:
+        """The number of workers with their environments, in words: ``2 workers``, ``2 workers x 4 envs``."""
+        envs = f" x {self.envs_per_worker} envs" if self.envs_per_worker > 1 else ""
+        return f"{self.workers} worker{'s' * (self.workers != 1)}{envs}"
 
     @property
     def without_repeat(self) -> CellKey:
@@ -136,22 +147,24 @@ def expand(
     memory_available: int | None,
     has: Callable[[str], bool] | None = None,
 ) -> Plan:
-    """Return every cell that ``spec`` asks for: passes over tasks, backends and workers, each in a shuffled order.
+    """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
     The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
     step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
-    ``memory_available`` is in bytes, None if unknown. ``has`` returns whether a module can be imported where cells will
+    With ``spec.base``, what speedups are relative to is among them. ``memory_available`` is in bytes, None if unknown.
+    ``has`` returns whether a module can be imported where cells will
     run. Raises UsageError if ``spec`` is invalid or asks for more than ``MAX_CELLS`` cells.
     """
     check(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
-    count = len(pairs) * len(spec.workers) * spec.repeats
+    count = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.repeats
     if count > MAX_CELLS:
-        raise UsageError(
-            f"{count} cells are too many, at most {MAX_CELLS}: give fewer --workers, --backend or --repeats"
-        )
+        swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
+        raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: give fewer {swept}, --backend or --repeats")
     where = Where(placement, memory_available, has)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
+    if spec.base:
+        once += _bases(spec, tasks, once, where)
     passes = [
         shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
     ]
@@ -196,19 +209,34 @@ def seconds(plan: Plan) -> float:
     return plan.spec.cell_seconds * sum(cell.skip is None for cell in plan.cells)
 
 
+def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: Where) -> Iterator[Cell]:
+    """Yield the reference with one worker wherever ``cells`` have a backend but not that. It runs if a backend can."""
+    planned = {cell.key for cell in cells}
+    contestants = [cell for cell in cells if not registry.find(cell.backend.name).reference_row]
+    asked = {(cell.task, cell.envs_per_worker) for cell in contestants}
+    runnable = {(cell.task, cell.envs_per_worker) for cell in contestants if cell.skip is None}
+    alone, reference = replace(spec, workers=(1,)), BackendChoice(registry.REFERENCE)
+    for task in tasks:
+        for cell in _cells(alone, task, reference, where):
+            size = (task, cell.envs_per_worker)
+            if size in asked and cell.key not in planned:
+                yield cell if size in runnable else replace(cell, skip=cell.skip or NOTHING_BESIDE)
+
+
 def _everything(task: Task) -> list[BackendChoice]:
     """Return all backends of the registry, without reference rows that mean nothing for the task."""
     return [BackendChoice(entry.name) for entry in registry.ENTRIES if not entry.means_nothing_for(task)]
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
-    """Yield the cells of one task on one backend in the first pass, one for each number of workers."""
+    """Yield the cells of one task on one backend in the first pass, one for each size."""
     entry = registry.find(choice.name)
     why_not = entry.why_not(task, where.has)
     least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, 1), choice.options)
-    for workers in spec.workers:
+    for workers, envs_per_worker in product(spec.workers, spec.envs_per_worker):
         cpus = where.placement.owned(workers)
-        replicas = _replicas(entry, choice, spec, workers, where.placement)
+        shares = divided(spec.replicas, workers, where.placement)
+        replicas = _replicas(entry, choice, envs_per_worker, shares, where.placement)
         shape = _together([replica.shape for replica in replicas])
         needed = memory.estimate(task.suite, entry, shape, choice.options)
         skip = why_not or memory.too_much(needed, least, where.memory_available)
@@ -217,7 +245,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
             choice,
             entry.target,
             workers,
-            spec.envs_per_worker,
+            envs_per_worker,
             shape,
             cpus,
             skip=skip,
@@ -227,13 +255,17 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
 
 
 def _replicas(
-    entry: BackendEntry, choice: BackendChoice, spec: RunSpec, workers: int, placement: Placement
+    entry: BackendEntry,
+    choice: BackendChoice,
+    envs_per_worker: int,
+    shares: Sequence[ReplicaCpus],
+    placement: Placement,
 ) -> tuple[Replica, ...]:
     """Return the replicas of a cell, even if there is only one. Their environments are numbered consecutively."""
     replicas: list[Replica] = []
     first_env = 0
-    for one in divided(spec.replicas, workers, placement):
-        shape = _shape(entry, choice, one.workers, spec.envs_per_worker, len(one.cpus))
+    for one in shares:
+        shape = _shape(entry, choice, one.workers, envs_per_worker, len(one.cpus))
         replicas.append(Replica(one.workers, shape, one.cpus, placement.nodes(one.cpus), first_env))
         first_env += shape.num_envs
     return tuple(replicas)

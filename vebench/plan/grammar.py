@@ -1,4 +1,4 @@
-"""The small languages of the command line: worker ranges, and backends with their options."""
+"""The small languages of the command line: ranges of counts, and backends with their options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vebench.backends import registry
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import MAX_WORKERS, BackendChoice
+from vebench.plan.spec import MAX_ENVS_PER_WORKER, MAX_WORKERS, BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
 
-WORKERS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
+COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
 _BACKEND = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
@@ -47,29 +47,39 @@ def _check_text(option: str, text: str) -> None:
 
 
 def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
-    """Return the worker counts that ``texts`` name, ascending, each once.
+    """Return the worker counts that ``texts`` name, at most ``MAX_WORKERS`` each; see ``_counts``."""
+    return _counts("--workers", texts, MAX_WORKERS)
+
+
+def parse_envs_per_worker(texts: Sequence[str]) -> tuple[int, ...]:
+    """Return the counts of environments that ``texts`` name, at most ``MAX_ENVS_PER_WORKER`` each; see ``_counts``."""
+    return _counts("--envs-per-worker", texts, MAX_ENVS_PER_WORKER)
+
+
+def _counts(option: str, texts: Sequence[str], most: int) -> tuple[int, ...]:
+    """Return the counts that ``texts`` name, ascending, each once.
 
     Terms are joined by commas: ``8``; ``1..256`` doubles from the first count; ``1..16:+5`` adds; ``1..81:*3``
     multiplies. A range always includes both ends. Raises UsageError for anything else, and for counts below 1 or above
-    ``MAX_WORKERS``.
+    ``most``.
     """
     text = ",".join(texts)
     try:
-        return tuple(sorted({count for term in text.split(",") for count in _expand(term.strip())}))
+        return tuple(sorted({count for term in text.split(",") for count in _expand(term.strip(), most)}))
     except ValueError as error:
-        raise UsageError(f"--workers {shown(text)}: {error}; {WORKERS_GRAMMAR}") from None
+        raise UsageError(f"{option} {shown(text)}: {error}; {COUNTS_GRAMMAR}") from None
 
 
-def _expand(term: str) -> Iterator[int]:
+def _expand(term: str, most: int) -> Iterator[int]:
     """Yield the counts of one term. Raises ValueError, which says what is wrong with it."""
     match = _RANGE.fullmatch(term)
     if match is None:
         raise ValueError(f"{shown(term)} is not a number or a range" if term else "a number is missing")
-    first = _count(match[1])
-    last = first if match[2] is None else _count(match[2])
+    first = _count(match[1], most)
+    last = first if match[2] is None else _count(match[2], most)
     if last < first:
         raise ValueError(f"{shown(term)} runs backwards")
-    adds, step = match[3] == "+", 2 if match[4] is None else _count(match[4])
+    adds, step = match[3] == "+", 2 if match[4] is None else _count(match[4], most)
     if step == 1 and not adds:
         raise ValueError(f"{shown(term)} never grows")
     while first < last:
@@ -78,15 +88,15 @@ def _expand(term: str) -> Iterator[int]:
     yield last
 
 
-def _count(digits: str) -> int:
+def _count(digits: str, most: int) -> int:
     if digits.startswith("-"):
         raise ValueError(f"{shown(digits)} is negative")
     digits = digits.lstrip("0")
     if not digits:
         raise ValueError("0 is too few")
     # Check the length first: Python refuses to convert thousands of digits.
-    if len(digits) > len(str(MAX_WORKERS)) or int(digits) > MAX_WORKERS:
-        raise ValueError(f"{shown(digits)} is more than {MAX_WORKERS}")
+    if len(digits) > len(str(most)) or int(digits) > most:
+        raise ValueError(f"{shown(digits)} is more than {most}")
     return int(digits)
 
 

@@ -73,8 +73,10 @@ class RunSpec:
     """Everything that decides what a run measures. Times are in seconds. Empty ``backends`` means all that can run.
 
     With ``until``, further passes follow after ``repeats``, until each interval is within that share of its median or
-    the further passes have taken ``budget`` seconds. With ``interleave``, cells of a pass take turns, window by
-    window; cells with replicas do not, since these run in step.
+    the further passes have taken ``budget`` seconds. With ``base``, the cells that speedups are relative to are added
+    where they were not asked for; ``vebench run`` does so by default, but files of the first versions lack the field.
+    With ``interleave``, cells of a pass take turns, window by window; cells with replicas do not, since these run in
+    step.
     """
 
     envs: tuple[str, ...] = option(
@@ -102,7 +104,13 @@ class RunSpec:
         parse="parse_backends",
         repeated=True,
     )
-    envs_per_worker: int = option(1, "N", "Environments stepped at a time for each worker.")
+    envs_per_worker: tuple[int, ...] = option(
+        (1,),
+        "COUNTS",
+        "Environments stepped at a time for each worker: 4, or 1,4,16 or 1..16, as --workers. Default: 1.",
+        parse="parse_envs_per_worker",
+        repeated=True,
+    )
     duration: float = option(1.0, "SECONDS", "Length of one window.")
     rounds: int = option(2, "N", "Windows of each cell in each pass.")
     warmup: float = option(0.5, "SECONDS", "Least time that a cell runs before its first window.")
@@ -111,6 +119,9 @@ class RunSpec:
         None, "SHARE", "Add passes until each interval is within this share, such as 2%.", parse="parse_share"
     )
     budget: float = option(600.0, "SECONDS", "Longest time that --until adds.")
+    base: bool = option(
+        False, "", "Also measure the plain loop with one worker, so that there are speedups.", "--base/--no-base"
+    )
     interleave: bool = option(
         True,
         "",
@@ -129,6 +140,10 @@ class RunSpec:
     timeout: float = option(
         300.0, "SECONDS", "Longest time for a cell, or for comparing a backend, before it is ended."
     )
+
+    def asks_for(self, backend: str, workers: int) -> bool:
+        """Whether the backend with this label is to have this many workers, apart from the cells of ``base``."""
+        return workers in self.workers and (not self.backends or backend in {one.label for one in self.backends})
 
     @property
     def takes_turns(self) -> bool:
@@ -150,13 +165,8 @@ def check(spec: RunSpec) -> None:
     """Raise UsageError, with the option's name, if a value of ``spec`` is invalid."""
     if not spec.envs:
         raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")
-    if not spec.workers:
-        raise UsageError("--workers: give at least one number")
-    for workers in spec.workers:
-        check_count("--workers", workers, 1, MAX_WORKERS)
-    if list(spec.workers) != sorted(set(spec.workers)):
-        raise UsageError("--workers: numbers must ascend, each once")
-    check_count("--envs-per-worker", spec.envs_per_worker, 1, MAX_ENVS_PER_WORKER)
+    _check_counts("--workers", spec.workers, MAX_WORKERS)
+    _check_counts("--envs-per-worker", spec.envs_per_worker, MAX_ENVS_PER_WORKER)
     check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
@@ -197,6 +207,15 @@ def _check_replicas(spec: RunSpec) -> None:
         raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
     if count != "1" and spec.pin == "none":
         raise UsageError(f"--replicas {count}: each replica needs CPUs of its own, but --pin none gives it none")
+
+
+def _check_counts(option: str, counts: tuple[int, ...], most: int) -> None:
+    if not counts:
+        raise UsageError(f"{option}: give at least one number")
+    for count in counts:
+        check_count(option, count, 1, most)
+    if list(counts) != sorted(set(counts)):
+        raise UsageError(f"{option}: numbers must ascend, each once")
 
 
 def check_count(option: str, value: int, least: int, most: int) -> None:

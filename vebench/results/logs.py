@@ -25,6 +25,6 @@ def keep(run_file: Path, cell: CellKey, printed: str) -> None:
     """
     if not printed.strip():
         return
-    heading = f"== {cell.env}, {cell.backend}, {cell.workers} workers, repeat {cell.repeat}"
+    heading = f"== {cell.env}, {cell.backend}, {cell.size}, repeat {cell.repeat}"
     with suppress(OSError), path_beside(run_file).open("a", encoding="utf-8") as log:
         log.write(f"{heading}\n{printed.rstrip()}\n\n")

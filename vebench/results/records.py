@@ -213,17 +213,37 @@ def encode(line: CellRecord | RunRecord) -> bytes:
     try:
         body = msgspec.to_builtins(line)
         data = msgspec.json.encode(
-            {name: body[name] for name in _CELL_FIELDS} if isinstance(line, CellRecord) else body
+            {name: body[name] for name in _CELL_FIELDS} if isinstance(line, CellRecord) else _with_one_count(body)
         )
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"a value that cannot be written: {error}") from None
     try:
-        msgspec.json.decode(data, type=type(line))
+        if isinstance(line, RunRecord):
+            decode_run(data)
+        else:
+            msgspec.json.decode(data, type=CellRecord)
     except msgspec.DecodeError as error:
         what, _, path = str(error).replace("`", "").partition(" - at $.")
         value = f"{path} = {shown(str(_at(line, path)))}: " if path else ""
         raise ValueError(f"{value}{what}") from None
     return data
+
+
+def decode_run(line: bytes) -> RunRecord:
+    """Return the run of a first line. Raises a subclass of ``msgspec.DecodeError`` if it is not one."""
+    body = msgspec.json.decode(line)
+    spec = body.get("spec") if isinstance(body, dict) else None
+    if isinstance(spec, dict) and type(spec.get("envs_per_worker")) is int:
+        spec["envs_per_worker"] = [spec["envs_per_worker"]]
+    return msgspec.convert(body, RunRecord)
+
+
+def _with_one_count(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's line with a number for a single ``envs_per_worker``, as the first files have it."""
+    match body["spec"]:
+        case {"envs_per_worker": (count,)} as spec:
+            return {**body, "spec": {**spec, "envs_per_worker": count}}
+    return body
 
 
 def _at(line: object, path: str) -> object:

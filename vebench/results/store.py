@@ -19,7 +19,7 @@ import msgspec
 
 from vebench.errors import RunFileError, StorageError, UsageError, one_line
 from vebench.results.paths import DEFAULT_FOLDER
-from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, encode, unreadable
+from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, decode_run, encode, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -262,7 +262,7 @@ def _header(line: bytes, name: str) -> RunRecord:
     if type(schema) is int and schema < SCHEMA:
         raise RunFileError(f"{name}, line 1: no version of vebench writes schema {schema} (this one reads {SCHEMA})")
     try:
-        return msgspec.json.decode(line, type=RunRecord)
+        return decode_run(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunFileError(_at(name, 1, error)) from None
 

@@ -66,6 +66,37 @@ def test_worker_counts_that_follow_each_other_are_written_as_a_range(workers: tu
     assert [group.places for group in groups if group.finding.message == "no"] == [(where,)]
 
 
+@pytest.mark.parametrize(
+    ("found", "where"),
+    [
+        ([(2, 1)], "2 workers x 1 env"),
+        ([(1, 4), (2, 4)], "1, 2 workers x 4 envs"),
+        ([(2, 4), (2, 16)], "2 workers x 4, 16 envs"),
+        ([(2, 1), (2, 4), (2, 16)], "2 workers"),
+        ([(1, 4), (2, 4), (4, 4), (4, 16)], "1..4 workers x 4 envs and 4 workers x 16 envs"),
+        ([(1, 1), (1, 4), (1, 16), (4, 1), (4, 4), (4, 16)], "1, 4 workers"),
+    ],
+)
+def test_environments_per_worker_are_named_where_they_make_a_difference(
+    found: list[tuple[int, int]], where: str
+) -> None:
+    groups = groups_of(
+        *(
+            make_cell(
+                "gym-sync",
+                workers,
+                envs_per_worker=envs,
+                status="skipped",
+                reason="no" if (workers, envs) in found else "other",
+            )
+            for workers in (1, 2, 4)
+            for envs in (1, 4, 16)
+        )
+    )
+    (group,) = (group for group in groups if group.finding.message == "no")
+    assert group.places == (f"ALE/Pong-v5: gym-sync at {where}",)
+
+
 def test_backends_with_the_same_finding_are_named_together() -> None:
     loops = [make_cell("for-loop", workers, FAST) for workers in (2, 1)]
     (group,) = groups_of(*loops, *(make_cell(backend, 2, STEADY) for backend in ("gym-sync", "shm-sync")))

@@ -62,6 +62,23 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
 
 
+def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
+    spec = RunSpec(("Pong",), (4,), (BackendChoice("gym-sync"),), base=True)
+    table = table_of(PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
+    assert [row.label for row in table.rows] == ["for-loop", "gym-sync"]
+    assert table.notes == (
+        "for-loop with one worker is added, because speedups are relative to it; --no-base leaves it out",
+    )
+
+
+def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:
+    spec = RunSpec(("Own-v0",), (1, 2, 4), tuple(map(BackendChoice, ("gym-sync", "envpool-sync"))), (1, 8))
+    table = table_of(PlanPage(expand(spec, TASKS[1:], place("compact", frozenset({0, 1})), None)))
+    assert [row.texts[0].lines[0] for row in table.rows] == ["1", "1 x 8 envs", "2", "2 x 8 envs", "4", "4 x 8 envs"]
+    (note,) = table.notes
+    assert note.startswith("skipped: envpool-sync at 1..4 workers: ")
+
+
 def test_what_is_not_installed_costs_a_plan_one_line_for_all_backends_that_need_it() -> None:
     spec = RunSpec(("Pong",), (1, 4), tuple(map(BackendChoice, ("for-loop", "gym-sync", "envpool-sync"))))
     without_ale = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None, lambda module: module != "ale_py")

@@ -62,7 +62,7 @@ def test_a_reference_row_shows_no_speedup(page: RunPage) -> None:
 @pytest.mark.parametrize(
     ("loop", "note"),
     [
-        ((2, "ok"), "was not measured (add -b for-loop and 1 to --workers)"),
+        ((2, "ok"), "was not measured (leave out --no-base, or add -b for-loop and 1 to --workers)"),
         ((1, "failed"), "has no rate"),
     ],
 )
@@ -72,6 +72,58 @@ def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tup
     table = table_of(page_of(*cells))
     assert table.notes == (f"no speedups: for-loop with one worker {note}",)
     assert [text.lines[1:] for text in table.rows[1].texts[:-1] if text.tone != "missing"] == [("900 steps/s",)]
+
+
+def test_with_a_base_that_is_still_to_come_the_note_promises_nothing_else() -> None:
+    run = Run(make_header(workers=[2], base=True), (make_cell("gym-sync", 2, (900,) * 4),))
+    table = table_of(RunPage.of([("a", run)]))
+    assert table.notes == ("no speedups: for-loop with one worker was not measured yet",)
+
+
+def test_a_place_for_which_no_cell_was_asked_is_marked_as_such() -> None:
+    cells = (make_cell("for-loop", 1, (900,) * 4), make_cell("gym-sync", 2, (900,) * 4))
+    header = make_header(workers=[2, 4], backends=[{"name": "gym-sync"}, {"name": "shm-sync"}], base=True)
+    table = table_of(RunPage.of([("a", Run(header, (*cells, make_cell("shm-sync", 4, (900,) * 4))))]))
+    assert {row.label: [text.lines[0] for text in row.texts[:-1]] for row in table.rows} == {
+        "for-loop": ["3,600 ±4.0%", "-", "-"],
+        "gym-sync": ["-", "3,600 ±4.0%", "not run"],
+        "shm-sync": ["-", "not run", "3,600 ±4.0%"],
+    }
+
+
+def swept(*sizes: tuple[int, int]) -> RunPage:
+    """Return the page of a run of two backends at these numbers of workers and of environments per worker."""
+    return page_of(
+        *(
+            make_cell(backend, workers, (speed * workers,) * 4, envs_per_worker=envs, differences=("rewards are odd",))
+            for backend, speed in (("for-loop", 500), ("gym-sync", 900))
+            for workers, envs in sizes
+        )
+    )
+
+
+def test_workers_and_their_environments_swept_together_are_a_table_for_each_number_of_environments() -> None:
+    first, second = document_of(swept((1, 1), (2, 1), (4, 1), (1, 4), (2, 4))).tables
+    assert [table.title for table in (first, second)] == [
+        "ALE/Pong-v5, 1 environment per worker: frames/s (4 frames per step)",
+        "ALE/Pong-v5, 4 environments per worker: frames/s (4 frames per step)",
+    ]
+    assert first.columns == ("1 worker", "2 workers", "4 workers !", "same work")
+    assert second.columns == ("1 worker x 4 envs", "2 workers x 4 envs", "same work")
+    assert (first.axis, second.axis) == ((1, 2, 4, None), (1, 2, None))
+    best = [text.tone for table in (first, second) for row in table.rows for text in row.texts].count("best")
+    assert best == 1
+    # What holds for the task is said once, below the last table.
+    assert (first.notes, first.listing) == ((), None)
+    assert (len(second.notes), second.listing is None) == (1, False)
+
+
+def test_environments_swept_alone_are_the_columns_of_one_table() -> None:
+    page = swept((2, 1), (2, 4), (2, 16))
+    table = table_of(page)
+    assert table.columns == ("2 workers", "2 workers x 4 envs", "2 workers x 16 envs", "same work")
+    assert table.axis == (1, 4, 16, None)
+    assert "speedup over for-loop with one worker and as many environments." in document_of(page).legend[0]
 
 
 def test_one_window_is_shown_to_have_no_interval(page: RunPage) -> None:

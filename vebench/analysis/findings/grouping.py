@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from vebench.analysis.finding_codes import GRAVEST_FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from vebench.analysis.cell import CellSummary, Finding
+
+    Size = tuple[int, int]
 
 RANGE_LENGTH = 3
 
@@ -38,7 +40,7 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
 def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tuple[str, ...]:
     """Return words for ``members`` of ``cells``, a line for each task, or for several in which they are the same.
 
-    Each lists backends and workers in as few words as possible.
+    Each lists backends and sizes in as few words as possible.
     """
     envs_by_text: dict[str, list[str]] = {}
     for env in dict.fromkeys(cell.env for cell in members):
@@ -49,21 +51,44 @@ def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tupl
 
 
 def _backends(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> str:
-    swept = sorted({cell.workers for cell in cells})
-    labels_by_workers: dict[tuple[int, ...], list[str]] = {}
+    swept = [_size(cell) for cell in cells]
+    labels_by_sizes: dict[str, list[str]] = {}
     for label in dict.fromkeys(cell.label for cell in members):
-        workers = tuple(sorted({cell.workers for cell in members if cell.label == label}))
-        labels_by_workers.setdefault(workers, []).append(label)
+        words = sizes([_size(cell) for cell in members if cell.label == label], swept)
+        labels_by_sizes.setdefault(words, []).append(label)
     every = len({cell.label for cell in cells})
     return "; ".join(
-        f"{'every backend' if len(labels) == every > 1 else ', '.join(labels)} at {_workers(workers, swept)}"
-        for workers, labels in labels_by_workers.items()
+        f"{'every backend' if len(labels) == every > 1 else ', '.join(labels)} at {words}"
+        for words, labels in labels_by_sizes.items()
     )
 
 
-def _workers(workers: tuple[int, ...], swept: Sequence[int]) -> str:
+def _size(cell: CellSummary) -> Size:
+    return cell.workers, cell.envs_per_worker
+
+
+def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
+    """Return words for the sizes of some cells among those ``swept``: ``4..256 workers``, ``1, 4 workers x 16 envs``.
+
+    A size is a number of workers and of environments per worker; the latter is left out if it makes no difference.
+    """
+    every_workers, every_envs = (sorted(set(counts)) for counts in zip(*swept, strict=True))
+    workers_by_envs: dict[int, list[int]] = {}
+    for workers, envs in sorted(set(members)):
+        workers_by_envs.setdefault(envs, []).append(workers)
+    envs_by_workers: dict[tuple[int, ...], list[int]] = {}
+    for envs, counts in sorted(workers_by_envs.items()):
+        envs_by_workers.setdefault(tuple(counts), []).append(envs)
+    return " and ".join(
+        _counted(list(counts), every_workers, "worker")
+        + (f" x {_counted(envs, every_envs, 'env')}" if envs != every_envs else "")
+        for counts, envs in envs_by_workers.items()
+    )
+
+
+def _counted(counts: list[int], swept: list[int], noun: str) -> str:
     """Return ``4..256 workers`` for a stretch of those swept, ``1, 4 workers`` for others."""
-    first = swept.index(workers[0])
-    if len(workers) >= RANGE_LENGTH and tuple(swept[first : first + len(workers)]) == workers:
-        return f"{workers[0]}..{workers[-1]} workers"
-    return f"{', '.join(map(str, workers))} worker{'s' * (workers != (1,))}"
+    first = swept.index(counts[0])
+    if len(counts) >= RANGE_LENGTH and swept[first : first + len(counts)] == counts:
+        return f"{counts[0]}..{counts[-1]} {noun}s"
+    return f"{', '.join(map(str, counts))} {noun}{'s' * (counts != [1])}"

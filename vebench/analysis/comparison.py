@@ -22,14 +22,17 @@ from typing import TYPE_CHECKING, Literal
 
 from vebench.analysis.cell import base_of
 from vebench.analysis.contrasts import contrast, measurable, rejected
+from vebench.analysis.names import CHECK
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, FEWEST_PAIRS, Sample, paired
 from vebench.backends.registry import REFERENCE
+from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.contrasts import Contrast
+    from vebench.analysis.names import Names
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
@@ -41,6 +44,7 @@ LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
 FAMILY_LEVEL = 0.05  # of the tests of all cells together
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
+NO_REASON = "no reason was recorded"
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class CellComparison:
     """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
     ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first. Of
-    a cell with several processes this value is their geometric mean, not their median.
+    a cell with several processes this value is their geometric mean, not their median. ``failed`` is how the
+    candidate's cell failed, in all repeats or in some, where the baseline's did not.
     """
 
     key: CellKey
@@ -58,14 +63,16 @@ class CellComparison:
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None
     why: str | None = None
+    failed: str | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
     """All cells of the baseline that can be gated, in its order.
 
-    ``overall`` is the geometric mean of all ratios that are known. ``skipped`` cells could not run in the baseline, and
-    ``new`` ones are in the candidate only: neither are compared.
+    ``overall`` is the geometric mean of all ratios that are known. ``skipped`` cells could not run in the baseline, or,
+    of two sides that were measured in turn, on either. ``new`` ones are in the candidate only, ``references`` are
+    reference rows of both. None of these are compared. ``names`` are what the sides are called.
     """
 
     metric: Metric
@@ -74,24 +81,29 @@ class Comparison:
     overall: Estimate | None
     skipped: tuple[CellKey, ...] = ()
     new: tuple[CellKey, ...] = ()
+    references: tuple[CellKey, ...] = ()
+    names: Names = CHECK
 
 
-def compare(
+def compare(  # noqa: PLR0913 - one parameter for each decision
     baseline: Sequence[CellSummary],
     candidate: Sequence[CellSummary],
     *,
     metric: Metric,
     tolerance: float,
     in_turn: bool = False,
+    names: Names = CHECK,
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline`` that is no reference row.
 
     ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
-    slowed one slowed the other.
+    slowed one slowed the other; a cell that could run in one of them only is then missing. ``names`` are what reasons
+    call the two.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     gated = [key for key, cell in before.items() if _gated(cell, metric)]
-    cells = [_beside(key, before, after, metric) for key in gated if before[key].status != "skipped"]
+    skipped = {key for key in gated if _skipped(before[key]) and (not in_turn or _skipped(after.get(key)))}
+    cells = [_beside(key, before, after, metric, names) for key in gated if key not in skipped]
     pairs = {cell.key: pair for cell in cells if (pair := _pair(cell, before, after, metric, in_turn)) is not None}
     verdicts = _verdicts({key: pair.ratio for key, pair in pairs.items()}, tolerance)
     return Comparison(
@@ -102,8 +114,10 @@ def compare(
             for cell in cells
         ),
         _overall(list(pairs.values())),
-        skipped=tuple(key for key in gated if before[key].status == "skipped"),
+        skipped=tuple(key for key in gated if key in skipped),
         new=tuple(key for key, cell in after.items() if _gated(cell, metric) and key not in before),
+        references=tuple(key for key, cell in before.items() if cell.reference_row and key in after),
+        names=names,
     )
 
 
@@ -196,47 +210,72 @@ def _gated(cell: CellSummary, metric: Metric) -> bool:
     return not cell.reference_row and not itself
 
 
+def _skipped(cell: CellSummary | None) -> bool:
+    return cell is None or cell.status == "skipped"
+
+
 def _beside(
-    key: CellKey, before: Mapping[CellKey, CellSummary], after: Mapping[CellKey, CellSummary], metric: Metric
+    key: CellKey,
+    before: Mapping[CellKey, CellSummary],
+    after: Mapping[CellKey, CellSummary],
+    metric: Metric,
+    names: Names,
 ) -> CellComparison:
     """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""
     old, new = before[key], after.get(key)
     nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
-    verdict, why = next(chain(_gaps(old, new), _bases(key, before, after, metric), _weak(old, new)), nothing)
-    return CellComparison(key, old, new, verdict, why=why)
+    gaps, weak = _gaps(old, new, names), _weak(old, new, names)
+    verdict, why = next(chain(gaps, _bases(key, before, after, metric, names), weak), nothing)
+    return CellComparison(key, old, new, verdict, why=why, failed=_failed(old, new, names))
 
 
-def _gaps(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+def _failed(old: CellSummary, new: CellSummary | None, names: Names) -> str | None:
+    """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise."""
+    if old.status != "ok" or new is None or not new.failed_repeats or new.reason == INTERRUPTED:
+        return None
+    if new.status == "failed":
+        return f"{names.candidate}: {_lack(new)}"
+    if old.failed_repeats:
+        return None
+    return f"{names.candidate}: {new.failed_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
+
+
+def _gaps(old: CellSummary, new: CellSummary | None, names: Names) -> Iterator[tuple[SpeedVerdict, str]]:
     """Yield why the two cells are no pair."""
     if (lack := _lack(old)) is not None:
-        yield "not comparable", f"baseline: {lack}"
+        yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
     if new is None:
-        yield "missing", "not in the candidate"
+        yield "missing", f"not in {names.the_candidate}"
         return
     if (lack := _lack(new)) is not None:
-        yield "missing", f"candidate: {lack}"
+        yield "missing", f"{names.candidate}: {lack}"
     if old.struck != new.struck:
-        name, cell = ("baseline", old) if old.struck else ("candidate", new)
+        name, cell = (names.baseline, old) if old.struck else (names.candidate, new)
         yield "not comparable", f"{name}: other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
     for name in DECISIVE:
         one, other = getattr(old, name), getattr(new, name)
         if one != other:
-            yield "not comparable", f"{name.replace('_', ' ')}: {one} in the baseline, {other} in the candidate"
+            what = name.replace("_", " ")
+            yield "not comparable", f"{what}: {one} in {names.the_baseline}, {other} in {names.the_candidate}"
 
 
 def _bases(
-    key: CellKey, before: Mapping[CellKey, CellSummary], after: Mapping[CellKey, CellSummary], metric: Metric
+    key: CellKey,
+    before: Mapping[CellKey, CellSummary],
+    after: Mapping[CellKey, CellSummary],
+    metric: Metric,
+    names: Names,
 ) -> Iterator[tuple[SpeedVerdict, str]]:
     """Yield that a run lacks the cell that its speedups are relative to."""
     base = base_of(key)
-    for name, cells in (("baseline", before), ("candidate", after)):
+    for name, cells in ((names.baseline, before), (names.candidate, after)):
         if metric == "speedup" and (base not in cells or not measurable(cells[base].sample)):
             yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
 
 
-def _weak(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+def _weak(old: CellSummary, new: CellSummary | None, names: Names) -> Iterator[tuple[SpeedVerdict, str]]:
     """Yield that a cell has no interval."""
-    for name, cell in (("baseline", old), ("candidate", new)):
+    for name, cell in ((names.baseline, old), (names.candidate, new)):
         if cell is not None and not measurable(cell.sample):
             yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
 
@@ -244,7 +283,7 @@ def _weak(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerd
 def _lack(cell: CellSummary) -> str | None:
     """Return why a cell has no rate, None if it has."""
     if cell.status != "ok":
-        return f"{cell.status}: {cell.reason or 'no reason was recorded'}"
+        return f"{cell.status}: {cell.reason or NO_REASON}"
     if not cell.sample.rates:
         return "no window was measured"
     if min(cell.sample.rates) <= 0:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 
-DONE, SLOWER, UNDECIDED = 0, 1, 3
+DONE, WORSE, UNDECIDED = 0, 1, 3
 MOST_TOLERANCE = 0.9
 NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
 
@@ -50,17 +50,18 @@ def check_target(junit: Path, files: Sequence[Path]) -> None:
 
 
 def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
-    """Return the exit status: 1 if a cell is slower, 3 if a cell has no answer, 0 otherwise.
+    """Return the exit status: 1 if a cell is slower, or failed where the baseline's did not, 3 if one has no answer.
 
-    ``inconclusive`` says how to count cells for which the data cannot decide.
+    It is 3, too, if there is no cell at all, and 0 otherwise. ``inconclusive`` says how to count cells for which the
+    data cannot decide.
     """
     verdicts = {cell.verdict for cell in found.cells}
-    if "slower" in verdicts:
-        return SLOWER
-    if verdicts & set(NO_ANSWER):
+    if "slower" in verdicts or any(cell.failed for cell in found.cells):
+        return WORSE
+    if not verdicts or verdicts & set(NO_ANSWER):
         return UNDECIDED
     if "inconclusive" in verdicts:
-        return {"pass": DONE, "fail": SLOWER, "default": UNDECIDED}[inconclusive]
+        return {"pass": DONE, "fail": WORSE, "default": UNDECIDED}[inconclusive]
     return DONE
 
 

@@ -43,7 +43,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         _with_rates(_with_machine(_as_built(records, usable), records, usable), records, samples)
         for records in repeats.values()
     )
-    sweep = Sweep(cells, run.header.spec, file)
+    sweep = Sweep(cells, run.header, file)
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in cells)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -61,12 +60,14 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     if junit is not None:
         gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before = _read(request.baseline)
+    _refuse_empty(before, request.baseline, "ok")
     candidate = request.candidate
     if candidate is None:
         candidate = _measure(request, before, world, quiet=quiet)
     elif _same_file(request.baseline, candidate):
         raise UsageError(f"{candidate} is the baseline itself: name another run")
     after = _read(candidate)
+    _refuse_empty(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     chosen = _chosen(request, gating.cells_of(before, request.baseline))
     found = compare(chosen, gating.cells_of(after, candidate), metric=request.metric, tolerance=request.tolerance)
@@ -81,17 +82,22 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
 def _read(path: Path) -> Run:
     """Return a complete run. Raises NotComparableError if it is incomplete: missing cells would never be checked."""
     run = store.read(path)
-    remedy = f"vebench run --resume {shlex.quote(str(path))} finishes it"
-    if run.header.interpreter is not None:
-        remedy = "vebench compare measures both sides again"
+    remedy = f"{run.header.resume_command(str(path))} finishes it"
     if run.notes:
         raise NotComparableError(f"{run.notes[0]}: the run is incomplete; {remedy}")
     missing = incomplete(run, str(path))
     if missing is not None:
         raise NotComparableError(f"{path}: {missing.message}: the run is incomplete; {remedy}")
-    if not any(cell.status == "ok" for cell in run.cells):
-        raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
     return run
+
+
+def _refuse_empty(run: Run, path: Path, *useful: str) -> None:
+    """Raise NotComparableError if no cell has one of the ``useful`` statuses.
+
+    Without a rate there is no baseline; but a candidate in which every cell failed is worse than one with rates.
+    """
+    if not any(cell.status in useful for cell in run.cells):
+        raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -171,7 +177,7 @@ def _is_base(cell: CellSummary) -> bool:
 
 def _measure(request: CheckRequest, before: Run, world: World, *, quiet: bool) -> Path:
     """Measure the requested part of the baseline's plan here, without reference rows. Returns the run file."""
-    header.refuse_foreign(before.header, request.baseline)
+    header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, gating.cells_of(before, request.baseline))
     if request.metric == "speedup" and not any(map(_is_base, cells)):
         raise NotComparableError(

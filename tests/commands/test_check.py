@@ -226,6 +226,21 @@ def test_a_candidate_in_which_everything_failed_is_status_1_and_a_baseline_is_no
     assert (refused.status, refused.refusal) == (3, f"vebench: {b}: no cell was measured: nothing to compare\n")
 
 
+def test_speedups_whose_base_failed_in_the_candidate_alone_are_status_1(check: Check, runs: Runs) -> None:
+    def without_the_loop(lines: list[str]) -> list[str]:
+        cells = [json.loads(line) for line in lines[1:]]
+        for cell in cells:
+            if (cell["backend"], cell["workers"]) == ("for-loop", 1):
+                cell.update(status="failed", reason="boom", windows=[])
+        return [lines[0], *map(json.dumps, cells)]
+
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), without_the_loop)
+    found = check(a, b, "-b", "shm-sync", "--metric", "speedup", "-f", "json")
+    assert found.status == 1
+    reasons = {(cell["verdict"], cell["failed"]) for cell in json.loads(found.out)["cells"]}
+    assert reasons == {("not comparable", "candidate: for-loop with one worker failed: boom")}
+
+
 def test_repeats_that_failed_in_the_candidate_alone_are_reported_wherever_verdicts_are(
     check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -382,6 +382,16 @@ def test_a_comparison_is_resumed_where_it_ended_whichever_file_is_named(
     assert [len(lines(path)) for path in ended_early] == [5, 5]
 
 
+@pytest.mark.parametrize("name", ["x", "x-a.jsonl", "x.y.jsonl", ".x", "-a.jsonl"])
+def test_both_files_are_found_from_either_whatever_they_are_called(vebench: Command, tmp_path: Path, name: str) -> None:
+    assert vebench("compare", *OLD_AND_NEW, *LOOP[:-3], "-q", "-o", name, world=fake_world()).status == 0
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert len(files) == 2
+    for file in (*files, name):
+        assert vebench("compare", f"--resume={file}", "-q", world=fake_world()).status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+
+
 def test_a_comparison_that_is_whole_is_judged_again_without_measuring(vebench: Command, tmp_path: Path) -> None:
     assert vebench("compare", *OLD_AND_NEW, *TWO, world=fake_world()).status == 0
     before, start = (tmp_path / "pair-a.jsonl").read_bytes(), FakeStart()

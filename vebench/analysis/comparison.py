@@ -226,18 +226,25 @@ def _beside(
     nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
     gaps, weak = _gaps(old, new, names), _weak(old, new, names)
     verdict, why = next(chain(gaps, _bases(key, before, after, metric, names), weak), nothing)
-    return CellComparison(key, old, new, verdict, why=why, failed=_failed(old, new, names))
+    failed = _failed(old, new, names)
+    if failed is None and metric == "speedup" and (base := base_of(key)) in before:
+        failed = _failed(before[base], after.get(base), names, f"{REFERENCE} with one worker ")
+    return CellComparison(key, old, new, verdict, why=why, failed=failed)
 
 
-def _failed(old: CellSummary, new: CellSummary | None, names: Names) -> str | None:
-    """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise."""
+def _failed(old: CellSummary, new: CellSummary | None, names: Names, which: str = "") -> str | None:
+    """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
+
+    ``which`` cell it is comes before that.
+    """
     if old.status != "ok" or new is None or not new.failed_repeats or new.reason == INTERRUPTED:
         return None
     if new.status == "failed":
-        return f"{names.candidate}: {_lack(new)}"
+        return f"{names.candidate}: {which}{_lack(new)}"
     if old.failed_repeats:
         return None
-    return f"{names.candidate}: {new.failed_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
+    share = f"{new.failed_repeats} of {new.repeats} repeats"
+    return f"{names.candidate}: {which}{share} failed: {new.reason or NO_REASON}"
 
 
 def _gaps(old: CellSummary, new: CellSummary | None, names: Names) -> Iterator[tuple[SpeedVerdict, str]]:

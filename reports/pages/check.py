@@ -103,7 +103,7 @@ def cell_name(key: CellKey) -> str:
 def sentence(cell: CellComparison) -> str:
     """Return the verdict on one cell in a line, with its ratio and its reason."""
     ratio = f", ratio {_interval(cell.ratio)}" if cell.ratio else ""
-    why = cell.why or cell.failed
+    why = cell.failed or cell.why
     return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
 
 

@@ -146,9 +146,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
     given = options.given(context)
     if resume is not None:
-        if excess := sorted(given - {"resume", "dry_run", "quiet"}):
-            names = ", ".join(options.names_of(context, excess))
-            raise UsageError(f"--resume takes its plan from the file: leave out {names}")
+        options.refuse_plan(context, "--resume takes its plan from the file", {"resume", "dry_run", "quiet"})
         return command.resume(resume, context.obj.world, dry_run=dry_run, quiet=quiet)
     if "budget" in given and "until" not in given:
         budget = context.params["budget"]
@@ -226,7 +224,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     """Compare a run with a baseline: slower, not slower, or inconclusive.
 
     BASELINE and CANDIDATE are run files. Without CANDIDATE, the baseline's plan is measured again here. Exit status: 0
-    not slower, 1 slower, 2 bad input, 3 not comparable or inconclusive.
+    not slower, 1 slower, or a cell failed in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
 
     \b
     vebench check before.jsonl after.jsonl
@@ -253,12 +251,24 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
-@options.asks_for_spec(without=("until", "budget", "interleave", "base"), rounds=3, repeats=5)
+@options.asks_for_spec(
+    without=("until", "budget", "interleave", "base"), instead="--resume", first=("a", "b"), rounds=3, repeats=5
+)
 def compare(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
-    a: Annotated[str, typer.Option("--a", metavar="PYTHON", help="Python to compare with, such as old/bin/python.")],
-    b: Annotated[str, typer.Option("--b", metavar="PYTHON", help="Python to judge, such as new/bin/python.")],
+    a: Annotated[
+        str | None,
+        typer.Option(
+            "--a", metavar="PYTHON", help="Python to compare with, such as old/bin/python. Required without --resume."
+        ),
+    ] = None,
+    b: Annotated[
+        str | None,
+        typer.Option(
+            "--b", metavar="PYTHON", help="Python to judge, such as new/bin/python. Required without --resume."
+        ),
+    ] = None,
     tolerance: options.Tolerance = "5%",
     inconclusive: options.IfInconclusive = None,
     junit: options.Junit = None,
@@ -267,28 +277,43 @@ def compare(  # noqa: PLR0913 - one parameter for each option
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Run files; -a and -b are added to the name."),
     ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Finish the comparison of this run file; what it measures comes from the file.",
+        ),
+    ] = None,
     quiet: options.Quiet = False,
 ) -> int:
     """Measure the same cells in two Pythons, in turn on the same CPUs, and judge which is slower.
 
-    Each needs the simulators and numpy, but not vebench, and Python 3.10 or later. Exit status: 0 B is not slower than
-    A, 1 slower, 2 bad input, 3 not comparable or inconclusive.
+    Each needs the simulators and numpy, but not vebench, and Python 3.10 or later. By default, all backends are
+    measured, but no reference rows. Exit status: 0 B is not slower than A, 1 slower, or a cell failed in B alone, 2 bad
+    input, 3 not comparable or inconclusive.
 
     \b
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
+    vebench compare --resume pong-a.jsonl
     """  # noqa: D301 - as above
     from vebench.commands import compare as command
     from vebench.commands import run_file
     from vebench.plan.grammar import parse_share
 
-    request = command.CompareRequest(
-        (a, b),
-        options.spec_from(context),
-        None if output is None else run_file.named(output),
+    gate = command.Gate(
+        registry.named(form, "check"),
+        junit,
         parse_share("--tolerance", tolerance),
         options.inconclusive_from(inconclusive),
     )
-    return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
+    if resume is not None:
+        judging = {"resume", "tolerance", "inconclusive", "junit", "form", "quiet"}
+        options.refuse_plan(context, "--resume takes its plan and its Pythons from the file", judging)
+        return command.resume(resume, gate, context.obj.world, quiet=quiet)
+    if a is None or b is None:
+        raise UsageError("--a and --b are required: --a old/bin/python --b new/bin/python")
+    path = None if output is None else run_file.named(output)
+    return command.start((a, b), options.spec_from(context), path, gate, context.obj.world, quiet=quiet)
 
 
 @app.command()

@@ -37,12 +37,18 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def asks_for_spec(
-    *, only: Collection[str] = (), without: Collection[str] = (), instead: str = "", **defaults: object
+    *,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+    instead: str = "",
+    first: Collection[str] = (),
+    **defaults: object,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return a decorator that gives a command the options of a ``RunSpec``. The command reads them with ``spec_from``.
 
     ``only`` names the fields for which the command has options; by default it has all but ``without``. ``instead`` is
-    the option that makes required ones superfluous. ``defaults`` replace defaults of the spec.
+    the option that makes required ones superfluous. ``first`` names parameters of the command's own that its help shows
+    before the spec's, as it does with those that are required. ``defaults`` replace defaults of the spec.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -59,8 +65,8 @@ def asks_for_spec(
             return command(**{name: value for name, value in given.items() if name in signature.parameters})
 
         context, *own = (one.replace(annotation=hints[one.name]) for one in signature.parameters.values())
-        required = [one for one in own if one.default is one.empty]
-        parameters = [context, *required, *added, *(one for one in own if one not in required)]
+        leading = [one for one in own if one.default is one.empty or one.name in first]
+        parameters = [context, *leading, *added, *(one for one in own if one not in leading)]
         # What typer reads.
         with_spec.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_spec.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -117,6 +123,13 @@ def names_of(context: typer.Context, parameters: Sequence[str]) -> list[str]:
         for one in context.command.params
     }
     return [names[parameter] for parameter in parameters]
+
+
+def refuse_plan(context: typer.Context, why: str, besides: Collection[str]) -> None:
+    """Raise UsageError, which names what to leave out, if any parameter was given but those ``besides``."""
+    excess = given(context).difference(besides)
+    if excess:
+        raise UsageError(f"{why}: leave out {', '.join(names_of(context, sorted(excess)))}")
 
 
 def inconclusive_from(text: str | None) -> Literal["default", "pass", "fail"]:

@@ -1,7 +1,7 @@
-"""The annotations that GitHub shows beside a workflow: one for each cell of a check that needs attention.
+"""The annotations that GitHub shows beside a workflow: one for each cell that needs attention.
 
-It is not in the table of formats: nobody asks for it by name. It is written whenever a check runs in such a workflow,
-beside the format that was asked for.
+It is not in the table of formats: nobody asks for it by name. It is written whenever a check or a comparison runs in
+such a workflow, beside the format that was asked for.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", 
 
 
 def workflow_commands(page: CheckPage) -> str:
-    """Return a workflow command for each cell that is slower, or whose verdict is not known."""
+    """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
     return "".join(
-        f"::{LEVELS[cell.verdict]} title={_escaped(f'vebench: {cell.verdict}', PROPERTY_ESCAPES)}::"
+        f"::{level} title={_escaped(f'vebench: {cell.verdict}', PROPERTY_ESCAPES)}::"
         f"{_escaped(sentence(cell), ESCAPES)}\n"
         for cell in page.comparison.cells
-        if cell.verdict in LEVELS
+        if (level := "error" if cell.failed else LEVELS.get(cell.verdict))
     )
 
 

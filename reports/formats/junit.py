@@ -1,4 +1,4 @@
-"""A check as JUnit XML, which GitLab, Jenkins and others show beside tests: a test case for each cell."""
+"""Verdicts as JUnit XML, which GitLab, Jenkins and others show beside tests: a test case for each cell."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
 
 def render(page: CheckPage) -> str:
     """Return the XML. An inconclusive cell is skipped where that passes, and otherwise an error."""
-    cells = page.comparison.cells
+    cells, command = page.comparison.cells, page.comparison.names.command
     elements = [_element(cell, page) for cell in cells]
     suite = ET.Element(
         "testsuite",
-        name="vebench check",
+        name=f"vebench {command}",
         tests=str(len(cells)),
         failures=str(elements.count("failure")),
         errors=str(elements.count("error")),
@@ -33,7 +33,7 @@ def render(page: CheckPage) -> str:
         if element is not None:
             ET.SubElement(case, element, type=cell.verdict, message=sentence(cell))
         ET.SubElement(case, "system-out").text = sentence(cell)
-    root = ET.Element("testsuites", name=f"vebench check: {page.outcome}")
+    root = ET.Element("testsuites", name=f"vebench {command}: {page.outcome}")
     root.append(suite)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
@@ -42,4 +42,4 @@ def render(page: CheckPage) -> str:
 def _element(cell: CellComparison, page: CheckPage) -> str | None:
     if cell.verdict == "inconclusive":
         return "error" if page.status else "skipped"
-    return ELEMENTS.get(cell.verdict)
+    return ELEMENTS.get(cell.verdict, "error" if cell.failed else None)

@@ -1,17 +1,18 @@
-"""A check as a page: the verdict on every cell, why it is what it is, and what the two runs are."""
+"""A check or a comparison as a page: the verdict on every cell, why it is what it is, and what the two runs are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.names import CHECK
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Explanation, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import CellComparison, Comparison, Metric
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
     from vebench.reports.page import Kind
 
-COLUMNS = ("workers", "verdict", "ratio", "baseline", "candidate")
+COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # As the outcome names them: what to look at first comes first.
 ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
 GOOD = ("faster", "same")
-MEASURE_AGAIN = "measure it again, in both runs if need be"
+MEASURE_AGAIN = "measure it again, on both sides if need be"
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,17 @@ class CheckPage:
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task, a row for each cell, and why verdicts are what they are."""
         found = self.comparison
-        tolerance = percent(found.tolerance)
+        names, tolerance = found.names, percent(found.tolerance)
         envs = dict.fromkeys(cell.key.env for cell in found.cells)
         document = Document(
-            title=f"Check: {self.outcome}",
+            title=f"{names.command.capitalize()}: {self.outcome}",
             facts=tuple(_facts(self)),
-            tables=tuple(
-                _task(env, [cell for cell in found.cells if cell.key.env == env], found.metric) for env in envs
-            ),
+            tables=tuple(_task(env, found) for env in envs),
             legend=(
                 f"slower, faster: by more than {tolerance}, beyond doubt, all cells taken together.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "±: the true ratio lies within this distance, with 95 % confidence for each cell.",
-                "Of several repeats, baseline and candidate are geometric means.",
+                f"Of several repeats, {names.baseline} and {names.candidate} are geometric means.",
             ),
             explanations=tuple(_explanations(found)),
             notice=one_line(self.notice),
@@ -93,6 +92,7 @@ class CheckPage:
                     "verdict": cell.verdict,
                     "ratio": cell.ratio,
                     "why": cell.why,
+                    "failed": cell.failed,
                 }
                 for cell in found.cells
             ],
@@ -107,8 +107,8 @@ def cell_name(key: CellKey) -> str:
 def sentence(cell: CellComparison) -> str:
     """Return the verdict on one cell in a line, with its ratio and its reason."""
     ratio = f", ratio {_interval(cell.ratio)}" if cell.ratio else ""
-    why = f": {one_line(cell.why)}" if cell.why else ""
-    return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{why}"
+    why = cell.failed or cell.why
+    return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
 
 
 def percent(share: float) -> str:
@@ -122,9 +122,9 @@ def _interval(ratio: Estimate) -> str:
 
 
 def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
-    found = page.comparison
-    yield "baseline", one_line(page.baseline)
-    yield "candidate", one_line(page.candidate)
+    found, names = page.comparison, page.comparison.names
+    yield names.baseline, one_line(page.baseline)
+    yield names.candidate, one_line(page.candidate)
     what = "frames/s" if found.metric == "fps" else f"speedup over {REFERENCE} with one worker of the same run"
     yield "compared", f"{what}, tolerance {percent(found.tolerance)}"
     if found.overall is not None and len(found.cells) > 1:
@@ -132,17 +132,27 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     if page.differences:
         yield "differs", "; ".join(page.differences)
     if found.skipped:
-        yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run in the baseline"
+        yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
+    if not_gated := list(_not_gated(found)):
+        yield "not gated", "; ".join(not_gated)
+
+
+def _not_gated(found: Comparison) -> Iterator[str]:
     if found.new:
-        yield "not gated", f"{figures.counted(len(found.new), 'cell')} of the candidate that the baseline lacks"
+        lacking = f"of {found.names.the_candidate} that {found.names.the_baseline} lacks"
+        yield f"{figures.counted(len(found.new), 'cell')} {lacking}"
+    if found.references:
+        rows = " and ".join(sorted({key.backend for key in found.references}))
+        yield f"{figures.counted(len(found.references), 'cell')} of {rows}, which others are compared with"
 
 
-def _task(env: str, cells: Sequence[CellComparison], metric: Metric) -> Table:
+def _task(env: str, found: Comparison) -> Table:
+    metric = found.metric
     unit = "frames/s" if metric == "fps" else "speedup"
     return Table(
         title=f"{one_line(env)}: {unit}",
         corner="backend",
-        columns=COLUMNS,
+        columns=(*COLUMNS, found.names.baseline, found.names.candidate),
         rows=tuple(
             TableRow(
                 one_line(cell.key.backend),
@@ -153,7 +163,8 @@ def _task(env: str, cells: Sequence[CellComparison], metric: Metric) -> Table:
                     *(_level(cell, side, metric) for side in (0, 1)),
                 ),
             )
-            for cell in cells
+            for cell in found.cells
+            if cell.key.env == env
         ),
     )
 
@@ -187,7 +198,7 @@ def _median(cell: CellSummary | None, metric: Metric) -> float | None:
 def _explanations(found: Comparison) -> Iterator[Explanation]:
     """Yield each reason once, with the cells that it holds for."""
     shifted = [cell for cell in found.cells if _is_loop(cell.key) and cell.verdict in ("slower", "faster")]
-    if found.metric == "fps" and shifted:
+    if found.metric == "fps" and shifted and found.names == CHECK:
         yield Explanation(
             "machine",
             f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
@@ -196,8 +207,10 @@ def _explanations(found: Comparison) -> Iterator[Explanation]:
         )
     groups: dict[tuple[str, str], list[str]] = {}
     for cell in found.cells:
-        if cell.why:
-            groups.setdefault((cell.verdict, one_line(cell.why)), []).append(cell_name(cell.key))
+        reasons = [(cell.verdict, cell.why), ("failed", None if cell.why == cell.failed else cell.failed)]
+        for label, why in reasons:
+            if why:
+                groups.setdefault((label, one_line(why)), []).append(cell_name(cell.key))
     for (verdict, why), names in groups.items():
         text, _, remedy = why.partition("; ")
         yield Explanation(verdict, text, tuple(names), remedy or MEASURE_AGAIN)

@@ -163,11 +163,11 @@ def test_a_file_that_is_no_run_is_bad_input(
         (lambda lines: [lines[0], lines[1].replace('"ns":1000000000', '"ns":0', 1), *lines[2:]], (2, "line 2: ")),
         (lambda lines: [lines[0], lines[1].replace('"workers":', '"workers":"x', 1), *lines[2:]], (2, "line 2: ")),
         (
-            lambda lines: [lines[0], *(line.replace('"status":"ok"', '"status":"failed"') for line in lines[1:])],
+            lambda lines: [lines[0], *(line.replace('"status":"ok"', '"status":"skipped"') for line in lines[1:])],
             (3, "no cell was measured"),
         ),
     ],
-    ids=["truncated", "only a head", "two runs", "no time", "no number", "all failed"],
+    ids=["truncated", "only a head", "two runs", "no time", "no number", "all skipped"],
 )
 def test_a_run_that_is_damaged_or_not_whole_never_passes(
     check: Check, runs: Runs, which: int, change: Callable[[list[str]], list[str]], answer: tuple[int, str]
@@ -179,6 +179,88 @@ def test_a_run_that_is_damaged_or_not_whole_never_passes(
     assert (found.status, found.out, found.err.count("\n")) == (status, "", 1), found.err
     assert files[which].name in found.err
     assert words in found.err
+
+
+def failed(*which: int, of: str = "Ant-v5") -> Callable[[list[str]], list[str]]:
+    """Return what lets these repeats of all cells of a task fail."""
+
+    def change(lines: list[str]) -> list[str]:
+        cells = [json.loads(line) for line in lines[1:]]
+        for cell in cells:
+            if cell["env"] == of and cell["repeat"] in which:
+                cell.update(status="failed", reason="boom", windows=[])
+        return [lines[0], *map(json.dumps, cells)]
+
+    return change
+
+
+ALL = range(5)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "status"),
+    [((), ALL, 1), ((), (3,), 1), ((3,), ALL, 1), (ALL, (), 3), (ALL, ALL, 3), ((3,), (), 0), ((3,), (3, 4), 0)],
+    ids=["all", "one", "all, not one", "before", "both", "one before", "some in both"],
+)
+def test_a_cell_that_failed_in_the_candidate_alone_is_status_1_whatever_is_inconclusive(
+    check: Check, runs: Runs, baseline: tuple[int, ...], candidate: tuple[int, ...], status: int
+) -> None:
+    a, b = edited(runs("a.jsonl"), failed(*baseline)), edited(runs("b.jsonl"), failed(*candidate))
+    found = check(a, b, "--inconclusive", "pass", "-f", "json")
+    answer = json.loads(found.out)
+    assert (found.status, answer["status"]) == (status, status)
+    worse = {cell["env"] for cell in answer["cells"] if cell["failed"]}
+    assert worse == ({"Ant-v5"} if status == 1 else set())
+
+
+def test_a_candidate_in_which_everything_failed_is_status_1_and_a_baseline_is_none(check: Check, runs: Runs) -> None:
+    def everything(lines: list[str]) -> list[str]:
+        return failed(*ALL, of="ALE/Pong-v5")(failed(*ALL)(lines))
+
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), everything)
+    worse = check(a, b)
+    assert (worse.status, worse.err) == (1, "")
+    assert worse.out.startswith("Check: 8 missing of 8 cells\n")
+    assert "candidate: failed: boom" in worse.out
+    refused = check(b, a)
+    assert (refused.status, refused.refusal) == (3, f"vebench: {b}: no cell was measured: nothing to compare\n")
+
+
+def test_speedups_whose_base_failed_in_the_candidate_alone_are_status_1(check: Check, runs: Runs) -> None:
+    def without_the_loop(lines: list[str]) -> list[str]:
+        cells = [json.loads(line) for line in lines[1:]]
+        for cell in cells:
+            if (cell["backend"], cell["workers"]) == ("for-loop", 1):
+                cell.update(status="failed", reason="boom", windows=[])
+        return [lines[0], *map(json.dumps, cells)]
+
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), without_the_loop)
+    found = check(a, b, "-b", "shm-sync", "--metric", "speedup", "-f", "json")
+    assert found.status == 1
+    reasons = {(cell["verdict"], cell["failed"]) for cell in json.loads(found.out)["cells"]}
+    assert reasons == {("not comparable", "candidate: for-loop with one worker failed: boom")}
+
+
+def test_repeats_that_failed_in_the_candidate_alone_are_reported_wherever_verdicts_are(
+    check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(3))
+    found = check(a, b, "--junit", tmp_path / "check.xml")
+    assert found.out.startswith("Check: 8 same of 8 cells\n")
+    assert "failed candidate: 1 of 5 repeats failed: boom" in " ".join(found.out.split())
+    assert len([line for line in found.err.splitlines() if line.startswith("::error title=vebench%3A same::Ant")]) == 4
+    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
+    assert suite.get("errors") == "4"
+
+
+def test_reference_rows_of_the_baseline_are_said_to_be_no_part_of_the_gate(vebench: Command) -> None:
+    plan = ("-e", "Pong", "-b", "for-loop,null", "-w", "1", "--repeats", "5", "-q")
+    for name in ("a.jsonl", "b.jsonl"):
+        assert vebench("run", *plan, "-o", name, world=fake_world()).status == 0
+    found = vebench("check", "a.jsonl", "b.jsonl")
+    assert found.out.startswith("Check: 1 same of 1 cell\n")
+    assert "not gated 1 cell of null, which others are compared with" in " ".join(found.out.split())
 
 
 def test_a_cut_off_last_line_is_no_pass(check: Check, runs: Runs) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.fakes import FakeStart, fake_world, steady
+from support.fakes import FakeStart, failing, fake_examine, fake_world, interrupted, steady
 from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.backends.interface import Task
+from vebench.backends.registry import ENTRIES
 from vebench.commands.compare import in_turn
 from vebench.errors import UsageError, shown
 from vebench.interpreters.interpreter import examine, packages_here
@@ -20,13 +22,18 @@ from vebench.plan.cells import Plan, expand
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from support.commands import Command
+    from support.fakes import Script
 
     from vebench.child.answers import Answer
+    from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
 
+OLD_AND_NEW = ("--a", "old", "--b", "new")
+LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl", "-q")
 HERE_TWICE = ("--a", sys.executable, "--b", sys.executable)
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "2", "--repeats", "2")
 CART_POLE = Task("CartPole-v1", "classic", 1)
@@ -54,6 +61,16 @@ def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
     for repeat in range(4):
         order = {first.side + second.side for first, second in pairs if first.repeat == repeat}
         assert order == ({"AB"} if repeat % 2 == 0 else {"BA"})
+
+
+def without(module: str, *lacking: str) -> Callable[[str, str], Interpreter]:
+    """Return what finds that the Pythons ``lacking`` lack a module, and that others have everything."""
+
+    def examined(option: str, path: str) -> Interpreter:
+        found = fake_examine(option, path)
+        return replace(found, modules=found.modules - {module}) if path in lacking else found
+
+    return examined
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -108,18 +125,134 @@ def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Comma
     found = vebench("compare", "--a", "old", "--b", "new", *plan, world=fake_world(start))
     assert found.status == 3
     reason = "pair-b.jsonl is unusable: others took CPU time of 2 of 2 cells; measure on an idle machine"
-    assert found.out.splitlines()[:2] == ["Check: 2 not comparable of 2 cells", reason]
+    assert found.out.splitlines()[:2] == ["Compare: 2 not comparable of 2 cells", reason]
     assert "slower" not in found.out.partition("slower, faster: by more")[0]
 
 
-@pytest.mark.parametrize("command", [("run", "--resume"), ("check",)], ids="-".join)
-def test_the_run_of_one_side_is_neither_resumed_nor_measured_again(vebench: Command, command: tuple[str, ...]) -> None:
-    plan = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl", "-q")
-    assert vebench("compare", "--a", "old", "--b", "new", *plan, world=fake_world()).status == 0
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        (("run", "--resume"), "vebench compare --resume {file} finishes it"),
+        (("check",), "measure both sides again with it"),
+    ],
+)
+def test_the_run_of_one_side_is_neither_resumed_nor_measured_again_alone(
+    vebench: Command, command: tuple[str, ...], instead: str
+) -> None:
+    assert vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world()).status == 0
     for side in "ab":
-        refused = vebench(*command, f"pair-{side}.jsonl", world=fake_world())
+        file = f"pair-{side}.jsonl"
+        refused = vebench(*command, file, world=fake_world())
         assert refused.status == 3
-        assert refused.refusal.endswith("by vebench compare: measure both sides again with it\n")
+        assert refused.refusal.endswith(f"by vebench compare: {instead.format(file=file)}\n")
+
+
+def test_by_default_all_backends_are_compared_and_no_reference_rows(vebench: Command) -> None:
+    start = FakeStart()
+    found = vebench("compare", *OLD_AND_NEW, "-e", "Pong", "-w", "1", "-f", "json", "-q", world=fake_world(start))
+    assert found.status == 0
+    backends = {cell.backend.name for cell, _ in start.started}
+    assert backends == {cell["backend"] for cell in json.loads(found.out)["cells"]}
+    assert backends == {entry.name for entry in ENTRIES} - {"ceiling", "null"}
+
+
+def test_reference_rows_that_are_named_are_measured_but_not_gated(vebench: Command) -> None:
+    start = FakeStart()
+    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,ceiling,null", "-q")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(start))
+    assert found.status == 0
+    assert {cell.backend.name for cell, _ in start.started} == {"for-loop", "ceiling", "null"}
+    assert found.out.startswith("Compare: 1 same of 1 cell\n")
+    assert "not gated 2 cells of ceiling and null, which others are compared with" in " ".join(found.out.split())
+
+
+def test_reference_rows_alone_are_nothing_to_compare(vebench: Command, tmp_path: Path) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", "ceiling,null")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world())
+    assert (found.status, found.refusal) == (
+        3,
+        "vebench: nothing to compare: ceiling and null alone say nothing about a backend: name others with -b\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lacking", ["old", "new"])
+@pytest.mark.parametrize("more", ["", "null,"])
+def test_what_cannot_run_on_both_sides_is_nothing_to_compare_and_what_is_missing_is_said(
+    vebench: Command, tmp_path: Path, lacking: str, more: str
+) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", f"{more}envpool-sync")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", lacking)))
+    side = {"old": "A (old)", "new": "B (new)"}[lacking]
+    missing = f"{side}: not installed: envpool (pip install envpool)"
+    assert (found.status, found.refusal) == (
+        3,
+        f"vebench: nothing to compare: no cell can run on both sides: {missing}\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("lacking", "side"), [("old", "A"), ("new", "B")])
+def test_a_cell_that_ran_on_one_side_only_is_missing(vebench: Command, lacking: str, side: str) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync", "-f", "json", "-q")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", lacking)))
+    answer = json.loads(found.out)
+    assert (found.status, answer["status"]) == (3, 3)
+    assert [(cell["backend"], cell["verdict"], cell["why"]) for cell in answer["cells"]] == [
+        ("for-loop", "same", None),
+        ("envpool-sync", "missing", f"{side}: skipped: not installed: envpool (pip install envpool)"),
+    ]
+
+
+def test_a_cell_that_could_run_on_neither_side_is_left_out(vebench: Command) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync", "-q")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", "old", "new")))
+    assert found.status == 0
+    assert "left out 1 cell that could not run on either side" in " ".join(found.out.split())
+
+
+@pytest.mark.parametrize(
+    ("sides", "repeats", "status", "why"),
+    [
+        ("B", range(5), 1, "B: failed: boom"),
+        ("A", range(5), 3, "A: failed: boom"),
+        ("AB", range(5), 3, "A: failed: boom"),
+        ("B", (2,), 1, "B: 1 of 5 repeats failed: boom"),
+        ("A", (2,), 0, None),
+        ("AB", (2,), 0, None),
+    ],
+)
+def test_a_cell_that_failed_in_b_alone_is_status_1(
+    vebench: Command, sides: str, repeats: Sequence[int], status: int, why: str | None
+) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        here = cell.side in sides and cell.repeat in repeats
+        return failing("boom")(cell, spec) if here else steady(cell, spec)
+
+    world = fake_world(FakeStart({"for-loop": script}))
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, "-f", "json", world=world)
+    (cell,) = json.loads(found.out)["cells"]
+    assert (found.status, cell["why"] or cell["failed"]) == (status, why)
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "junit"])
+def test_what_is_compared_is_called_a_and_b_everywhere(
+    vebench: Command, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slower_and_failing(cell: Cell, spec: RunSpec) -> Script:
+        if cell.workers == 2:
+            return failing("boom")(cell, spec)
+        return steady(cell, spec, 1000.0 if cell.side == "A" else 500.0)
+
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    world = fake_world(FakeStart({"for-loop": slower_and_failing}))
+    asked = ("-e", "Pong", "-w", "1,2", "-b", "for-loop,gym-sync", "-q", "-f", form)
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=world)
+    assert found.status == 1
+    text = found.out + found.err
+    assert "compare: 1 slower, 1 not comparable, 2 same of 4 cells" in text.lower()
+    assert "A: failed: boom" in text
+    assert not re.search("check|baseline|candidate", text, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
@@ -206,3 +339,188 @@ def test_a_backend_that_an_interpreter_lacks_is_skipped_there(tmp_path: Path) ->
     )[::-1]
     assert loop.skip is None
     assert pool.skip == "not installed: envpool (pip install envpool)"
+
+
+TWO = ("-e", "Pong", "-b", "for-loop,gym-sync", "-w", "1", "--repeats", "2", "-o", "pair.jsonl", "-q")
+
+
+def interrupted_in_turn(start: FakeStart, number: int) -> FakeStart:
+    """Let the user interrupt the cell after so many cells of ``start``."""
+
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return interrupted(cell, spec) if len(start.started) > number else steady(cell, spec)
+
+    start.scripts = dict.fromkeys(("for-loop", "gym-sync"), script)
+    return start
+
+
+@pytest.fixture
+def ended_early(vebench: Command, tmp_path: Path) -> tuple[Path, Path]:
+    """Return both files of a comparison of four pairs that the user ended in the second one."""
+    world = fake_world(interrupted_in_turn(FakeStart(), 2))
+    assert vebench("compare", *OLD_AND_NEW, *TWO, world=world).status == 130
+    return tmp_path / "pair-a.jsonl", tmp_path / "pair-b.jsonl"
+
+
+def pairs(start: FakeStart) -> list[tuple[str, int, str, str]]:
+    return [(cell.backend.name, cell.repeat, cell.side, python) for cell, python in start.started]
+
+
+def test_an_interrupted_comparison_says_how_to_go_on(vebench: Command) -> None:
+    world = fake_world(interrupted_in_turn(FakeStart(), 2))
+    found = vebench("compare", *OLD_AND_NEW, *TWO, world=world)
+    assert (found.status, found.refusal) == (
+        130,
+        (
+            "vebench: interrupted: what was measured is in pair-a.jsonl and pair-b.jsonl; "
+            "to go on: vebench compare --resume pair-a.jsonl\n"
+        ),
+    )
+
+
+@pytest.mark.parametrize("file", ["pair-a.jsonl", "pair-b.jsonl", "pair.jsonl"])
+def test_a_comparison_is_resumed_where_it_ended_whichever_file_is_named(
+    vebench: Command, ended_early: tuple[Path, Path], file: str
+) -> None:
+    whole = FakeStart()
+    other = [*TWO[:-2], "whole.jsonl", "-q"]
+    assert vebench("compare", *OLD_AND_NEW, *other, "-f", "json", world=fake_world(whole)).status == 0
+    kept = [path.read_bytes() for path in ended_early]
+    start = FakeStart()
+    found = vebench("compare", "--resume", file, "-f", "json", "-q", world=fake_world(start))
+    assert found.status == 0
+    assert pairs(start) == pairs(whole)[2:]
+    answer = json.loads(found.out)
+    assert (answer["baseline"], answer["candidate"]) == ("pair-a.jsonl (old)", "pair-b.jsonl (new)")
+    assert [cell["verdict"] for cell in answer["cells"]] == ["same", "same"]
+    assert all(path.read_bytes().startswith(before) for path, before in zip(ended_early, kept, strict=True))
+    assert [len(lines(path)) for path in ended_early] == [5, 5]
+
+
+@pytest.mark.parametrize("name", ["x", "x-a.jsonl", "x.y.jsonl", ".x", "-a.jsonl"])
+def test_both_files_are_found_from_either_whatever_they_are_called(vebench: Command, tmp_path: Path, name: str) -> None:
+    assert vebench("compare", *OLD_AND_NEW, *LOOP[:-3], "-q", "-o", name, world=fake_world()).status == 0
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert len(files) == 2
+    for file in (*files, name):
+        assert vebench("compare", f"--resume={file}", "-q", world=fake_world()).status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+
+
+def test_a_comparison_that_is_whole_is_judged_again_without_measuring(vebench: Command, tmp_path: Path) -> None:
+    assert vebench("compare", *OLD_AND_NEW, *TWO, world=fake_world()).status == 0
+    before, start = (tmp_path / "pair-a.jsonl").read_bytes(), FakeStart()
+    found = vebench("compare", "--resume", "pair.jsonl", "--tolerance", "30%", "-q", world=fake_world(start))
+    assert (found.status, start.started) == (0, [])
+    assert "tolerance 30%" in found.out
+    assert (tmp_path / "pair-a.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_cell_that_one_side_lacks_is_measured_again_on_both(vebench: Command, tmp_path: Path, side: int) -> None:
+    first = FakeStart()
+    assert vebench("compare", *OLD_AND_NEW, *TWO, world=fake_world(first)).status == 0
+    path = tmp_path / f"pair-{'ab'[side]}.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]) + b'{"type": "ce')
+    start = FakeStart()
+    found = vebench("compare", "--resume", "pair-a.jsonl", "-q", world=fake_world(start))
+    assert (found.status, pairs(start)) == (0, pairs(first)[-2:])
+
+
+def test_a_failed_cell_is_measured_again_on_both_sides_and_one_that_is_skipped_on_one_is_not(vebench: Command) -> None:
+    def failing_in_b(cell: Cell, spec: RunSpec) -> Script:
+        return failing("boom")(cell, spec) if cell.side == "B" else steady(cell, spec)
+
+    asked = ("-e", "Pong", "-b", "for-loop,envpool-sync", "-w", "1", "--repeats", "1", "-o", "pair.jsonl", "-q")
+    lacking = without("envpool", "old")
+    world = fake_world(FakeStart({"for-loop": failing_in_b}), examine=lacking)
+    assert vebench("compare", *OLD_AND_NEW, *asked, world=world).status == 1
+    start = FakeStart()
+    found = vebench("compare", "--resume", "pair.jsonl", "-q", world=fake_world(start, examine=lacking))
+    assert found.status == 3
+    assert pairs(start) == [("for-loop", 0, "A", "old"), ("for-loop", 0, "B", "new")]
+
+
+def test_the_file_of_an_incomplete_side_says_how_to_go_on_wherever_it_is_read(
+    vebench: Command, ended_early: tuple[Path, Path]
+) -> None:
+    for path in ended_early:
+        again = f"vebench compare --resume {path.name}"
+        assert again in " ".join(vebench("report", path.name, "-f", "markdown").out.split())
+        assert vebench("check", path.name).refusal.endswith(f"the run is incomplete; {again} finishes it\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [(OLD_AND_NEW, "--a, --b"), (("-e", "Pong", "-o", "x.jsonl"), "--env, --output"), (("--seed", "1"), "--seed")],
+)
+def test_what_the_files_say_is_not_asked_for_again(
+    vebench: Command, ended_early: tuple[Path, Path], more: tuple[str, ...], names: str
+) -> None:
+    found = vebench("compare", "--resume", ended_early[0], *more, world=fake_world())
+    assert (found.status, found.refusal) == (
+        2,
+        f"vebench: --resume takes its plan and its Pythons from the file: leave out {names}\n",
+    )
+
+
+@pytest.mark.parametrize("given", [(), ("--a", "old"), ("--b", "new")])
+def test_without_a_file_to_resume_two_pythons_are_asked_for(vebench: Command, given: tuple[str, ...]) -> None:
+    found = vebench("compare", *given, "-e", "Pong", world=fake_world())
+    assert (found.status, found.refusal) == (
+        2,
+        "vebench: --a and --b are required: --a old/bin/python --b new/bin/python\n",
+    )
+
+
+def refused_resume(vebench: Command, tmp_path: Path, file: str, **parts: object) -> tuple[int, str]:
+    """Return the exit status and the error of a resume that starts no cell and changes no file."""
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    start = FakeStart()
+    found = vebench("compare", "--resume", file, world=fake_world(start, **parts))
+    assert (start.started, {path: path.read_bytes() for path in before}) == ([], before)
+    return found.status, found.refusal
+
+
+@pytest.mark.usefixtures("ended_early")
+def test_what_is_no_comparison_is_not_resumed(vebench: Command, tmp_path: Path) -> None:
+    (tmp_path / "alone-a.jsonl").write_bytes((tmp_path / "pair-a.jsonl").read_bytes())
+    (tmp_path / "folder").mkdir()
+    plan = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-q")
+    for name in ("run-a.jsonl", "run-b.jsonl"):
+        assert vebench("run", *plan, "-o", name, world=fake_world()).status == 0
+    assert vebench("compare", *OLD_AND_NEW, *plan, "-o", "mixed.jsonl", world=fake_world()).status == 0
+    (tmp_path / "mixed-b.jsonl").write_bytes((tmp_path / "pair-b.jsonl").read_bytes())
+    (tmp_path / "odd-a.jsonl").write_text("{}\n")
+    (tmp_path / "odd-b.jsonl").write_text("{}\n")
+    for file, reason in (
+        ("alone-a.jsonl", "alone-b.jsonl is missing: a comparison has a run file for each side"),
+        ("no.jsonl", "no-a.jsonl is missing: a comparison has a run file for each side"),
+        ("folder", "is a folder: name a run file of a comparison"),
+        ("run-a.jsonl", "is no side of a comparison: vebench run --resume run-a.jsonl finishes it"),
+        ("mixed.jsonl", "mixed-a.jsonl and mixed-b.jsonl have different plans: they are not of one comparison"),
+        ("odd-b.jsonl", "odd-a.jsonl, line 1: not a run file of vebench"),
+    ):
+        status, error = refused_resume(vebench, tmp_path, file)
+        assert (status, reason in error) == (2, True), error
+
+
+@pytest.mark.usefixtures("ended_early")
+def test_a_comparison_is_not_resumed_with_other_packages_or_without_a_python(vebench: Command, tmp_path: Path) -> None:
+    def other(option: str, path: str) -> Interpreter:
+        found = fake_examine(option, path)
+        return replace(found, packages={**found.packages, "numpy": "9.9.9"}) if path == "new" else found
+
+    def gone(option: str, path: str) -> Interpreter:
+        if path == "new":
+            raise UsageError(f"{option} {path}: does not start")
+        return fake_examine(option, path)
+
+    assert refused_resume(vebench, tmp_path, "pair.jsonl", examine=other) == (
+        3,
+        "vebench: pair-b.jsonl was measured elsewhere (numpy 2.4.0 against 9.9.9): start a new comparison here\n",
+    )
+    assert refused_resume(vebench, tmp_path, "pair.jsonl", examine=gone) == (
+        2,
+        "vebench: pair-b.jsonl, line 1: --b new: does not start\n",
+    )

@@ -51,7 +51,7 @@ def test_help_has_examples_and_names_values_as_users_do(vebench: Command) -> Non
 
 @pytest.mark.parametrize(
     ("command", "required"),
-    [("run", "Required without --resume."), ("compare", "Required."), ("verify", "Required.")],
+    [("run", "Required without --resume."), ("compare", "Required without --resume."), ("verify", "Required.")],
 )
 def test_help_says_that_an_environment_must_be_named(vebench: Command, command: str, required: str) -> None:
     assert f"MODULE:ID ... Comma or repeat. {required} -" in words(vebench(command, "--help").out)

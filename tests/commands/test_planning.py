@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from support.fakes import fake_examine, fake_world
+from support.fakes import fake_world
 
 from vebench.backends import packages
 from vebench.backends.entry import BackendEntry
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.commands import Command
-
-    from vebench.interpreters.interpreter import Interpreter
 
 
 @pytest.fixture
@@ -84,19 +81,6 @@ def test_a_backend_that_lacks_a_package_keeps_no_other_from_being_measured(veben
 @pytest.mark.usefixtures("bare")
 def test_a_reference_row_alone_is_measured_if_it_is_all_that_was_asked_for(vebench: Command) -> None:
     assert vebench("run", "-e", "Pong", "-w", "1", "-b", "null", "-q", world=fake_world()).status == 0
-
-
-def test_a_side_of_a_comparison_that_can_run_nothing_but_reference_rows_is_named(vebench: Command) -> None:
-    def examine(option: str, path: str) -> Interpreter:
-        found = fake_examine(option, path)
-        return found if path == "old" else replace(found, modules=found.modules - {"envpool"})
-
-    asked = ("--a", "old", "--b", "new", "-e", "Pong", "-w", "1", "-b", "null,envpool-sync")
-    found = vebench("compare", *asked, world=fake_world(examine=examine))
-    assert (found.status, found.refusal) == (
-        2,
-        "vebench: --b new: nothing but null can run there: not installed: envpool (pip install envpool)\n",
-    )
 
 
 def test_a_baseline_of_which_nothing_can_run_here_is_not_measured_again(

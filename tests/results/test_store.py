@@ -364,6 +364,13 @@ def test_a_full_disk_costs_no_cell_that_was_measured(written: Path, monkeypatch:
     assert written.read_bytes() == whole
 
 
+def test_the_file_of_one_side_of_a_comparison_is_finished_with_the_other(path: Path) -> None:
+    header = msgspec.structs.replace(make_header(), interpreter="/old/bin/python")
+    RunWriter.create(path, header).close()
+    with pytest.raises(UsageError, match=f"or finish it with vebench compare --resume {path}"):
+        RunWriter.create(path, header)
+
+
 def test_a_disk_too_full_for_the_header_leaves_no_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

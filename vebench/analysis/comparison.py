@@ -27,14 +27,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from vebench.analysis.cell import base_of
 from vebench.analysis.contrasts import LEVEL, Contrast, contrast, rejected
 from vebench.analysis.finding_codes import Code
+from vebench.analysis.names import CHECK
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, WIDEST_LOG, Block, Error, Sample, student_quantile, summed
 from vebench.backends.registry import REFERENCE
+from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.names import Names
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
@@ -56,6 +59,7 @@ SEEMS_SLOWER = (
 )
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
+NO_REASON = "no reason was recorded"
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class CellComparison:
     """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
     ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first.
+    ``failed`` is how the candidate's cell failed, in all repeats or in some, where the baseline's did not.
     """
 
     key: CellKey
@@ -72,6 +77,7 @@ class CellComparison:
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None
     why: str | None = None
+    failed: str | None = None
 
 
 class GroupKey(NamedTuple):
@@ -106,7 +112,9 @@ class Comparison:
 
     ``overall`` is the geometric mean of all ratios that are known. ``paired``: what a pass, or a run, did to all cells
     cancels; otherwise ``run_spread`` is by how much runs differ as a whole, as an error on the log scale. ``skipped``
-    cells could not run in the baseline, and ``new`` ones are in the candidate only: neither are compared.
+    cells could not run in the baseline, or, of two sides that were measured in turn, on either. ``new`` ones are in the
+    candidate only, ``references`` are reference rows of both. None of these are compared. ``names`` are what the sides
+    are called.
     """
 
     metric: Metric
@@ -117,6 +125,8 @@ class Comparison:
     run_spread: Error | None = None
     skipped: tuple[CellKey, ...] = ()
     new: tuple[CellKey, ...] = ()
+    references: tuple[CellKey, ...] = ()
+    names: Names = CHECK
 
     @property
     def paired(self) -> bool:
@@ -156,19 +166,23 @@ def compare(  # noqa: PLR0913 - how to compare
     in_turn: bool = False,
     run_spread: Error | None = None,
     levels: Levels | None = None,
+    names: Names = CHECK,
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline`` that is no reference row, and on their groups.
 
     ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
-    slowed one slowed the other. Otherwise rates of two runs also differ by what separates the runs as a whole:
-    ``run_spread`` is the error of one run. In speedups that cancels.
+    slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise rates of two runs
+    also differ by what separates the runs as a whole: ``run_spread`` is the error of one run. In speedups that cancels.
+    ``names`` are what reasons call the two.
     """
     strict = levels or Levels()
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     gated = [key for key, cell in before.items() if _gated(cell, metric)]
-    cells = [_beside(key, before, after, metric, in_turn) for key in gated if before[key].status != "skipped"]
+    skipped = {key for key in gated if _skipped(before[key]) and (not in_turn or _skipped(after.get(key)))}
+    sides = _Sides(before, after, metric, in_turn, names)
+    cells = [sides.beside(key) for key in gated if key not in skipped]
     unpaired = (run_spread or prior_run_spread()) if metric == "fps" and not in_turn else None
-    pairs = _pairs([cell for cell in cells if cell.why is None], before, after, metric, in_turn)
+    pairs = sides.pairs([cell.key for cell in cells if cell.why is None])
     judge = _Judge(pairs, unpaired, tolerance, strict)
     judged = {cell.key: judge.cell(cell) for cell in cells}
     groups = dict.fromkeys(_group_of(key) for key in judged)
@@ -181,8 +195,10 @@ def compare(  # noqa: PLR0913 - how to compare
         ),
         judge.overall,
         unpaired,
-        skipped=tuple(key for key in gated if before[key].status == "skipped"),
+        skipped=tuple(key for key in gated if key in skipped),
         new=tuple(key for key, cell in after.items() if _gated(cell, metric) and key not in before),
+        references=tuple(key for key, cell in before.items() if cell.reference_row and key in after),
+        names=names,
     )
 
 
@@ -340,29 +356,6 @@ def _group_of(key: CellKey) -> GroupKey:
     return GroupKey(key.env, key.backend)
 
 
-def _pairs(
-    cells: Sequence[CellComparison],
-    before: Mapping[CellKey, CellSummary],
-    after: Mapping[CellKey, CellSummary],
-    metric: Metric,
-    in_turn: bool,
-) -> dict[CellKey, _Pair]:
-    """Return what can be compared, given the cells that nothing prevents from it."""
-    keys = [cell.key for cell in cells]
-    if in_turn and metric == "fps":
-        ratios = pooled_alone([_by_pass(after[key].sample, before[key].sample) for key in keys])
-        terms: list[tuple[Term, ...]] = [((1.0, sample),) for sample in ratios]
-    else:
-        terms = [
-            (*_terms(key, after, metric), *((-power, sample) for power, sample in _terms(key, before, metric)))
-            for key in keys
-        ]
-    return {
-        key: _Pair(each, (_level(key, before, metric), _level(key, after, metric)))
-        for key, each in zip(keys, terms, strict=True)
-    }
-
-
 def _by_pass(above: Sample, below: Sample) -> Sample:
     """Return the ratio in each pass that both have."""
     rates, others = above.by_pass, below.by_pass
@@ -386,88 +379,135 @@ def _gated(cell: CellSummary, metric: Metric) -> bool:
     return not cell.reference_row and not itself
 
 
-def _beside(
-    key: CellKey,
-    before: Mapping[CellKey, CellSummary],
-    after: Mapping[CellKey, CellSummary],
-    metric: Metric,
-    in_turn: bool,
-) -> CellComparison:
-    """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""
-    old, new = before[key], after.get(key)
-    nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
-    reasons = chain(
-        _gaps(old, new), _bases(key, before, after, metric), _weak(old, new, in_turn), _doubts(old, new, in_turn)
-    )
-    verdict, why = next(reasons, nothing)
-    return CellComparison(key, old, new, verdict, why=why)
+def _skipped(cell: CellSummary | None) -> bool:
+    return cell is None or cell.status == "skipped"
 
 
-def _gaps(old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
-    """Yield why the two cells are no pair."""
-    if (lack := _lack(old)) is not None:
-        yield "not comparable", f"baseline: {lack}"
-    if new is None:
-        yield "missing", "not in the candidate"
-        return
-    if (lack := _lack(new)) is not None:
-        yield "missing", f"candidate: {lack}"
-    if old.struck != new.struck:
-        name, cell = ("baseline", old) if old.struck else ("candidate", new)
-        yield "not comparable", f"{name}: other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
-    for name in DECISIVE:
-        one, other = getattr(old, name), getattr(new, name)
-        if one != other:
-            yield "not comparable", f"{name.replace('_', ' ')}: {one} in the baseline, {other} in the candidate"
+@dataclass(frozen=True)
+class _Sides:
+    """The cells of both sides by their keys, and how they are compared."""
+
+    before: Mapping[CellKey, CellSummary]
+    after: Mapping[CellKey, CellSummary]
+    metric: Metric
+    in_turn: bool
+    names: Names
+
+    def pairs(self, keys: Sequence[CellKey]) -> dict[CellKey, _Pair]:
+        """Return what can be compared, given the cells that nothing prevents from it."""
+        if self.in_turn and self.metric == "fps":
+            ratios = pooled_alone([_by_pass(self.after[key].sample, self.before[key].sample) for key in keys])
+            terms: list[tuple[Term, ...]] = [((1.0, sample),) for sample in ratios]
+        else:
+            terms = [
+                (
+                    *_terms(key, self.after, self.metric),
+                    *((-power, sample) for power, sample in _terms(key, self.before, self.metric)),
+                )
+                for key in keys
+            ]
+        levels = [(_level(key, self.before, self.metric), _level(key, self.after, self.metric)) for key in keys]
+        return {key: _Pair(each, both) for key, each, both in zip(keys, terms, levels, strict=True)}
+
+    def beside(self, key: CellKey) -> CellComparison:
+        """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""
+        old, new = self.before[key], self.after.get(key)
+        nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
+        reasons = chain(self._gaps(old, new), self._bases(key), self._weak(old, new), self._doubts(old, new))
+        verdict, why = next(reasons, nothing)
+        return CellComparison(key, old, new, verdict, why=why, failed=self._failed(key))
+
+    def _failed(self, key: CellKey) -> str | None:
+        """Return how the new cell, or what its speedup is relative to, failed where the old one did not."""
+        found = _how_failed(self.before[key], self.after.get(key))
+        if found is None and self.metric == "speedup" and (base := base_of(key)) in self.before:
+            found = _how_failed(self.before[base], self.after.get(base), f"{REFERENCE} with one worker ")
+        return None if found is None else f"{self.names.candidate}: {found}"
+
+    def _gaps(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+        """Yield why the two cells are no pair."""
+        names = self.names
+        if (lack := _lack(old)) is not None:
+            yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
+        if new is None:
+            yield "missing", f"not in {names.the_candidate}"
+            return
+        if (lack := _lack(new)) is not None:
+            yield "missing", f"{names.candidate}: {lack}"
+        if old.struck != new.struck:
+            name, cell = (names.baseline, old) if old.struck else (names.candidate, new)
+            yield "not comparable", f"{name}: other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
+        for field in DECISIVE:
+            one, other = getattr(old, field), getattr(new, field)
+            if one != other:
+                what = field.replace("_", " ")
+                yield "not comparable", f"{what}: {one} in {names.the_baseline}, {other} in {names.the_candidate}"
+
+    def _bases(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
+        """Yield that a run lacks the cell that its speedups are relative to."""
+        base = base_of(key)
+        for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
+            if self.metric == "speedup" and (base not in cells or not cells[base].sample.measurable):
+                yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
+
+    def _weak(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+        """Yield that a cell has no interval."""
+        for name, cell in self._both(old, new):
+            if not cell.sample.measurable:
+                yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
+        if self.in_turn and new is not None and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
+            yield "inconclusive", "fewer than two passes have both; measure with --repeats 5"
+
+    def _doubts(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+        """Yield that a cell was measured under conditions in which its rate says little of the code."""
+        codes = [(name, code) for name, cell in self._both(old, new) for code in _conditions(cell, self.in_turn)]
+        if self.metric == "speedup" and not codes:
+            for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
+                base = cells[base_of(old.key)]
+                codes += [(f"{name}'s {REFERENCE}", code) for code in _conditions(base, self.in_turn)]
+        if codes:
+            what = ", ".join(f"{name} {code}" for name, code in codes)
+            yield "inconclusive", f"{what}: such a rate says little of the code; measure again on an idle machine"
+
+    def _both(self, old: CellSummary, new: CellSummary | None) -> list[tuple[str, CellSummary]]:
+        """Return the cells that there are, each with the name of its side."""
+        sides = ((self.names.baseline, old), (self.names.candidate, new))
+        return [(name, cell) for name, cell in sides if cell is not None]
 
 
-def _bases(
-    key: CellKey, before: Mapping[CellKey, CellSummary], after: Mapping[CellKey, CellSummary], metric: Metric
-) -> Iterator[tuple[SpeedVerdict, str]]:
-    """Yield that a run lacks the cell that its speedups are relative to."""
-    base = base_of(key)
-    for name, cells in (("baseline", before), ("candidate", after)):
-        if metric == "speedup" and (base not in cells or not cells[base].sample.measurable):
-            yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
+def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
+    """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
+
+    ``which`` cell it is comes before that.
+    """
+    if old.status != "ok" or new is None or not new.failed_repeats or new.reason == INTERRUPTED:
+        return None
+    if new.status == "failed":
+        return f"{which}{_lack(new)}"
+    if old.failed_repeats:
+        return None
+    return f"{which}{new.failed_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
 
 
-def _weak(old: CellSummary, new: CellSummary | None, in_turn: bool) -> Iterator[tuple[SpeedVerdict, str]]:
-    """Yield that a cell has no interval."""
-    for name, cell in (("baseline", old), ("candidate", new)):
-        if cell is not None and not cell.sample.measurable:
-            yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
-    if in_turn and new is not None and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
-        yield "inconclusive", "fewer than two passes have both; measure with --repeats 5"
-
-
-def _doubts(old: CellSummary, new: CellSummary | None, in_turn: bool) -> Iterator[tuple[SpeedVerdict, str]]:
-    """Yield that a cell was measured under conditions in which its rate says little of the code."""
-    sides = (("baseline", old), ("candidate", new))
-    codes = [(name, code) for name, cell in sides if cell is not None for code in _conditions(cell, in_turn)]
-    if codes:
-        what = ", ".join(f"{name} {code}" for name, code in codes)
-        yield "inconclusive", f"{what}: measured under conditions that decide nothing; measure again on an idle machine"
-
-
-def _conditions(cell: CellSummary, in_turn: bool) -> Iterator[Code]:
+def _conditions(cell: CellSummary, in_turn: bool) -> Iterator[str]:
     """Yield what makes a cell's rate doubtful. What changes slowly is no doubt if both sides took turns."""
-    if any(finding.code is Code.DISTURBED for finding in cell.findings):
+    if cell.disturbed:
         yield Code.DISTURBED
-    if any(cell.totals.get(name) for name in ("throttles", "throttled_ns")):
+    if cell.throttled:
         yield Code.THROTTLED
     if in_turn:
         return
     if any(finding.code is Code.DRIFTING for finding in cell.findings):
         yield Code.DRIFTING
     # The rate of a single process that was not warm yet hardly changes the level of many.
-    if 2 * cell.stability.unsettled >= max(1, cell.sample.processes) and cell.stability.unsettled:
+    if 0 < cell.sample.processes <= 2 * cell.stability.unsettled:
         yield Code.UNSETTLED
 
 
 def _lack(cell: CellSummary) -> str | None:
     """Return why a cell has no rate, None if it has."""
     if cell.status != "ok":
-        return f"{cell.status}: {cell.reason or 'no reason was recorded'}"
+        return f"{cell.status}: {cell.reason or NO_REASON}"
     if not cell.sample.rates:
         return "no window was measured"
     if min(cell.sample.rates) <= 0:

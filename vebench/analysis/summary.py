@@ -44,7 +44,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     cells = {key: _with_machine(_as_built(records, usable), records, usable) for key, records in repeats.items()}
     rates = Rates.of(repeats, {key: _condition(cell) for key, cell in cells.items()})
     rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
-    sweep = Sweep(rated, run.header.spec, file)
+    sweep = Sweep(rated, run.header, file)
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in rated)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -60,13 +59,13 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     gating.check_tolerance(request.tolerance)
     if junit is not None:
         gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
-    before, old = _read(request.baseline)
+    before, old = _read(request.baseline, "ok")
     candidate = request.candidate
     if candidate is None:
         candidate = _measure(request, before, old, world, quiet=quiet)
     elif _same_file(request.baseline, candidate):
         raise UsageError(f"{candidate} is the baseline itself: name another run")
-    after, new = _read(candidate)
+    after, new = _read(candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     chosen = _chosen(request, old)
     found = compare(chosen, new, metric=request.metric, tolerance=request.tolerance)
@@ -78,26 +77,32 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     return status
 
 
-def _read(path: Path) -> tuple[Run, tuple[CellSummary, ...]]:
-    """Return a complete run and its cells.
+def _read(path: Path, *useful: str) -> tuple[Run, tuple[CellSummary, ...]]:
+    """Return a complete run, in which a cell has one of the ``useful`` statuses, and its cells.
 
     Raises NotComparableError if it is incomplete, because missing cells would never be checked, or unusable.
     """
     run = store.read(path)
-    remedy = f"vebench run --resume {shlex.quote(str(path))} finishes it"
-    if run.header.interpreter is not None:
-        remedy = "vebench compare measures both sides again"
+    remedy = f"{run.header.resume_command(str(path))} finishes it"
     if run.notes:
         raise NotComparableError(f"{run.notes[0]}: the run is incomplete; {remedy}")
     missing = incomplete(run, str(path))
     if missing is not None:
         raise NotComparableError(f"{path}: {missing.message}: the run is incomplete; {remedy}")
-    if not any(cell.status == "ok" for cell in run.cells):
-        raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
+    _refuse_empty(run, path, *useful)
     cells = gating.cells_of(run, path)
     if why := gating.unusable_run(path, cells):
         raise NotComparableError(why)
     return run, cells
+
+
+def _refuse_empty(run: Run, path: Path, *useful: str) -> None:
+    """Raise NotComparableError if no cell has one of the ``useful`` statuses.
+
+    Without a rate there is no baseline; but a candidate in which every cell failed is worse than one with rates.
+    """
+    if not any(cell.status in useful for cell in run.cells):
+        raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -177,7 +182,7 @@ def _is_base(cell: CellSummary) -> bool:
 
 def _measure(request: CheckRequest, before: Run, old: Sequence[CellSummary], world: World, *, quiet: bool) -> Path:
     """Measure the requested part of the baseline's plan here, without reference rows. Returns the run file."""
-    header.refuse_foreign(before.header, request.baseline)
+    header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
     if request.metric == "speedup" and not any(map(_is_base, cells)):
         raise NotComparableError(

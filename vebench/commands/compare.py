@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.comparison import compare
+from vebench.analysis.names import COMPARE
+from vebench.backends.registry import ENTRIES
 from vebench.commands import gating, measuring, planning
 from vebench.engine.interrupts import Interrupts
-from vebench.errors import InterruptedRunError, UsageError
-from vebench.plan.cells import Plan
+from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
+from vebench.plan.cells import Plan, without
 from vebench.plan.interleaving import in_groups
+from vebench.plan.spec import BackendChoice
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
+from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from vebench.backends.interface import Task
     from vebench.commands.gating import Inconclusive
     from vebench.commands.world import World
     from vebench.engine.conversation import Conversation, Launch
     from vebench.interpreters.interpreter import Interpreter
-    from vebench.plan.cells import Cell
+    from vebench.plan.cells import Cell, CellKey
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
-    from vebench.results.records import RunRecord
+    from vebench.results.records import Run, RunRecord
+
+SIDES = (COMPARE.baseline, COMPARE.candidate)
+# What is compared by default: nothing is judged by the reference rows, and measuring them takes time on both sides.
+CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if not entry.reference_row)
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,11 @@ class Side:
 
 
 @dataclass(frozen=True)
-class CompareRequest:
-    """Which two Pythons to compare, what to measure, and how strict to be."""
+class Gate:
+    """How strict to be, and where verdicts go: they are printed in ``form``, and written to ``junit`` unless None."""
 
-    pythons: tuple[str, str]
-    spec: RunSpec
-    output: Path | None = None
+    form: Format
+    junit: Path | None = None
     tolerance: float = 0.05
     inconclusive: Inconclusive = "default"
 
@@ -64,53 +70,49 @@ class LaunchBySide:
         return self._launches[cell.side](cell)
 
 
-def run(request: CompareRequest, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
-    """Measure both sides, compare them, and print the verdicts on B in ``form``. Returns the exit status.
+def start(  # noqa: PLR0913 - one parameter for each decision
+    pythons: tuple[str, str], spec: RunSpec, output: Path | None, gate: Gate, world: World, *, quiet: bool
+) -> int:
+    """Measure ``spec`` in both Pythons, and print the verdicts on the second. Returns the exit status.
 
-    Raises UsageError for an interpreter that cannot be used or a plan that is not possible, InterruptedRunError if the
-    user interrupts it.
+    The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. Raises
+    UsageError for an interpreter that cannot be used or a plan that is not possible, NotComparableError if no cell can
+    run on both sides, InterruptedRunError if the user interrupts it.
     """
-    gating.check_tolerance(request.tolerance)
-    sides = _sides(request, world)
-    for side in sides:
-        if side.path.exists():
-            raise UsageError(f"{side.path} exists and would be overwritten: name another file with -o")
-    if junit is not None:
-        gating.check_target(junit, [side.path for side in sides])
-    measure(sides, world, quiet=quiet)
-    before, after = (gating.cells_of(store.read(side.path), side.path) for side in sides)
-    found = compare(before, after, metric="fps", tolerance=request.tolerance, in_turn=True)
-    reasons = (gating.unusable_run(side.path, cells) for side, cells in zip(sides, (before, after), strict=True))
-    notice = next(filter(None, reasons), "")
-    if notice:
-        found = gating.without_verdicts(found, notice)
-    status = gating.exit_status(found, request.inconclusive)
-    differences = header.what_differs(*(side.head for side in sides))
-    one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
-    gating.publish(CheckPage(one, other, found, tuple(differences), status, notice), form, junit)
-    return status
+    files = _files(output or paths.default_path(world.now(), spec.envs))
+    for path in files:
+        if path.exists():
+            raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
+    _check_gate(gate, files)
+    spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == "1")
+    interpreters = [world.examine(_option(name), python) for name, python in zip(SIDES, pythons, strict=True)]
+    sides = _sides(interpreters, spec, files, world)
+    return _compare(sides, (), lambda side: RunWriter.create(side.path, side.head), gate, world, quiet=quiet)
 
 
-def measure(sides: Sequence[Side], world: World, *, quiet: bool) -> None:
-    """Measure the cells of both sides in turn, each into the file of its side."""
-    one, other = sides
-    plan = in_turn(one.plan, other.plan, world.memory_available())
-    with ExitStack() as stack:
-        interrupts = stack.enter_context(Interrupts())
-        writers = {side.name: stack.enter_context(store.RunWriter.create(side.path, side.head)) for side in sides}
-        launch = LaunchBySide(
-            {
-                side.name: stack.enter_context(world.start(plan.spec, interrupts, side.interpreter.path))
-                for side in sides
-            }
-        )
-        try:
-            for _ in measuring.follow(plan, launch, lambda cell: writers[cell.side], world, quiet=quiet):
-                pass
-        except KeyboardInterrupt:
-            files = " and ".join(str(side.path) for side in sides)
-            message = f"interrupted: what was measured is in {files}; vebench compare measures both sides again"
-            raise InterruptedRunError(message) from None
+def resume(path: Path, gate: Gate, world: World, *, quiet: bool) -> int:
+    """Measure what is missing on either side of a comparison, and judge it as a whole. Returns the exit status.
+
+    ``path`` is a run file of the comparison, or the name that both have in common. A cell is measured again on both
+    sides unless it went well on both. Raises UsageError and RunFileError if there are no two files of one comparison,
+    and NotComparableError if this machine or the packages differ from theirs.
+    """
+    files = _files_of_one(path)
+    _check_gate(gate, files)
+    runs = [store.read(file) for file in files]
+    spec = _spec_of_both(files, runs)
+    interpreters = []
+    for name, file, run in zip(SIDES, files, runs, strict=True):
+        with planning.asked_in(file, spec):
+            interpreters.append(world.examine(_option(name), str(run.header.interpreter)))
+    with planning.asked_in(files[0], spec):
+        sides = _sides(interpreters, spec, files, world)
+    for side, run in zip(sides, runs, strict=True):
+        if differences := header.what_differs(run.header, side.head):
+            what = f"{side.path} was measured elsewhere ({'; '.join(differences)})"
+            raise NotComparableError(f"{what}: start a new comparison here")
+    one, other = (planning.measured(side.plan, run) for side, run in zip(sides, runs, strict=True))
+    return _compare(sides, one & other, lambda side: RunWriter.resume(side.path), gate, world, quiet=quiet)
 
 
 def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
@@ -124,20 +126,131 @@ def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
     return Plan(one.spec, in_groups(ordered, memory_available))
 
 
-def _sides(request: CompareRequest, world: World) -> tuple[Side, Side]:
-    """Return both sides, ready to measure."""
-    spec = replace(request.spec, interleave=request.spec.replicas == "1")
-    first, second = (world.examine(option, path) for option, path in zip(("--a", "--b"), request.pythons, strict=True))
-    tasks = world.resolve(spec.envs, spec.backends, python=first.path)
-    path = request.output or paths.default_path(world.now(), spec.envs)
-    return (_side("A", first, spec, tasks, path, world), _side("B", second, spec, tasks, path, world))
+def _compare(  # noqa: PLR0913 - a comparison needs all of these
+    sides: Sequence[Side],
+    done: Collection[CellKey],
+    opened: Callable[[Side], RunWriter],
+    gate: Gate,
+    world: World,
+    *,
+    quiet: bool,
+) -> int:
+    """Measure the cells that are not ``done`` into the files of both sides, and judge. Returns the exit status."""
+    with _measuring(sides, opened, world, quiet=quiet) as measure:
+        measure([without(side.plan, done) for side in sides], 2 * len(done))
+    before, after = (gating.cells_of(store.read(side.path), side.path) for side in sides)
+    found = compare(before, after, metric="fps", tolerance=gate.tolerance, in_turn=True, names=COMPARE)
+    reasons = (gating.unusable_run(side.path, cells) for side, cells in zip(sides, (before, after), strict=True))
+    notice = next(filter(None, reasons), "")
+    if notice:
+        found = gating.without_verdicts(found, notice)
+    status = gating.exit_status(found, gate.inconclusive)
+    differences = header.what_differs(*(side.head for side in sides))
+    one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
+    gating.publish(CheckPage(one, other, found, tuple(differences), status, notice), gate.form, gate.junit)
+    return status
 
 
-def _side(  # noqa: PLR0913, PLR0917 - a side needs all of these
-    name: str, interpreter: Interpreter, spec: RunSpec, tasks: Sequence[Task], path: Path, world: World
-) -> Side:
-    """Return one side. Raises UsageError if nothing can run there."""
-    plan, head = planning.planned(spec, tasks, world, interpreter)
-    planning.refuse_useless(plan, f"--{name.lower()} {interpreter.path}: ", "there")
-    plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
-    return Side(name, interpreter, plan, head, path.with_name(f"{path.stem}-{name.lower()}{path.suffix}"))
+@contextmanager
+def _measuring(
+    sides: Sequence[Side], opened: Callable[[Side], RunWriter], world: World, *, quiet: bool
+) -> Iterator[Callable[[Sequence[Plan], int], None]]:
+    """Open the files of both sides, and yield what measures a plan of each in turn, after so many cells as are done.
+
+    Raises InterruptedRunError if the user interrupts it.
+    """
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        writers = {side.name: stack.enter_context(opened(side)) for side in sides}
+        launch = LaunchBySide(
+            {
+                side.name: stack.enter_context(world.start(side.plan.spec, interrupts, side.interpreter.path))
+                for side in sides
+            }
+        )
+
+        def measure(plans: Sequence[Plan], done: int) -> None:
+            one, other = plans
+            both = in_turn(one, other, world.memory_available())
+            for _ in measuring.follow(both, launch, lambda cell: writers[cell.side], world, done=done, quiet=quiet):
+                pass
+
+        try:
+            yield measure
+        except KeyboardInterrupt:
+            files = " and ".join(str(side.path) for side in sides)
+            again = sides[0].head.resume_command(str(sides[0].path))
+            raise InterruptedRunError(f"interrupted: what was measured is in {files}; to go on: {again}") from None
+
+
+def _sides(interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[Side, ...]:
+    """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both."""
+    tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path)
+    sides = []
+    for name, interpreter, path in zip(SIDES, interpreters, files, strict=True):
+        plan, head = planning.planned(spec, tasks, world, interpreter)
+        plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
+        sides.append(Side(name, interpreter, plan, head, path))
+    _check_pairs(sides)
+    return tuple(sides)
+
+
+def _check_gate(gate: Gate, files: Sequence[Path]) -> None:
+    """Raise UsageError, before anything is measured, if the tolerance or ``--junit`` is not possible."""
+    gating.check_tolerance(gate.tolerance)
+    if gate.junit is not None:
+        gating.check_target(gate.junit, files)
+
+
+def _check_pairs(sides: Sequence[Side]) -> None:
+    """Raise NotComparableError, which says what is missing, if no cell that is compared can run on both sides."""
+    planned = [planning.contestants(side.plan) for side in sides]
+    pairs = list(zip(*planned, strict=True))
+    if not pairs:
+        rows = " and ".join(sorted({cell.backend.name for cell in sides[0].plan.cells}))
+        raise NotComparableError(f"nothing to compare: {rows} alone say nothing about a backend: name others with -b")
+    if all(any(cell.skip for cell in pair) for pair in pairs):
+        missing = [
+            f"{side.name} ({side.interpreter.path}): {planning.reasons(cells)}"
+            for side, cells in zip(sides, planned, strict=True)
+            if any(cell.skip for cell in cells)
+        ]
+        raise NotComparableError(f"nothing to compare: no cell can run on both sides: {'; '.join(missing)}")
+
+
+def _option(name: str) -> str:
+    """Return the option that names the interpreter of a side."""
+    return f"--{name.lower()}"
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the run files of both sides, whose names have that of ``path`` in common."""
+    return [path.with_name(f"{path.stem}-{name.lower()}{path.suffix}") for name in SIDES]
+
+
+def _files_of_one(path: Path) -> list[Path]:
+    """Return the run files of both sides, given one of them or the name that they have in common.
+
+    Raises UsageError if they are not there.
+    """
+    if path.is_dir():
+        raise UsageError(f"--resume {path}: is a folder: name a run file of a comparison")
+    endings = tuple(f"-{name.lower()}" for name in SIDES)
+    common, ending = path.stem[:-2], path.stem[-2:]
+    files = _files(path.with_name(common + path.suffix) if path.exists() and common and ending in endings else path)
+    for file in files:
+        if not file.exists():
+            raise UsageError(f"--resume {path}: {file} is missing: a comparison has a run file for each side")
+    return files
+
+
+def _spec_of_both(files: Sequence[Path], runs: Sequence[Run]) -> RunSpec:
+    """Return what both runs measured. Raises RunFileError unless they are the sides of one comparison."""
+    for file, run in zip(files, runs, strict=True):
+        if run.header.interpreter is None:
+            command = run.header.resume_command(str(file))
+            raise RunFileError(f"{file} is no side of a comparison: {command} finishes it")
+    one, other = (run.header.spec for run in runs)
+    if one != other:
+        raise RunFileError(f"{files[0]} and {files[1]} have different plans: they are not of one comparison")
+    return one

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 
-DONE, SLOWER, UNDECIDED = 0, 1, 3
+DONE, WORSE, UNDECIDED = 0, 1, 3
 MOST_TOLERANCE = 0.9
 NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
 
@@ -52,17 +52,18 @@ def check_target(junit: Path, files: Sequence[Path]) -> None:
 
 
 def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
-    """Return the exit status: 1 if a backend is slower, 3 if a cell or a backend has no answer, 0 otherwise.
+    """Return the exit status: 1 if a backend is slower, or a cell failed where the baseline's did not.
 
-    ``inconclusive`` says how to count backends for which the data cannot decide.
+    It is 3 if a cell or a backend has no answer, or if there is none at all, and 0 otherwise. ``inconclusive`` says how
+    to count backends for which the data cannot decide.
     """
     verdicts = {group.verdict for group in found.groups}
-    if "slower" in verdicts:
-        return SLOWER
-    if (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER):
+    if "slower" in verdicts or any(cell.failed for cell in found.cells):
+        return WORSE
+    if not verdicts or (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER):
         return UNDECIDED
     if "inconclusive" in verdicts:
-        return {"pass": DONE, "fail": SLOWER, "default": UNDECIDED}[inconclusive]
+        return {"pass": DONE, "fail": WORSE, "default": UNDECIDED}[inconclusive]
     return DONE
 
 

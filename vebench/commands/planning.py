@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends.registry import find
@@ -14,7 +15,7 @@ from vebench.plan.spec import check
 from vebench.results import header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from vebench.backends.interface import Task
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
-    from vebench.plan.cells import Cell, Plan
+    from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
-    from vebench.results.records import RunRecord
+    from vebench.results.records import Run, RunRecord
 
 MOST_REASONS = 3  # in one line
 
@@ -57,36 +58,30 @@ def planned(
     return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
 
 
-def refuse_idle(plan: Plan, whose: str = "", where: str = "here") -> None:
-    """Raise UsageError, with the reasons, if no cell of the plan can run.
-
-    ``whose`` is what the error begins with, and ``where`` the place: ``here``, or ``there`` in another interpreter.
-    """
+def refuse_idle(plan: Plan, whose: str = "") -> None:
+    """Raise UsageError, with the reasons, if no cell of the plan can run. ``whose`` is what the error begins with."""
     if plan.cells and all(cell.skip for cell in plan.cells):
-        raise UsageError(f"{whose}no cell of this plan can run {where}: {_reasons(_contestants(plan) or plan.cells)}")
+        raise UsageError(f"{whose}no cell of this plan can run here: {reasons(contestants(plan) or plan.cells)}")
 
 
-def refuse_useless(plan: Plan, whose: str = "", where: str = "here") -> None:
-    """Raise UsageError, with the reasons, if nothing can run, or nothing but reference rows and the plan has others.
-
-    The arguments are those of ``refuse_idle``.
-    """
-    refuse_idle(plan, whose, where)
-    contestants = _contestants(plan)
-    if contestants and all(cell.skip for cell in contestants):
+def refuse_useless(plan: Plan) -> None:
+    """Raise UsageError, with the reasons, if nothing can run, or nothing but reference rows and the plan has others."""
+    refuse_idle(plan)
+    backends = contestants(plan)
+    if backends and all(cell.skip for cell in backends):
         rows = " and ".join(sorted({cell.backend.name for cell in plan.cells if not cell.skip}))
-        raise UsageError(f"{whose}nothing but {rows} can run {where}: {_reasons(contestants)}")
+        raise UsageError(f"nothing but {rows} can run here: {reasons(backends)}")
 
 
-def _contestants(plan: Plan) -> list[Cell]:
+def contestants(plan: Plan) -> list[Cell]:
     """Return the cells that were asked for, without reference rows."""
     asked = [cell for cell in plan.cells if plan.spec.asks_for(cell.backend.label, cell.workers)]
     return [cell for cell in asked if not find(cell.backend.name).reference_row]
 
 
-def _reasons(skipped: Sequence[Cell]) -> str:
+def reasons(cells: Sequence[Cell]) -> str:
     """Return why cells are skipped: each reason once, at most ``MOST_REASONS`` of them."""
-    reasons = sorted({str(cell.skip) for cell in skipped})
+    reasons = sorted({cell.skip for cell in cells if cell.skip})
     return "; ".join(reasons[:MOST_REASONS]) + ("; ..." if len(reasons) > MOST_REASONS else "")
 
 
@@ -101,9 +96,29 @@ def plan_again(spec: RunSpec, path: Path, world: World) -> tuple[Plan, RunRecord
 
     Raises RunFileError if the command line cannot make such a spec.
     """
+    with asked_in(path, spec):
+        return plan_here(spec, world)
+
+
+@contextmanager
+def asked_in(path: Path, spec: RunSpec) -> Iterator[None]:
+    """Raise RunFileError if the command line cannot make ``spec``, or if the body of the context cannot use it.
+
+    ``path`` is the run file whose first line holds it.
+    """
     try:
         check(spec)
         check_choices(spec.backends)
-        return plan_here(spec, world)
+        yield
     except UsageError as error:
         raise RunFileError(f"{path}, line 1: {error}") from None
+
+
+def measured(plan: Plan, run: Run) -> set[CellKey]:
+    """Return the keys of the cells that need no measuring: measured before, or skipped before and again."""
+    before = {cell.key: cell for cell in run.cells}
+    return {
+        cell.key
+        for cell in plan.cells
+        if (known := before.get(cell.key)) and (known.status == "ok" or (known.status == "skipped" and cell.skip))
+    }

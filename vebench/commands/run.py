@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.commands.world import World
-    from vebench.plan.cells import CellKey, Plan
+    from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
-    from vebench.results.records import Run
 
 DONE = 0
 
@@ -53,13 +52,13 @@ def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
     this machine or its packages differ from those of the run.
     """
     run = store.read(path)
-    header.refuse_foreign(run.header, path)
+    header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
     plan, head = planning.plan_again(run.header.spec, path, world)
     if not dry_run:
         planning.refuse_idle(plan, f"{path}: ")
     if differences := header.what_differs(run.header, head):
         raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
-    left = without(plan, _measured(plan, run))
+    left = without(plan, planning.measured(plan, run))
     if dry_run:
         show(PlanPage(left))
         planning.refuse_idle(plan, f"{path}: ")
@@ -77,16 +76,6 @@ def _verified(plan: Plan, world: World) -> Plan:
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
     return informed(plan, knowledge)
-
-
-def _measured(plan: Plan, run: Run) -> set[CellKey]:
-    """Return the keys of the cells that need no measuring: measured before, or skipped before and again."""
-    before = {cell.key: cell for cell in run.cells}
-    return {
-        cell.key
-        for cell in plan.cells
-        if (known := before.get(cell.key)) and (known.status == "ok" or (known.status == "skipped" and cell.skip))
-    }
 
 
 def _finish(path: Path, status: int, *, quiet: bool) -> int:

@@ -98,12 +98,13 @@ def _topology(topology: Topology) -> TopologyRecord:
     )
 
 
-def refuse_foreign(run: RunRecord, path: Path) -> None:
-    """Raise NotComparableError if ``vebench compare`` ran the cells in another Python than vebench's own."""
+def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
+    """Raise NotComparableError if ``vebench compare`` ran the cells in another Python than vebench's own.
+
+    ``instead`` says what the user can do.
+    """
     if run.interpreter is not None:
-        raise NotComparableError(
-            f"{path} was measured in {run.interpreter} by vebench compare: measure both sides again with it"
-        )
+        raise NotComparableError(f"{path} was measured in {run.interpreter} by vebench compare: {instead}")
 
 
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:

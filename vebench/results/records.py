@@ -9,6 +9,7 @@ History of the schema:
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -164,6 +165,10 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     cells: NonNegative | None = None
     interpreter: str | None = None
     fingerprint: str = ""
+
+    def resume_command(self, file: str) -> str:
+        """Return the command that finishes the run in ``file``: one side of a comparison is finished with the other."""
+        return f"vebench {'run' if self.interpreter is None else 'compare'} --resume {shlex.quote(file)}"
 
 
 class Run(Struct, frozen=True):

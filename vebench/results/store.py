@@ -10,7 +10,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import shlex
 import stat
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -66,7 +65,7 @@ class RunWriter:
         except FileExistsError:
             raise UsageError(
                 f"{path} exists and would be overwritten: name another file with -o, "
-                f"or finish it with vebench run --resume {path}"
+                f"or finish it with {header.resume_command(str(path))}"
             ) from None
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}: name another file with -o") from None
@@ -166,7 +165,7 @@ class RunWriter:
         remedy = "free some space" if error.errno in NO_SPACE else "fix that"
         raise StorageError(
             f"cannot write {self.path}: {error.strerror}; {whole}: "
-            f"{remedy}, then vebench run --resume {shlex.quote(str(self.path))}"
+            f"{remedy}, then {self.run.header.resume_command(str(self.path))}"
         ) from None
 
 

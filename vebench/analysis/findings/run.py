@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding
@@ -23,11 +22,6 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
     """Return the findings about the run as a whole, which has these cells, and about its file, named ``file``."""
     found = (unusable(cells), quota(run.header.host), unpinned(run), incomplete(run, file), *notes(run, file))
     return tuple(finding for finding in found if finding is not None)
-
-
-def resume(file: str) -> str:
-    """Return the command that finishes the run in ``file``."""
-    return f"vebench run --resume {shlex.quote(file)}"
 
 
 def unusable(cells: Sequence[CellSummary]) -> Finding | None:
@@ -59,9 +53,12 @@ def incomplete(run: Run, file: str) -> Finding | None:
     there, planned = sum(not cell.interrupted for cell in run.cells), run.header.cells
     if planned is None or there >= planned:
         return None
-    return Finding(Code.INCOMPLETE, f"{there} of {planned} cells", f"{resume(file)} measures the others")
+    return Finding(
+        Code.INCOMPLETE, f"{there} of {planned} cells", f"{run.header.resume_command(file)} measures the others"
+    )
 
 
 def notes(run: Run, file: str) -> tuple[Finding, ...]:
     """Return a finding for each line of the file that could not be read."""
-    return tuple(Finding(Code.FILE, note, f"{resume(file)} measures again what this line held") for note in run.notes)
+    again = f"{run.header.resume_command(file)} measures again what this line held"
+    return tuple(Finding(Code.FILE, note, again) for note in run.notes)

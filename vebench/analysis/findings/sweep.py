@@ -17,15 +17,21 @@ if TYPE_CHECKING:
     from vebench.analysis.contrasts import Contrast
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
+    from vebench.results.records import RunRecord
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All cells of a run, what was asked for, and the name of the run file, which remedies quote."""
+    """All cells of a run, its header, and the name of the run file, which remedies quote."""
 
     cells: tuple[CellSummary, ...]
-    spec: RunSpec
+    head: RunRecord
     file: str
+
+    @property
+    def spec(self) -> RunSpec:
+        """What was asked for."""
+        return self.head.spec
 
     def null_beside(self, cell: CellSummary) -> CellSummary | None:
         """Return the cell that shows what the measuring loop costs for batches as large; None if there is none."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Finding
 from vebench.analysis.finding_codes import Code
-from vebench.analysis.findings.run import resume
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
@@ -25,7 +24,7 @@ def failed(cell: CellSummary, sweep: Sweep) -> Finding | None:
     if not cell.failed_repeats:
         return None
     share = f"{cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
-    again = f"{resume(sweep.file)} measures it again"
+    again = f"{sweep.head.resume_command(sweep.file)} measures it again"
     if cell.reason == INTERRUPTED:
         return Finding(Code.INTERRUPTED, f"{share}ended by the user while measured", again)
     return Finding(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, log1p
-from statistics import fmean, median, variance
+from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
 from vebench.analysis.contrasts import Contrast
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 LEVEL = 0.0005
 LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
-# A part has at least so many values: one that lies apart, or two, are no level.
+# A part has at least so many values: one that lies apart is no level.
 SHORTEST = 3
 FEWEST = 2 * SHORTEST
 # A smaller change is left alone, however certain: the place of data in memory alone makes one as large.
 LEAST = 0.02
+# Without the farthest value of each part, this share of the change is left: else one value that lies apart has made it.
+LEAST_LEFT = 0.5
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Change:
 def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change, ...]:
     """Return the changes in ``levels``, which are logarithms of rates, the first one first.
 
-    ``level`` is that of the test of one place. A single value that lies apart from all others never makes a change.
+    ``level`` is that of the test of one place. One value that lies apart from all others makes no change.
     """
     places = _candidates(levels, LENIENT * level)
     while places:
@@ -138,12 +140,20 @@ def _best_place(sums: NDArray[float64], start: int, end: int) -> int:
 
 
 def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
-    """Return the change between two parts; its chance is 1 if it is too small, or made by values that lie apart."""
+    """Return the change between two parts; its chance is 1 if it is too small.
+
+    What is left without the farthest value of each part must still be half of the change, at the lenient level.
+    """
     ratio = _ratio(before, after)
-    step, middle = ratio.log, median(after) - median(before)
-    least = -log1p(-LEAST)
-    clear = (step <= -least and middle <= -least) or (step >= least and middle >= least)
-    return Change(at, ratio.estimate, _chance(ratio) if clear else 1.0)
+    trimmed = _ratio(_without_farthest(before, fmean(after)), _without_farthest(after, fmean(before)))
+    if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < LEAST_LEFT:
+        return Change(at, ratio.estimate, 1.0)
+    return Change(at, ratio.estimate, max(_chance(ratio), _chance(trimmed) / LENIENT))
+
+
+def _without_farthest(part: Sequence[float], other: float) -> list[float]:
+    """Return a part without the value that is farthest from the level of the other part."""
+    return sorted(part, key=lambda level: abs(level - other))[:-1]
 
 
 def _ratio(before: Sequence[float], after: Sequence[float]) -> Contrast:

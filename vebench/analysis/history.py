@@ -14,7 +14,7 @@ from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
-from vebench.analysis.change_points import FEWEST, LEVEL, SHORTEST, Change, change_points, parts
+from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
 from vebench.analysis.comparison import DECISIVE
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.report_order import in_report_order
@@ -95,10 +95,15 @@ class Series:
         return around(middle, Error(variance(newest) / len(newest), len(newest) - 1).half_width())
 
     @property
+    def residuals(self) -> list[float]:
+        """How far each point is from the level of its part, as a difference of logarithms."""
+        return [level - fmean(part) for part in self.parts for level in part]
+
+    @property
     def spread(self) -> float | None:
         """The standard deviation of points around the level of their part, on the log scale; None for too few."""
-        found = _around_levels(self.parts)
-        return None if found is None else sqrt(found.variance)
+        freedom = len(self.points) - len(self.parts)
+        return sqrt(sum(residual**2 for residual in self.residuals) / freedom) if freedom else None
 
     def run_of(self, change: Change) -> int:
         """Return the index of the first run after a change, among all runs."""
@@ -164,11 +169,13 @@ def history(
     points: dict[SeriesKey, list[Point]] = {}
     left_out: Counter[str] = Counter()
     for index, (name, run) in enumerate(ordered):
-        for cell in in_report_order(summarise(run, name), run.header.spec):
+        cells = {cell.key: cell for cell in in_report_order(summarise(run, name), run.header.spec)}
+        for cell in cells.values():
             if not _wanted(cell, metric, only):
                 continue
             value = _value(cell, metric)
-            if (reason := _why_not(cell)) is not None:
+            base = cells.get(base_of(cell.key)) if metric == "speedup" else None
+            if (reason := _why_not(cell, base)) is not None:
                 left_out[reason] += 1
             elif value is None or value <= 0:
                 left_out["no rate" if metric == "fps" else "no speedup"] += 1
@@ -177,7 +184,21 @@ def history(
                 key = SeriesKey(cell.key, shape, past[index].conditions)
                 points.setdefault(key, []).append(Point(index, log(value)))
     series = [Series(key, tuple(measured)) for key, measured in points.items()]
-    return History(metric, machines, past, tuple(_with_changes(series, past)), left_out)
+    return History(metric, machines, past, tuple(with_changes(series, past)), left_out)
+
+
+def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[Series]:
+    """Yield the series with their changes.
+
+    The level of the tests is divided by their number (Bonferroni), so that of many steady series together no more show
+    a change than of one.
+    """
+    level = LEVEL / max(sum(len(one.points) >= FEWEST for one in series), 1)
+    for one in series:
+        alike = [index for index, run in enumerate(runs) if run.conditions == one.key.conditions]
+        earlier = [point.level for point in one.points if point.run not in alike[-RECENT:]]
+        changes = change_points(one.levels, level)
+        yield replace(one, changes=changes, news=_news(changes, earlier, level))
 
 
 def run_spread(series: Sequence[Series]) -> Error | None:
@@ -190,8 +211,7 @@ def run_spread(series: Sequence[Series]) -> Error | None:
     """
     shifts: dict[int, list[float]] = {}
     for one in series:
-        residuals = [level - fmean(part) for part in one.parts for level in part]
-        for point, residual in zip(one.points, residuals, strict=True):
+        for point, residual in zip(one.points, one.residuals, strict=True):
             shifts.setdefault(point.run, []).append(residual)
     if len(shifts) < FEWEST_FOR_SPREAD:
         return None
@@ -241,42 +261,21 @@ def _value(cell: CellSummary, metric: Metric) -> float | None:
     return None if estimate is None else estimate.median
 
 
-def _why_not(cell: CellSummary) -> str | None:
-    """Return why the figures of a cell are no points of a series, None if they are."""
+def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
+    """Return why a cell's figures are no point of a series, None if they are. ``base`` is what they are relative to."""
     if cell.status != "ok":
         return cell.status
     if cell.struck:
         return "other work"
-    return next((finding.code.value for finding in cell.findings if finding.code in NOT_ITS_OWN), None)
+    findings = (*cell.findings, *(base.findings if base is not None else ()))
+    return next((finding.code.value for finding in findings if finding.code in NOT_ITS_OWN), None)
 
 
-def _with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[Series]:
-    """Yield the series with their changes.
-
-    The level of the tests is divided by their number (Bonferroni), so that of many steady series together no more show
-    a change than of one.
-    """
-    tested = sum(len(one.points) >= FEWEST for one in series)
-    for one in series:
-        level = LEVEL / max(tested, 1)
-        changes = change_points(one.levels, level)
-        alike = [index for index, run in enumerate(runs) if run.conditions == one.key.conditions]
-        known = change_points([point.level for point in one.points if point.run not in alike[-RECENT:]], level)
-        yield replace(one, changes=changes, news=_news(changes, known))
-
-
-def _news(changes: Sequence[Change], known: Sequence[Change]) -> Change | None:
-    """Return the newest change if it is not among those known, whose places may have been a little off."""
+def _news(changes: Sequence[Change], earlier: Sequence[float], level: float) -> Change | None:
+    """Return the newest change if the ``earlier`` levels do not show it, or one of its kind at about its place."""
     if not changes:
         return None
     newest = changes[-1]
-    same = (abs(change.at - newest.at) < SHORTEST and change.worse == newest.worse for change in known)
+    known = change_points(earlier, level)
+    same = (abs(change.at - newest.at) < RECENT and change.worse == newest.worse for change in known)
     return None if any(same) else newest
-
-
-def _around_levels(groups: Sequence[Sequence[float]]) -> Error | None:
-    """Return the variance of values around the mean of their group, None if no group has two."""
-    freedom = sum(len(group) - 1 for group in groups)
-    if freedom < 1:
-        return None
-    return Error(sum((value - fmean(group)) ** 2 for group in groups for value in group) / freedom, freedom)

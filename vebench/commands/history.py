@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class HistoryRequest:
     """Which cells of the runs in ``folder`` to look at, and by which metric.
 
-    ``auto``: the machines of the runs decide, see ``vebench.analysis.history``. Empty ``envs`` or ``backends`` mean all.
+    ``auto``: the machines of the runs decide, see ``vebench.analysis.history``. Without ``envs`` or ``backends``: all.
     """
 
     folder: Path

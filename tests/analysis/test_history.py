@@ -140,7 +140,7 @@ def test_a_gain_or_a_single_slow_run_is_no_news_for_the_worse() -> None:
 def test_a_drop_under_conditions_that_are_gone_is_no_news() -> None:
     before, after = around(3, 30, drop=25), around(4, 12)
     found = history([*make_runs({ASYNC: before}), *make_runs({ASYNC: after}, UPGRADED, 30)])
-    assert [bool(series.news) for series in found.series] == [True, False]
+    assert [(len(series.changes), series.news) for series in found.series] == [(1, None), (0, None)]
     assert (found.slower, found.decided) == ((), True)
 
 

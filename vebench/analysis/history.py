@@ -67,7 +67,8 @@ class Point:
 class Series:
     """The points of one cell, the oldest first, and its changes. ``news`` is its newest change if it is a new one.
 
-    A change is new if the runs before the newest ``RECENT`` under the same conditions do not show it.
+    A change is new if the series has the conditions of the newest run, and the runs before the newest ``RECENT`` under
+    these conditions do not show it.
     """
 
     key: SeriesKey
@@ -145,8 +146,8 @@ class History:
 
     @property
     def slower(self) -> tuple[Series, ...]:
-        """The current series whose newest change is a new one for the worse."""
-        return tuple(series for series in self.current if series.news is not None and series.news.worse)
+        """The series whose newest change is a new one for the worse."""
+        return tuple(series for series in self.series if series.news is not None and series.news.worse)
 
     @property
     def decided(self) -> bool:
@@ -198,7 +199,8 @@ def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[
         alike = [index for index, run in enumerate(runs) if run.conditions == one.key.conditions]
         earlier = [point.level for point in one.points if point.run not in alike[-RECENT:]]
         changes = change_points(one.levels, level)
-        yield replace(one, changes=changes, news=_news(changes, earlier, level))
+        current = one.key.conditions == runs[-1].conditions
+        yield replace(one, changes=changes, news=_news(changes, earlier, level) if current else None)
 
 
 def run_spread(series: Sequence[Series]) -> Error | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vebench.analysis.statistics import Estimate
 
 MINUTE, HOUR = 60, 3600
@@ -12,6 +16,9 @@ WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
 NARROWEST = 0.0005
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 UNIT_STEP = 1024
+BARS = "▁▂▃▄▅▆▇"  # an odd number, so that what is steady keeps to the middle one
+LONGEST_SPARKLINE = 30
+LEAST_SPAN = 0.2
 NOTHING = "-"  # in a place where nothing applies
 SAME_WORK = "same work"  # heads the column of work verdicts
 
@@ -70,6 +77,26 @@ def size(count: int) -> str:
     while value >= UNIT_STEP and unit + 1 < len(UNITS):
         value, unit = value / UNIT_STEP, unit + 1
     return f"{value:.3g} {UNITS[unit]}"
+
+
+def change(ratio: float) -> str:
+    """Return by how much something has changed: ``-8.1%``, ``+12.0%``."""
+    return f"{ratio - 1:+.1%}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return values as bars, a character each; the means of neighbours if they are many.
+
+    ``values`` are logarithms. The bars span at least ``LEAST_SPAN``, so that noise does not look like a change.
+    """
+    count = min(len(values), LONGEST_SPARKLINE)
+    ends = [len(values) * index // count for index in range(count + 1)] if count else []
+    means = [fmean(values[start:end]) for start, end in pairwise(ends)]
+    if not means:
+        return ""
+    span = max(max(means) - min(means), LEAST_SPAN)
+    lowest = (max(means) + min(means) - span) / 2
+    return "".join(BARS[min(int((mean - lowest) / span * len(BARS)), len(BARS) - 1)] for mean in means)
 
 
 def counted(count: int, noun: str) -> str:

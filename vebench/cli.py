@@ -317,6 +317,56 @@ def compare(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
+def history(  # noqa: PLR0913 - one parameter for each option
+    folder: Annotated[Path, typer.Argument(metavar="DIR", hidden=True)] = Path(".vebench"),  # described below
+    *,
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help="fps, or speedup over for-loop in the same run. auto: fps if all runs are of one machine.",
+        ),
+    ] = "auto",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="ENV", help="These only. Comma or repeat. Default: all.")
+    ] = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat. Default: all."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help=f"{registry.choices('history')}. Default: from the suffix of -o, or terminal.",
+        ),
+    ] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
+) -> int:
+    """Show the levels of many runs over time, and where they changed.
+
+    DIR is a folder of run files. Default: .vebench/. Exit status: 0 no new change for the worse, 1 slower in the newest
+    runs than before, 2 bad input, 3 too few runs to say.
+
+    \b
+    vebench history
+    vebench history runs -b gym-async -f json
+    """  # noqa: D301 - as above
+    from vebench.commands import history as command
+    from vebench.plan.grammar import parse_backends, parse_envs
+
+    request = command.HistoryRequest(
+        folder,
+        options.one_of("--metric", metric, ("auto", "fps", "speedup")),
+        parse_envs(env or ()),
+        parse_backends(backend or ()),
+    )
+    return command.run(request, form, output)
+
+
+@app.command()
 @options.asks_for_spec(only=("envs", "backends", "seed", "timeout"))
 def verify(
     context: typer.Context,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.reports.page import Page
 
 EVERY: frozenset[Kind] = frozenset(get_args(Kind))
-WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "verify", "machine"})
+WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "machine"})
 RUN: frozenset[Kind] = frozenset({"run"})
 CHECK: frozenset[Kind] = frozenset({"check"})
 

@@ -34,3 +34,15 @@ def test_a_spread_is_the_larger_half_of_the_interval(estimate: Estimate, text: s
 @pytest.mark.parametrize(("seconds", "text"), [(45.4, "45 s"), (320, "5 min 20 s"), (3659.7, "1 h 01 min")])
 def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
     assert figures.duration(seconds) == text
+
+
+def test_a_sparkline_has_a_bar_for_each_value_and_shows_a_drop_but_not_noise() -> None:
+    assert figures.sparkline([0.0, 0.0, -0.4, -0.4]) == "▇▇▁▁"
+    assert len(set(figures.sparkline([0.0, 0.001, -0.001]))) == 1
+    assert figures.sparkline([]) == ""
+
+
+def test_a_sparkline_of_many_values_has_the_means_of_neighbours() -> None:
+    line = figures.sparkline([0.0] * 300 + [1.0] * 300)
+    half = figures.LONGEST_SPARKLINE // 2
+    assert line == "▁" * half + "▇" * half

@@ -24,7 +24,7 @@ from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 from vebench.results import store
-from vebench.results.header import fingerprint, what_differs
+from vebench.results.header import fingerprint, machine_fingerprint, what_differs, work_fingerprint
 from vebench.results.paths import default_path, named, newest
 from vebench.results.records import CellRecord, HostRecord, RunRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
@@ -642,6 +642,23 @@ def test_runs_under_another_governor_differ_unless_one_does_not_tell() -> None:
     assert what_differs(under("performance"), under(None)) == []
     assert fingerprint(under("performance")) != fingerprint(under("powersave"))
     assert fingerprint(under("performance")) == fingerprint(under("performance"))
+
+
+def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own() -> None:
+    head = make_header()
+    elsewhere = msgspec.structs.replace(head, host=msgspec.structs.replace(head.host, cpu_model="Other CPU"))
+    upgraded = msgspec.structs.replace(head, packages={"gymnasium": "1.5.0"})
+    ours = msgspec.structs.replace(head, packages={**head.packages, "vebench": "0.2.0", "torch": "2.9"})
+    assert [machine_fingerprint(run) == machine_fingerprint(head) for run in (elsewhere, upgraded, ours)] == [
+        False,
+        True,
+        True,
+    ]
+    assert [work_fingerprint(run) == work_fingerprint(head) for run in (elsewhere, upgraded, ours)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path) -> None:

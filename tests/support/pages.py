@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from support.records import make_header, make_sweep
+from support.records import make_header, make_runs, make_sweep
 
 from vebench.analysis.cell import Finding
 from vebench.analysis.comparison import compare
 from vebench.analysis.finding_codes import Code
+from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof
@@ -21,6 +22,7 @@ from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.formats import terminal
 from vebench.reports.pages.check import CheckPage
+from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.list import ListPage
 from vebench.reports.pages.machine import MachinePage
 from vebench.reports.pages.plan import PlanPage
@@ -75,6 +77,9 @@ def make_pages() -> dict[Kind, Page]:
     pages: tuple[Page, ...] = (
         page_of(*make_sweep().cells),
         CheckPage("a.jsonl", "b.jsonl", found, ("gymnasium 1.3 against 1.4",), 1),
+        HistoryPage(
+            history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
+        ),
         VerifyPage(((plan.cells[0], proof),), 20),
         PlanPage(plan),
         ListPage(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,7 +12,11 @@ from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
 SECOND = 1_000_000_000
+FIRST_DAY = datetime(2026, 9, 1, 8, 15, tzinfo=UTC)
 
 
 def make_header(usable_cpus: int = 2, *, pinning: bool = True, **spec: object) -> RunRecord:
@@ -76,3 +82,25 @@ def make_sweep() -> Run:
         make_cell("ceiling", 4, (9400, 9410, 9390, 9400, 9405, 9412)),
     ]
     return Run(make_header(), tuple(cells))
+
+
+def make_runs(
+    rates: Mapping[tuple[str, int], Sequence[float | None]], header: RunRecord | None = None, first: int = 0
+) -> list[tuple[str, Run]]:
+    """Return runs of Pong, one a day, with their names, which begin with ``000.jsonl`` for the day ``first``.
+
+    ``rates`` has what each run measured by backend and workers, in thousands of frames per second; None for no cell.
+    """
+    days = range(first, first + max(map(len, rates.values())))
+    return [(f"{day:03}.jsonl", Run(_on(day, header), tuple(_cells(rates, day - first)))) for day in days]
+
+
+def _on(day: int, header: RunRecord | None) -> RunRecord:
+    started = (FIRST_DAY + timedelta(days=day)).isoformat(timespec="seconds")
+    return msgspec.structs.replace(header or make_header(), started=started)
+
+
+def _cells(rates: Mapping[tuple[str, int], Sequence[float | None]], run: int) -> Iterator[CellRecord]:
+    for (backend, workers), measured in rates.items():
+        if (rate := measured[run]) is not None:
+            yield make_cell(backend, workers, (round(1000 * rate),) * 4, frame_skip=1)

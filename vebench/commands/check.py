@@ -10,8 +10,8 @@ import msgspec
 from vebench.analysis.comparison import Metric, compare
 from vebench.analysis.findings.run import incomplete
 from vebench.backends.registry import REFERENCE
-from vebench.commands import gating, measuring, planning
-from vebench.errors import NotComparableError, UsageError, did_you_mean, one_line, shown
+from vebench.commands import choosing, gating, measuring, planning
+from vebench.errors import NotComparableError, UsageError, one_line
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.reports.pages.check import CheckPage
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
     from vebench.results.records import Run, RunRecord
-
-# The measured work does not depend on these: different versions are reported, but not refused.
-OUR_PACKAGES = frozenset({"vebench", "torch"})
 
 
 @dataclass(frozen=True)
@@ -131,9 +128,10 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
         )
     if before.spec.takes_turns != after.spec.takes_turns:
         differences.append("cells took turns (--interleave) in only one of them")
+    # Different versions of these are reported, but not refused.
     ours = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
-        for name in sorted(OUR_PACKAGES & before.packages.keys() & after.packages.keys())
+        for name in sorted(header.OUR_PACKAGES & before.packages.keys() & after.packages.keys())
         if before.packages[name] != after.packages[name]
     ]
     return tuple(map(one_line, (*differences, *ours)))
@@ -146,7 +144,7 @@ def _placement_differences(before: RunRecord, after: RunRecord) -> list[str]:
 
 
 def _simulators(head: RunRecord) -> RunRecord:
-    packages = {name: version for name, version in head.packages.items() if name not in OUR_PACKAGES}
+    packages = {name: version for name, version in head.packages.items() if name not in header.OUR_PACKAGES}
     return msgspec.structs.replace(head, packages=packages)
 
 
@@ -155,25 +153,12 @@ def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSum
 
     Raises UsageError for names that no cell has.
     """
-    envs = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
-    for name in request.envs:
-        if not any(name.casefold() in names for names in envs.values()):
-            known = [short_name(env) for env in envs]
-            raise UsageError(f"--env {shown(name)}: not in {request.baseline}{did_you_mean(name, known)}")
-    for choice in request.backends:
-        if not any(_matches(cell, choice) for cell in cells):
-            known = list(dict.fromkeys(cell.label for cell in cells))
-            near = did_you_mean(choice.label, known)
-            raise UsageError(f"--backend {shown(choice.label)}: not in {request.baseline}{near}")
-    wanted = {name.casefold() for name in request.envs}
-    here = [cell for cell in cells if not wanted or envs[cell.env] & wanted]
-    chosen = [cell for cell in here if not request.backends or any(_matches(cell, one) for one in request.backends)]
-    base = [cell for cell in here if cell not in chosen and request.metric == "speedup" and _is_base(cell)]
-    return [*chosen, *base]
-
-
-def _matches(cell: CellSummary, choice: BackendChoice) -> bool:
-    return cell.label == choice.label or (not choice.options and cell.backend == choice.name)
+    keys = [cell.key for cell in cells]
+    wanted = set(choosing.chosen(keys, request.envs, request.backends, str(request.baseline)))
+    envs = {key.env for key in choosing.chosen(keys, request.envs, (), str(request.baseline))}
+    chosen = [cell for cell in cells if cell.key in wanted]
+    relative = [cell for cell in cells if cell.env in envs and cell not in chosen and _is_base(cell)]
+    return [*chosen, *(relative if request.metric == "speedup" else ())]
 
 
 def _is_base(cell: CellSummary) -> bool:

@@ -17,6 +17,7 @@ from vebench.machine.placement import format_cpu_list
 from vebench.results.records import SCHEMA, CacheRecord, HostRecord, RunRecord, TopologyRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 # The same, but only if both runs know the fact: files of the first versions do not contain these.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
+
+# The measured work does not depend on these.
+OUR_PACKAGES = frozenset({"vebench", "torch"})
 
 
 def gather(  # noqa: PLR0913 - a header contains all of these
@@ -125,18 +129,41 @@ def fingerprint(run: RunRecord) -> str:
 
     Runs with different digits may still be comparable if one does not know all facts: see ``what_differs``.
     """
-    return sha256(json.dumps(_decisive(run), sort_keys=True).encode()).hexdigest()[:12]
+    return _digits(_decisive(run))
+
+
+def machine_fingerprint(run: RunRecord) -> str:
+    """Return twelve hexadecimal digits, the same for all runs on one machine."""
+    return _digits(_machine(run))
+
+
+def work_fingerprint(run: RunRecord) -> str:
+    """Return twelve hexadecimal digits, the same for all runs that have the same packages do the measured work.
+
+    The machine may be another: such runs are compared by their speedups.
+    """
+    return _digits({name: fact for name, fact in _software(run).items() if name not in OUR_PACKAGES})
+
+
+def _digits(facts: Mapping[str, str]) -> str:
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _decisive(run: RunRecord) -> dict[str, str]:
     """Return the facts that decide whether runs are comparable, by name, without those that are unknown."""
+    return {**_machine(run), **_software(run)}
+
+
+def _machine(run: RunRecord) -> dict[str, str]:
     facts = {name: getattr(run.host, name) for name in (*DECISIVE, *DECISIVE_IF_KNOWN)}
     if run.host.topology is not None:
         facts["cores"] = run.host.topology.cores
         facts["nodes"] = len(run.host.topology.nodes)
-    facts["Python"] = _minor(run.host.python)
-    facts.update(sorted(run.packages.items()))
     return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _software(run: RunRecord) -> dict[str, str]:
+    return {"Python": _minor(run.host.python), **dict(sorted(run.packages.items()))}
 
 
 def _minor(version: str) -> str:

@@ -63,5 +63,5 @@ def runs_in(folder: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror}") from None
     if not files:
-        raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name a run file")
+        raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name where your runs are")
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))

@@ -1,0 +1,202 @@
+"""Series of many runs: which points belong together, what is news, and by how much runs differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log, sqrt
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from support.records import make_header, make_runs
+
+from vebench.analysis.history import RECENT, History, history, run_spread, spread_of_runs
+from vebench.child.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.results.records import Run
+
+LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)
+HOST = make_header().host
+ELSEWHERE = msgspec.structs.replace(make_header(), host=msgspec.structs.replace(HOST, cpu_model="Other CPU"))
+UPGRADED = msgspec.structs.replace(make_header(), packages={"gymnasium": "1.5.0"})
+
+
+def around(seed: int, count: int, drop: int | None = None, level: float = 100.0, noise: float = 0.03) -> list[float]:
+    """Return the rates of so many runs, 8 % lower from ``drop`` on."""
+    random = Random(seed)  # noqa: S311 - a series to repeat, no secret
+    return [
+        level * exp(random.gauss(0, noise)) * (0.92 if drop is not None and index >= drop else 1)
+        for index in range(count)
+    ]
+
+
+def sizes(found: History) -> list[int]:
+    return [len(series.points) for series in found.series]
+
+
+def with_cell(run: Run, **fields: object) -> Run:
+    """Return ``run`` with its last cell changed."""
+    return msgspec.structs.replace(run, cells=(*run.cells[:-1], replace(run.cells[-1], **fields)))
+
+
+def test_points_are_in_the_order_in_which_runs_started_whatever_their_names() -> None:
+    runs = make_runs({ASYNC: [1.0, 2.0, 3.0]})
+    names = ["c.jsonl", "a.jsonl", "b.jsonl"]
+    mixed = [(name, run) for name, (_, run) in zip(names, runs, strict=True)]
+    found = history(mixed[::-1])
+    assert [run.name for run in found.runs] == names
+    assert [round(exp(level)) for level in found.series[0].levels] == [1000, 2000, 3000]
+
+
+def test_runs_of_which_nobody_knows_when_they_started_come_first_by_their_names() -> None:
+    runs = make_runs({ASYNC: [1.0, 2.0, 3.0]})
+    unknown = [(name, msgspec.structs.replace(run, header=make_header())) for name, run in runs[:2]]
+    blank = [
+        (name, msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, started="")))
+        for name, run in unknown
+    ]
+    assert [run.name for run in history([*blank[::-1], runs[2]]).runs] == ["000.jsonl", "001.jsonl", "002.jsonl"]
+
+
+def test_a_cell_has_a_series_for_each_set_of_packages() -> None:
+    found = history([*make_runs({ASYNC: [1.0] * 3}), *make_runs({ASYNC: [1.0] * 2}, UPGRADED, 3)])
+    assert (found.metric, sizes(found)) == ("fps", [3, 2])
+    assert [len(series.points) for series in found.current] == [2]
+
+
+def test_cells_under_another_placement_are_another_series() -> None:
+    scattered = make_header(pin="scatter")
+    found = history([*make_runs({ASYNC: [1.0] * 3}), *make_runs({ASYNC: [1.0] * 2}, scattered, 3)])
+    assert sizes(found) == [3, 2]
+    assert found.runs[-1].conditions.endswith(" --pin scatter")
+
+
+def test_a_cell_on_other_cpus_is_another_series() -> None:
+    runs = make_runs({ASYNC: [1.0, 1.0]})
+    fewer = [(name, with_cell(run, num_envs=1)) for name, run in runs[:1]]
+    assert sizes(history([*fewer, *runs[1:]])) == [1, 1]
+
+
+def test_runs_of_several_machines_are_compared_by_speedups_with_one_series_for_all() -> None:
+    here = make_runs({LOOP: [10.0] * 3, ASYNC: [20.0] * 3})
+    there = make_runs({LOOP: [30.0] * 3, ASYNC: [60.0] * 3}, ELSEWHERE, 3)
+    found = history([*here, *there])
+    assert (found.metric, found.machines, sizes(found)) == ("speedup", 2, [6])
+    assert [exp(level) for level in found.series[0].levels] == pytest.approx([2.0] * 6)
+    assert sizes(history([*here, *there], "fps")) == [3, 3, 3, 3]
+
+
+def test_what_is_no_rate_of_the_cell_alone_is_left_out_and_counted() -> None:
+    runs = make_runs({LOOP: [10.0] * 7, ASYNC: [20.0] * 7})
+    taken = Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9)
+    changed: Sequence[dict[str, object]] = [
+        {"status": "failed", "reason": "boom", "windows": ()},
+        {"status": "skipped", "reason": "not here", "windows": ()},
+        {"verdict": "different"},
+        {"windows": (taken,) * 4},
+        {"windows": (replace(taken, steal_ns=0, throttled_ns=5 * 10**8),) * 4},
+        {"windows": ()},
+    ]
+    worse = [(name, with_cell(run, **fields)) for (name, run), fields in zip(runs[:6], changed, strict=True)]
+    found = history([*worse, runs[6]])
+    assert sizes(found) == [7, 1]
+    assert found.left_out == {"failed": 1, "other work": 1, "disturbed": 1, "throttled": 1, "no rate": 1}
+
+
+def test_a_speedup_is_left_out_if_the_loop_was_disturbed_or_is_missing() -> None:
+    runs = make_runs({ASYNC: [20.0] * 3, LOOP: [10.0, 10.0, None]})
+    taken = Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9)
+    found = history([(runs[0][0], with_cell(runs[0][1], windows=(taken,) * 4)), *runs[1:]], "speedup")
+    assert (sizes(found), found.left_out) == ([1], {"disturbed": 1, "no speedup": 1})
+
+
+def test_reference_rows_have_no_series() -> None:
+    assert sizes(history(make_runs({("ceiling", 1): [1.0] * 3, ("null", 1): [1.0] * 3, ASYNC: [1.0] * 3}))) == [3]
+
+
+def test_a_drop_is_news_until_the_runs_before_the_newest_five_show_it() -> None:
+    rates = around(1, 60, drop=40)
+    slower = [bool(history(make_runs({ASYNC: rates[:count]})).slower) for count in range(41, 54)]
+    first = slower.index(True)
+    assert 3 <= first + 1 <= 5  # runs with the drop
+    assert slower[first : first + RECENT] == [True] * RECENT
+    assert not any(slower[first + RECENT :])
+    (series,) = history(make_runs({ASYNC: rates})).series
+    assert [series.run_of(change) for change in series.changes] == pytest.approx([40], abs=1)
+
+
+def test_a_gain_or_a_single_slow_run_is_no_news_for_the_worse() -> None:
+    rates = around(2, 40)
+    gain = history(make_runs({ASYNC: [*rates[:30], *(1.2 * rate for rate in rates[30:33])]}))
+    assert gain.series[0].news is not None
+    assert gain.slower == ()
+    assert history(make_runs({ASYNC: [*rates, 50.0]})).slower == ()
+
+
+def test_a_drop_under_conditions_that_are_gone_is_no_news() -> None:
+    before, after = around(3, 30, drop=25), around(4, 12)
+    found = history([*make_runs({ASYNC: before}), *make_runs({ASYNC: after}, UPGRADED, 30)])
+    assert [(len(series.changes), series.news) for series in found.series] == [(1, None), (0, None)]
+    assert (found.slower, found.decided) == ((), True)
+
+
+def test_a_drop_of_a_cell_that_is_no_longer_measured_is_no_news() -> None:
+    gone: list[float | None] = [*around(5, 30, drop=25), *[None] * RECENT]
+    found = history(make_runs({LOOP: around(6, 35), ASYNC: gone}))
+    assert [len(series.changes) for series in found.series] == [0, 1]
+    assert found.slower == ()
+
+
+def test_with_few_runs_nothing_is_decided() -> None:
+    assert not history(make_runs({ASYNC: [1.0] * 5})).decided
+    assert history(make_runs({ASYNC: [1.0] * 6})).decided
+    assert not history([]).decided
+
+
+def test_many_steady_series_together_show_no_change() -> None:
+    rates = {("gym-async", workers): around(workers, 30) for workers in range(1, 21)}
+    assert [series.changes for series in history(make_runs(rates)).series] == [()] * 20
+
+
+def test_the_level_now_is_that_since_the_newest_change() -> None:
+    (series,) = history(make_runs({ASYNC: [100.0, 101.0, 99.0, 100.0] * 5 + [50.0, 50.5, 49.5, 50.0] * 2})).series
+    assert series.level_now.median == pytest.approx(50_000, rel=1e-3)
+    assert series.level_now.low < 50_000 < series.level_now.high
+    assert series.spread == pytest.approx(log(1.01) * sqrt(0.5), rel=0.1)
+
+
+def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
+    random = Random(7)  # noqa: S311 - a simulation to repeat, no secret
+    shifts = [random.gauss(0, 0.05) for _ in range(60)]
+    rates = {
+        ("gym-async", workers): [
+            100 * workers * exp(shift + random.gauss(0, 0.02)) * (0.7 if index >= 30 else 1)
+            for index, shift in enumerate(shifts)
+        ]
+        for workers in range(1, 9)
+    }
+    found = run_spread(history(make_runs(rates)).series)
+    assert found is not None
+    assert sqrt(found.variance) == pytest.approx(0.05, rel=0.2)
+    assert found.freedom == pytest.approx(58, abs=1)  # 60 runs, two levels
+
+
+def test_a_spread_of_independent_cells_is_smaller_by_their_number() -> None:
+    rates = {("gym-async", workers): around(workers, 60) for workers in range(1, 10)}
+    found = run_spread(history(make_runs(rates)).series)
+    assert found is not None
+    assert sqrt(found.variance) == pytest.approx(0.03 / sqrt(9), rel=0.25)
+
+
+def test_a_spread_needs_five_runs_under_the_same_conditions() -> None:
+    runs = [*make_runs({ASYNC: [1.0, 1.02, 0.99, 1.01]}), *make_runs({ASYNC: [1.0] * 4}, ELSEWHERE, 4)]
+    assert spread_of_runs(runs, make_header()) is None
+    one_more = [*runs, *make_runs({ASYNC: [1.0]}, first=8)]
+    found = spread_of_runs(one_more, make_header())
+    assert found is not None
+    assert (found.freedom, 0.005 < sqrt(found.variance) < 0.02) == (4, True)
+    assert spread_of_runs(one_more, make_header(), "speedup") is None

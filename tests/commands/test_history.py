@@ -1,0 +1,199 @@
+"""``vebench history``: what a folder of runs says, in which format, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from support.records import make_header, make_runs
+
+from vebench.results.records import Run, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from support.commands import Command
+
+LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)
+STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.0, 101.5, 98.5, 100.0, 100.0] * 2
+ELSEWHERE = msgspec.structs.replace(
+    make_header(), host=msgspec.structs.replace(make_header().host, cpu_model="Other CPU")
+)
+
+
+def write(runs: Iterable[tuple[str, Run]], folder: str = ".vebench") -> Path:
+    """Write run files as CI would keep them. Returns their folder."""
+    place = Path(folder)
+    place.mkdir(exist_ok=True)
+    for name, run in runs:
+        (place / name).write_bytes(b"".join(encode(line) + b"\n" for line in (run.header, *run.cells)))
+    return place
+
+
+def lower(rates: list[float], runs: int) -> list[float]:
+    """Return the rates with the newest runs 8 % slower."""
+    return [*rates[:-runs], *(0.92 * rate for rate in rates[-runs:])]
+
+
+def test_steady_runs_have_status_0_and_say_so_on_top(vebench: Command) -> None:
+    write(make_runs({LOOP: STEADY, ASYNC: STEADY}))
+    result = vebench("history")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("History: no change in 2 series over 20 runs")
+
+
+def test_a_new_drop_has_status_1_and_is_named_with_its_run_its_day_and_its_file(vebench: Command) -> None:
+    write(make_runs({LOOP: STEADY, ASYNC: lower(STEADY, 4)}), "runs")
+    result = vebench("history", "runs")
+    assert result.status == 1
+    assert result.out.startswith("History: slower since run 17 of 20, 2026-09-17: 1 of 2 series")
+    text = " ".join(result.out.split())
+    assert "slower new, since run 17 of 20, 2026-09-17: runs/016.jsonl" in text
+    assert re.search(r"ALE/Pong-v5, gym-async, 2 workers: -[78]\.\d% \(-\d+\.\d% to -\d\.\d%\)", text)
+    assert "vebench check runs/015.jsonl runs/016.jsonl" in text
+
+
+def test_an_old_drop_is_shown_but_no_longer_fails(vebench: Command) -> None:
+    write(make_runs({ASYNC: lower(STEADY, 12)}))
+    result = vebench("history")
+    assert result.status == 0
+    assert result.out.startswith("History: no new change for the worse in 1 series over 20 runs")
+    assert "run 9 of 20, 2026-09-09" in result.out
+
+
+def test_one_slow_run_does_not_fail(vebench: Command) -> None:
+    write(make_runs({ASYNC: [*STEADY, 50.0]}))
+    assert vebench("history").status == 0
+
+
+def test_too_few_runs_have_status_3(vebench: Command) -> None:
+    write(make_runs({ASYNC: STEADY[:5]}))
+    result = vebench("history")
+    assert (result.status, result.err) == (3, "")
+    assert result.out.startswith("History: too few runs: a series needs 6 to show a change")
+    assert vebench("history", "--metric", "speedup").status == 3
+
+
+def test_json_has_every_point_and_every_change(vebench: Command) -> None:
+    write(make_runs({LOOP: STEADY, ASYNC: lower(STEADY, 4)}))
+    result = vebench("history", "-f", "json", "-b", "gym-async")
+    data = json.loads(result.out)
+    assert (data["status"], data["metric"], len(data["runs"]), data["left_out"]) == (1, "fps", 20, {})
+    (series,) = data["series"]
+    assert [series[name] for name in ("env", "backend", "workers", "envs_per_worker")] == [
+        "ALE/Pong-v5",
+        "gym-async",
+        2,
+        1,
+    ]
+    assert [point["run"] for point in series["points"]] == list(range(20))
+    assert [point["value"] for point in series["points"][:2]] == pytest.approx([100_000, 101_000])
+    (change,) = series["changes"]
+    assert (change["run"], change["file"], change["new"]) == (16, ".vebench/016.jsonl", True)
+    assert change["ratio"]["low"] < 0.92 < change["ratio"]["high"]
+    assert series["level"]["low"] < 92_000 < series["level"]["high"]
+    assert data["run_to_run"] == pytest.approx(series["run_to_run"])
+
+
+def test_markdown_has_a_table_for_each_task_with_the_levels_as_bars(vebench: Command) -> None:
+    write(make_runs({LOOP: STEADY, ASYNC: lower(STEADY, 4)}))
+    lines = vebench("history", "-f", "markdown").out.splitlines()
+    assert "### ALE/Pong-v5: frames/s" in lines
+    (row,) = [line for line in lines if line.startswith("| gym-async ")]
+    assert "new, -7." in row or "new, -8." in row
+    assert re.search(r"\| [▁-▇]{20} \|$", row)
+
+
+def test_a_history_is_written_to_a_file_in_the_format_of_its_suffix_with_the_same_status(vebench: Command) -> None:
+    folder = write(make_runs({ASYNC: lower(STEADY, 4)}))
+    result = vebench("history", "-o", "history.md")
+    assert (result.status, result.out) == (1, "")
+    assert Path("history.md").read_text().startswith("## History: slower")
+    target = folder / "000.jsonl"
+    before = target.read_bytes()
+    assert "would be overwritten" in vebench("history", "-f", "json", "-o", target).refusal
+    assert target.read_bytes() == before
+
+
+def test_only_the_tasks_and_backends_that_are_named_are_looked_at(vebench: Command) -> None:
+    write(make_runs({LOOP: lower(STEADY, 4), ASYNC: STEADY}))
+    assert vebench("history").status == 1
+    assert vebench("history", "--backend", "gym-async", "--env", "pong").status == 0
+    assert "did you mean Pong?" in vebench("history", "-e", "Pang").refusal
+    assert ".vebench/" in vebench("history", "-b", "gym-sync").refusal
+
+
+def test_on_several_machines_speedups_are_followed_and_a_line_says_so(vebench: Command) -> None:
+    machines = [
+        *make_runs({LOOP: STEADY[:10], ASYNC: STEADY[:10]}),
+        *make_runs(
+            {LOOP: [2 * rate for rate in STEADY[:10]], ASYNC: [2 * rate for rate in STEADY[:10]]}, ELSEWHERE, 10
+        ),
+    ]
+    write(machines)
+    result = vebench("history")
+    assert result.status == 0
+    assert "speedup over for-loop with one worker of the same run; the runs are on 2 machines" in " ".join(
+        result.out.split()
+    )
+    fps = vebench("history", "--metric", "fps", "-f", "json")
+    assert len(json.loads(fps.out)["series"]) == 4
+
+
+def test_what_cannot_be_read_is_named_in_a_line_each_and_other_files_are_passed_over(vebench: Command) -> None:
+    folder = write(make_runs({ASYNC: STEADY}))
+    (folder / "damaged.jsonl").write_text((folder / "000.jsonl").read_text() + "{}\n")
+    (folder / "other.jsonl").write_text('{"type": "event"}\n')
+    (folder / "000.jsonl.log").write_text("boom\n")
+    (folder / "empty.jsonl").touch()
+    result = vebench("history")
+    assert (result.status, result.err.count("\n")) == (0, 1)
+    assert result.err.startswith("vebench: left out: .vebench/damaged.jsonl, line 3: ")
+    assert "over 20 runs" in result.out
+
+
+def test_runs_of_another_python_are_no_part_of_a_history(vebench: Command) -> None:
+    write(make_runs({ASYNC: STEADY}))
+    other = msgspec.structs.replace(make_header(), interpreter="/old/bin/python")
+    write(make_runs({ASYNC: [50.0] * 5}, other, 20))
+    assert vebench("history").out.startswith("History: no change in 1 series over 20 runs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ["no run in .vebench/", "vebench run"]),
+        (("nowhere",), ["no run in nowhere/"]),
+        (("a.jsonl",), ["a.jsonl", "is a file", "name the folder"]),
+        (("others",), ["no run in others/"]),
+        (("--metric", "steps"), ["--metric steps", "auto, fps, speedup"]),
+        (("-f", "csv"), ["-f csv", "terminal, markdown, json"]),
+        (("-o", "a.csv"), ["-o a.csv", ".json"]),
+    ],
+)
+def test_a_history_that_cannot_be_made_is_one_line_and_status_2(
+    vebench: Command, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    Path("a.jsonl").touch()
+    Path("others").mkdir()
+    Path("others", "b.jsonl").write_text("{}\n")
+    result = vebench("history", *arguments)
+    assert result.status == 2
+    for word in words:
+        assert word in result.refusal
+
+
+def test_a_drop_of_8_percent_among_60_noisy_runs_is_found_and_fails_ci_within_five_runs(vebench: Command) -> None:
+    random = Random(1)  # noqa: S311 - a series to repeat, no secret
+    rates = [100 * (1 + random.gauss(0, 0.03)) * (0.92 if run >= 40 else 1) for run in range(60)]
+    write(make_runs({ASYNC: rates}))
+    (series,) = json.loads(vebench("history", "-f", "json").out)["series"]
+    (change,) = series["changes"]
+    assert abs(change["run"] - 40) <= 5
+    write(make_runs({ASYNC: rates[:45]}), "sooner")
+    assert vebench("history", "sooner").status == 1

@@ -1,0 +1,283 @@
+"""Many runs as series: for each cell its level over time, where the level changed, and by how much runs differ.
+
+Pure functions of runs. A series has the points of one cell that were measured under the same conditions: on the same
+machine with the same packages or, of speedups, with the same packages on any machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import exp, inf, log, sqrt
+from statistics import fmean, variance
+from typing import TYPE_CHECKING
+
+from vebench.analysis.cell import base_of
+from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
+from vebench.analysis.comparison import DECISIVE
+from vebench.analysis.finding_codes import Code
+from vebench.analysis.report_order import in_report_order
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around
+from vebench.analysis.summary import summarise
+from vebench.plan.spec import RunSpec
+from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import Metric
+    from vebench.plan.cells import CellKey
+    from vebench.results.records import Run, RunRecord
+
+# A change is new as long as the runs before the newest so many do not show it.
+RECENT = 5
+# With fewer runs, their spread is not known well enough to be of use.
+FEWEST_FOR_SPREAD = 5
+# Options that decide which CPUs and memory cells get: with others, a cell has another level.
+PLACEMENT = ("pin", "smt", "membind", "replicas")
+DEFAULT = RunSpec((), ())
+# Findings with which a rate is not that of the cell alone.
+NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
+
+
+@dataclass(frozen=True)
+class SeriesKey:
+    """The identity of a series: the cell, what was built of it, and the conditions under which it was measured.
+
+    ``shape`` has the numbers in ``DECISIVE``. ``conditions`` is the fingerprint of the machine and the packages, or of
+    the packages alone, with the placement where it is not the default one.
+    """
+
+    cell: CellKey
+    shape: tuple[int, ...]
+    conditions: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """The level of a cell in one run: ``run`` is its index among all runs, ``level`` the logarithm of the metric."""
+
+    run: int
+    level: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """The points of one cell, the oldest first, and its changes. ``news`` is its newest change if it is a new one.
+
+    A change is new if the series has the conditions of the newest run, and the runs before the newest ``RECENT`` under
+    these conditions do not show it.
+    """
+
+    key: SeriesKey
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...] = ()
+    news: Change | None = None
+
+    @property
+    def levels(self) -> list[float]:
+        """The levels of all points, as logarithms."""
+        return [point.level for point in self.points]
+
+    @property
+    def parts(self) -> list[Sequence[float]]:
+        """The levels between changes."""
+        return parts(self.levels, [change.at for change in self.changes])
+
+    @property
+    def level_now(self) -> Estimate:
+        """The level since the newest change: the geometric mean of its points."""
+        newest = self.parts[-1]
+        middle = exp(fmean(newest))
+        if len(newest) < FEWEST_FOR_INTERVAL:
+            return Estimate(middle)
+        return around(middle, Error(variance(newest) / len(newest), len(newest) - 1).half_width())
+
+    @property
+    def residuals(self) -> list[float]:
+        """How far each point is from the level of its part, as a difference of logarithms."""
+        return [level - fmean(part) for part in self.parts for level in part]
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation of points around the level of their part, on the log scale; None for too few."""
+        freedom = len(self.points) - len(self.parts)
+        return sqrt(sum(residual**2 for residual in self.residuals) / freedom) if freedom else None
+
+    def run_of(self, change: Change) -> int:
+        """Return the index of the first run after a change, among all runs."""
+        return self.points[change.at].run
+
+    def run_before(self, change: Change) -> int:
+        """Return the index of the last run before it."""
+        return self.points[change.at - 1].run
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run by the name of its file, when it started, as its file says it, and the conditions that it ran under."""
+
+    name: str
+    started: str
+    conditions: str
+
+
+@dataclass(frozen=True)
+class History:
+    """Runs, the oldest first, and their series. ``machines`` is how many machines they ran on.
+
+    ``left_out`` counts the points that no series has, by the reason why.
+    """
+
+    metric: Metric
+    machines: int
+    runs: tuple[PastRun, ...]
+    series: tuple[Series, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def current(self) -> tuple[Series, ...]:
+        """The series that have the conditions of the newest run."""
+        return tuple(
+            series for series in self.series if self.runs and series.key.conditions == self.runs[-1].conditions
+        )
+
+    @property
+    def slower(self) -> tuple[Series, ...]:
+        """The series whose newest change is a new one for the worse."""
+        return tuple(series for series in self.series if series.news is not None and series.news.worse)
+
+    @property
+    def decided(self) -> bool:
+        """Whether any current series has enough points to show a change."""
+        return any(len(series.points) >= FEWEST for series in self.current)
+
+
+def history(
+    runs: Iterable[tuple[str, Run]], metric: Metric | None = None, only: Collection[CellKey] | None = None
+) -> History:
+    """Return the series of ``runs``, each with the name of its file, in the order in which they started.
+
+    Without a ``metric``, it is frames per second if all runs ran on one machine, else the speedup. ``only`` are the
+    cells to look at, by default all but reference rows.
+    """
+    ordered = sorted(runs, key=lambda item: (_moment(item[1].header.started), item[0]))
+    machines = len({machine_fingerprint(run.header) for _, run in ordered})
+    metric = metric or ("fps" if machines <= 1 else "speedup")
+    past = tuple(PastRun(name, run.header.started, _conditions(run.header, metric)) for name, run in ordered)
+    points: dict[SeriesKey, list[Point]] = {}
+    left_out: Counter[str] = Counter()
+    for index, (name, run) in enumerate(ordered):
+        cells = {cell.key: cell for cell in in_report_order(summarise(run, name), run.header.spec)}
+        for cell in cells.values():
+            if not _wanted(cell, metric, only):
+                continue
+            value = _value(cell, metric)
+            base = cells.get(base_of(cell.key)) if metric == "speedup" else None
+            if (reason := _why_not(cell, base)) is not None:
+                left_out[reason] += 1
+            elif value is None or value <= 0:
+                left_out["no rate" if metric == "fps" else "no speedup"] += 1
+            else:
+                shape = tuple(getattr(cell, name) for name in DECISIVE)
+                key = SeriesKey(cell.key, shape, past[index].conditions)
+                points.setdefault(key, []).append(Point(index, log(value)))
+    series = [Series(key, tuple(measured)) for key, measured in points.items()]
+    return History(metric, machines, past, tuple(with_changes(series, past)), left_out)
+
+
+def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[Series]:
+    """Yield the series with their changes.
+
+    The level of the tests is divided by their number (Bonferroni), so that of many steady series together no more show
+    a change than of one.
+    """
+    level = LEVEL / max(sum(len(one.points) >= FEWEST for one in series), 1)
+    for one in series:
+        alike = [index for index, run in enumerate(runs) if run.conditions == one.key.conditions]
+        earlier = [point.level for point in one.points if point.run not in alike[-RECENT:]]
+        changes = change_points(one.levels, level)
+        current = one.key.conditions == runs[-1].conditions
+        yield replace(one, changes=changes, news=_news(changes, earlier, level) if current else None)
+
+
+def run_spread(series: Sequence[Series]) -> Error | None:
+    """Return by how much whole runs differ, as a variance of log levels; None with fewer than five runs.
+
+    What one run shares, such as a machine that is slower that day, shifts all its cells alike. So the shift of a run is
+    the mean over its cells of the distance from their level, and this is the variance of all runs' shifts, with as many
+    degrees of freedom as there are runs, less the levels of a series, in the mean. It includes the error of the cells
+    of a run, divided by their number, and all of it where there is only one series.
+    """
+    shifts: dict[int, list[float]] = {}
+    for one in series:
+        for point, residual in zip(one.points, one.residuals, strict=True):
+            shifts.setdefault(point.run, []).append(residual)
+    if len(shifts) < FEWEST_FOR_SPREAD:
+        return None
+    freedom = len(shifts) - fmean(len(one.parts) for one in series)
+    if freedom < 1:
+        return None
+    return Error(sum(fmean(residuals) ** 2 for residuals in shifts.values()) / freedom, freedom)
+
+
+def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric = "fps") -> Error | None:
+    """Return by how much runs under the same conditions as the run ``like`` differ, None if there are too few.
+
+    ``runs`` come with the names of their files; those under other conditions do not count.
+    """
+    conditions = _conditions(like, metric)
+    return run_spread(
+        history(((name, run) for name, run in runs if _conditions(run.header, metric) == conditions), metric).series
+    )
+
+
+def _moment(started: str) -> float:
+    """Return when a run started, in seconds, so that runs can be ordered; before all others if it is not known."""
+    try:
+        moment = datetime.fromisoformat(started)
+    except ValueError:
+        return -inf
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _conditions(header: RunRecord, metric: Metric) -> str:
+    """Return what a series' points have in common: a fingerprint, and options of placement that are not the default."""
+    digits = (header.fingerprint or fingerprint(header)) if metric == "fps" else work_fingerprint(header)
+    given = {name: getattr(header.spec, name) for name in PLACEMENT}
+    options = [f"--{name} {value}" for name, value in given.items() if value != getattr(DEFAULT, name)]
+    return " ".join((digits, *options))
+
+
+def _wanted(cell: CellSummary, metric: Metric, only: Collection[CellKey] | None) -> bool:
+    """Return whether a cell can be a point. Skipped cells could not run; a cell's speedup over itself is no figure."""
+    itself = metric == "speedup" and cell.key == base_of(cell.key)
+    chosen = only is None or cell.key in only
+    return chosen and cell.status != "skipped" and not cell.reference_row and not itself
+
+
+def _value(cell: CellSummary, metric: Metric) -> float | None:
+    estimate = cell.frames_per_second if metric == "fps" else cell.speedup
+    return None if estimate is None else estimate.median
+
+
+def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
+    """Return why a cell's figures are no point of a series, None if they are. ``base`` is what they are relative to."""
+    if cell.status != "ok":
+        return cell.status
+    if cell.struck:
+        return "other work"
+    findings = (*cell.findings, *(base.findings if base is not None else ()))
+    return next((finding.code.value for finding in findings if finding.code in NOT_ITS_OWN), None)
+
+
+def _news(changes: Sequence[Change], earlier: Sequence[float], level: float) -> Change | None:
+    """Return the newest change if the ``earlier`` levels do not show it, or one of its kind at about its place."""
+    if not changes:
+        return None
+    newest = changes[-1]
+    known = change_points(earlier, level)
+    same = (abs(change.at - newest.at) < RECENT and change.worse == newest.worse for change in known)
+    return None if any(same) else newest

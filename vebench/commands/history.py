@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vebench.analysis.history import history
 from vebench.commands import choosing
-from vebench.commands.gating import DONE, SLOWER, UNDECIDED
+from vebench.commands.gating import DONE, UNDECIDED, WORSE
 from vebench.errors import RunFileError, UsageError, one_line
 from vebench.plan.known_work import Knowledge
 from vebench.reports.formats import registry
@@ -95,5 +95,5 @@ def _chosen(request: HistoryRequest, runs: list[Run]) -> set[CellKey]:
 
 def _status(found: History) -> int:
     if found.slower:
-        return SLOWER
+        return WORSE
     return DONE if found.decided else UNDECIDED

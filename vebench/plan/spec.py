@@ -72,11 +72,13 @@ def option(default: object, metavar: str, meaning: str, *names: str, **how: Any)
 class RunSpec:
     """Everything that decides what a run measures. Times are in seconds. Empty ``backends`` means all that can run.
 
+    The defaults are those of a run file that lacks the field; ``vebench.cli`` has the plans that commands make by
+    default.
+
     With ``until``, further passes follow after ``repeats``, until each interval is within that share of its median or
     the further passes have taken ``budget`` seconds. With ``base``, the cells that speedups are relative to are added
-    where they were not asked for; ``vebench run`` does so by default, but files of the first versions lack the field.
-    With ``interleave``, cells of a pass take turns, window by window; cells with replicas do not, since these run in
-    step.
+    where they were not asked for. With ``interleave``, cells of a pass take turns, window by window; cells with
+    replicas do not, since these run in step.
     """
 
     envs: tuple[str, ...] = option(
@@ -112,9 +114,9 @@ class RunSpec:
         repeated=True,
     )
     duration: float = option(1.0, "SECONDS", "Length of one window.")
-    rounds: int = option(2, "N", "Windows of each cell in each pass.")
-    warmup: float = option(0.5, "SECONDS", "Least time that a cell runs before its first window.")
-    repeats: int = option(3, "N", "Passes over all cells, each in fresh processes and in its own order.")
+    rounds: int = option(6, "N", "Windows of each cell in each pass.")
+    warmup: float = option(1.0, "SECONDS", "Least time that a cell runs before its first window.")
+    repeats: int = option(1, "N", "Passes over all cells, each in fresh processes and in its own order.")
     until: float | None = option(
         None, "SHARE", "Add passes until each interval is within this share, such as 2%.", parse="parse_share"
     )
@@ -123,7 +125,7 @@ class RunSpec:
         False, "", "Also measure the plain loop with one worker, so that there are speedups.", "--base/--no-base"
     )
     interleave: bool = option(
-        True,
+        False,
         "",
         "Whether the cells of a task take turns, window by window: steadier speedups on a noisy machine.",
         "--interleave/--no-interleave",

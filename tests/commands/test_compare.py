@@ -77,7 +77,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_an_interpreter_beside_itself_gives_ratios_and_a_run_file_for_each_side(
+def test_an_interpreter_beside_itself_gives_a_verdict_and_a_run_file_for_each_side(
     vebench: Command, tmp_path: Path
 ) -> None:
     plan = ("-e", "CartPole", "-b", "for-loop", "-w", "2", *BRIEF)
@@ -85,11 +85,19 @@ def test_an_interpreter_beside_itself_gives_ratios_and_a_run_file_for_each_side(
     assert done.status in (0, 1, 3), done.err
     (cell,) = json.loads(done.out)["cells"]
     assert (cell["backend"], cell["workers"]) == ("for-loop", 2)
-    assert cell["ratio"]["low"] <= cell["ratio"]["median"] <= cell["ratio"]["high"]
+    assert cell["verdict"] in ("same", "slower", "faster") or cell["why"]
     for side in "ab":
         header, *cells = lines(tmp_path / f"pair-{side}.jsonl")
         assert header["cells"] == len(cells) == 2
         assert all(cell["status"] == "ok" for cell in cells)
+
+
+def test_a_ratio_is_bs_rate_over_as_with_its_interval(vebench: Command) -> None:
+    world = fake_world(FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.side == "B"))}))
+    (cell,) = json.loads(vebench("compare", *OLD_AND_NEW, *LOOP, "-f", "json", world=world).out)["cells"]
+    assert cell["verdict"] == "faster"
+    assert cell["ratio"]["median"] == pytest.approx(1.5, rel=0.02)
+    assert cell["ratio"]["low"] < cell["ratio"]["median"] < cell["ratio"]["high"]
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)

@@ -66,7 +66,7 @@ def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench
     assert refused.refusal.startswith("vebench: nothing but ceiling can run here: needs about ")
     shown = vebench(*asked, "--dry-run", world=world)
     assert shown.status == 0
-    assert "1 cell, 9 skipped" in shown.out
+    assert "1 cell x 3 repeats, 9 skipped" in shown.out
     assert "GiB of memory, 16 GiB are" in shown.out
 
 

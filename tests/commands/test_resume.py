@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from support.commands import ONE_PASS
 from support.fakes import FakeStart, fake_world, interrupted, steady
 from support.records import make_header
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
-PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
+PONG = ("-e", "Pong", "-b", "for-loop,shm-sync", *ONE_PASS)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_a_run_of_an_earlier_version_is_resumed_without_cells_that_it_did_not_pl
     vebench: Command, tmp_path: Path
 ) -> None:
     path = tmp_path / "run.jsonl"
-    plan = ("-e", "Pong", "-b", "shm-sync", "-w", "2,4", "--no-base")
+    plan = ("-e", "Pong", "-b", "shm-sync", "-w", "2,4", "--no-base", *ONE_PASS)
     assert vebench("run", *plan, "-o", path, "-q", world=fake_world()).status == 0
     head, cell, _ = map(json.loads, path.read_text().splitlines())
     del head["spec"]["base"]

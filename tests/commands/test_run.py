@@ -7,8 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.commands import ONE_PASS
 from support.fakes import FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
+
+from vebench.commands.world import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
     from support.commands import Command
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
-BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
+SHORT = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
+BRIEF = (*ONE_PASS, *SHORT)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -42,8 +46,8 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
 
 
 def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Command, tmp_path: Path) -> None:
-    pair = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null", "--interleave")
-    assert vebench("run", *pair, *BRIEF, "-o", "run.jsonl", "-q").status == 0
+    pair = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null", "--interleave", "--repeats", "1")
+    assert vebench("run", *pair, *SHORT, "-o", "run.jsonl", "-q").status == 0
     _, *cells = lines(tmp_path / "run.jsonl")
     assert {cell["backend"] for cell in cells} == {"for-loop", "null"}
     for cell in cells:
@@ -51,15 +55,26 @@ def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Comma
         assert all(window["ns"] >= 50_000_000 for window in cell["windows"])
 
 
+def test_replicas_take_no_turns_since_they_run_in_step(vebench: Command) -> None:
+    if json.loads(vebench("doctor", "--json").out)["usable_cpus"] < 2:
+        pytest.skip("needs two CPUs")
+    for more in ((), ("--interleave",)):
+        start = FakeStart({"shm-sync": failing("replicas have no fake")})
+        asked = ("-e", "Pong", "-w", "2", "-b", "shm-sync", "--no-base", "--replicas", "2", *more)
+        vebench("run", *asked, "-q", world=fake_world(start))
+        assert [cell.mode for cell, _ in start.started] == ["in_step"] * 3
+
+
 def test_a_run_is_planned_measured_stored_and_shown(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart()
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
-    assert (found.status, len(start.started), start.left) == (0, 4, 1)
-    assert found.err.count("\n") == 4
+    assert (found.status, len(start.started), start.left) == (0, 12, 1)
+    assert {cell.mode for cell, _ in start.started} == {"in_turn"}
+    assert found.err.count("\n") == 12
     assert "ALE/Pong-v5: frames/s (4 frames per step)" in found.out
     head, *cells = lines(tmp_path / "run.jsonl")
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
-    assert [len(cell["windows"]) for cell in cells] == [6] * 4
+    assert [(cell["repeat"], len(cell["windows"])) for cell in cells] == [(0, 2)] * 4 + [(1, 2)] * 4 + [(2, 2)] * 4
 
 
 def test_quiet_prints_nothing(vebench: Command) -> None:
@@ -108,7 +123,7 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
         (("-e", "Pong", "--duration", "nan"), ["--duration"]),
         (("-e", "Pong", "--duration", "soon"), ["--duration"]),
         (("-e", "Pong", "--rounds", "-1"), ["--rounds"]),
-        (("-e", "Pong", "--timeout", "3"), ["--timeout"]),
+        (("-e", "Pong", "--timeout", "2"), ["--timeout"]),
         (("-e", "Pong", "-o", "nowhere/run.jsonl"), ["nowhere/run.jsonl"]),
         (("-e", "Pong", "--pin", "0-4095"), ["--pin", "allowed"]),
         (("-e", "Pong", "--pin", "everywhere"), ["--pin", "compact", "scatter"]),
@@ -124,8 +139,9 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
 def test_what_cannot_be_measured_is_one_line_and_status_2_and_leaves_no_file(
     vebench: Command, tmp_path: Path, arguments: tuple[str | bytes, ...], words: list[str]
 ) -> None:
-    result = vebench("run", *map(os.fsdecode, arguments))
-    assert result.status == 2
+    start = FakeStart()
+    result = vebench("run", *map(os.fsdecode, arguments), world=World(start=start))
+    assert (result.status, start.started) == (2, [])
     assert result.refusal.startswith("vebench: ")
     for word in words:
         assert word in result.refusal
@@ -198,13 +214,13 @@ def test_without_the_loop_a_run_measures_what_it_names_and_says_why_it_has_no_sp
 ) -> None:
     assert "for-loop" not in vebench("run", *ALONE, "--no-base", "--dry-run", world=fake_world()).out
     result = vebench("run", *ALONE, "--no-base", "-o", "run.jsonl", world=fake_world())
-    assert [cell["backend"] for cell in lines(tmp_path / "run.jsonl")[1:]] == ["shm-sync"]
+    assert {cell["backend"] for cell in lines(tmp_path / "run.jsonl")[1:]} == {"shm-sync"}
     assert "no speedups: for-loop with one worker was not measured (leave out --no-base" in result.out
 
 
 def test_what_a_failed_cell_printed_is_in_the_log_under_its_name(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart({"shm-sync": failing("boom")})
-    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--no-base")
+    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--no-base", *ONE_PASS)
     assert vebench("run", "-e", "Pong", *sizes, "-o", "run.jsonl", world=fake_world(start)).status == 1
     headings = [line for line in (tmp_path / "run.jsonl.log").read_text().splitlines() if line.startswith("==")]
     assert sorted(headings) == [

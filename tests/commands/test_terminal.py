@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import ONE_PASS
 from support.fakes import fake_world
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from support.commands import Command
 
-BRIEF = "--duration 0.05 --warmup 0.02 --rounds 3"
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3", "--no-base", *ONE_PASS)
 pipe = subprocess.PIPE
 
 
@@ -32,7 +33,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(
     vebench: Command, tmp_path: Path, number: int
 ) -> None:
     path = tmp_path / "run.jsonl"
-    cells = ("-e", "CartPole", "-w", "1..8", "-b", "null", "--duration", "0.2", "--rounds", "3")
+    cells = ("-e", "CartPole", "-w", "1..8", "-b", "null", *BRIEF, "--duration", "0.2")
     with vebench.start("run", *cells, "-o", path, stdout=pipe, stderr=pipe) as process:
         assert process.stderr is not None
         process.stderr.readline()  # the first cell is done
@@ -67,7 +68,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(vebench: Command) -> None:
 
 
 def test_a_reader_that_goes_away_does_not_end_a_run(vebench: Command, tmp_path: Path) -> None:
-    run = f"vebench run -e CartPole -w 1,2,4 -b null {BRIEF} -o run.jsonl"
+    run = f"vebench run -e CartPole -w 1,2,4 -b null {' '.join(BRIEF)} -o run.jsonl"
     result = vebench.shell(f"{{ {run} 2>&1; echo $? > status; }} | head -n 1")
     assert (result.out.count("\n"), result.err) == (1, "")
     assert (tmp_path / "status").read_text() == "0\n"

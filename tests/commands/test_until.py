@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from support.commands import Command
 
-NULL = ("-e", "CartPole", "-w", "1", "-b", "null")
+NULL = ("-e", "CartPole", "-w", "1", "-b", "null", "--repeats", "1")
 
 
 def repeats(path: Path) -> list[int]:

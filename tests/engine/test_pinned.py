@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import ONE_PASS
 
 from vebench.machine import counters
 
@@ -45,7 +46,7 @@ def test_no_backend_leaves_the_cpus_that_the_user_allowed(
     vebench: Command, tmp_path: Path, env: str, backends: str | None
 ) -> None:
     path, only = tmp_path / "run.jsonl", ALLOWED[-1]
-    brief = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "1", "-q", "-o", path)
+    brief = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "1", *ONE_PASS, "-q", "-o", path)
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {only})
     try:
@@ -71,7 +72,7 @@ def test_each_worker_is_kept_to_a_cpu_of_its_own(
 ) -> None:
     if backend.startswith("envpool"):
         pytest.importorskip("envpool")
-    brief = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "1", "-q", "-o", "run.jsonl")
+    brief = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "1", *ONE_PASS, "-q", "-o", "run.jsonl")
     assert vebench("run", "-e", "CartPole", "-w", "2", "-b", backend, "--no-base", *brief).status == 0
     (cell,) = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])
     caller, *workers = cell["seats"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import ONE_PASS
 from support.findings import findings
 from support.records import make_cell
 
@@ -260,7 +261,15 @@ def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebe
     if json.loads(vebench("doctor", "--json").out)["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")
     cells = ("-e", "CartPole", "-w", "2", "-b", "for-loop,shm-sync,gym-async", "--no-base")
-    brief = ("--duration", "0.5", "--warmup", "0.05", "--rounds", "2")  # they must overlap, also on a busy machine
+    brief = (
+        "--duration",
+        "0.5",
+        "--warmup",
+        "0.05",
+        "--rounds",
+        "2",
+        *ONE_PASS,
+    )  # they must overlap, also on a busy machine
     done = vebench("run", *cells, "--replicas", "2", "--membind", "bind", *brief, "-q", "-o", "run.jsonl")
     assert (done.status, done.err) == (0, "")
     header, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())

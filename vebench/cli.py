@@ -214,6 +214,12 @@ def check(  # noqa: PLR0913 - one parameter for each option
     allow_different_host: Annotated[
         bool, typer.Option("--allow-different-host", help="Compare even if machines or simulators differ.")
     ] = False,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Earlier runs, which show by how much runs differ. Default: 3% is assumed."),
+    ] = None,
+    until_decided: options.UntilDecided = False,
+    budget: options.DecisionBudget = 600.0,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
     output: Annotated[
@@ -237,6 +243,11 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
     if candidate is not None and output is not None:
         raise UsageError(f"-o {output}: nothing is measured if a candidate is given ({candidate})")
+    if candidate is not None and until_decided:
+        raise UsageError(f"--until-decided: nothing is measured if a candidate is given ({candidate})")
+    if history is not None and metric == "speedup":
+        raise UsageError(f"--history {history}: what runs differ by cancels from speedups; leave it out")
+    options.check_budget(context, needs="--until-decided", wanted=until_decided)
     request = command.CheckRequest(
         baseline,
         candidate,
@@ -247,6 +258,9 @@ def check(  # noqa: PLR0913 - one parameter for each option
         parse_backends(backend or ()),
         allow_different_host,
         options.inconclusive_from(inconclusive),
+        history,
+        until_decided,
+        budget,
     )
     return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
 
@@ -271,6 +285,8 @@ def compare(  # noqa: PLR0913 - one parameter for each option
         ),
     ] = None,
     tolerance: options.Tolerance = "5%",
+    until_decided: options.UntilDecided = False,
+    budget: options.DecisionBudget = 600.0,
     inconclusive: options.IfInconclusive = None,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
@@ -301,14 +317,17 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import run_file
     from vebench.plan.grammar import parse_share
 
+    options.check_budget(context, needs="--until-decided", wanted=until_decided)
     gate = command.Gate(
         registry.named(form, "check"),
         junit,
         parse_share("--tolerance", tolerance),
         options.inconclusive_from(inconclusive),
+        until_decided,
+        budget,
     )
     if resume is not None:
-        judging = {"resume", "tolerance", "inconclusive", "junit", "form", "quiet"}
+        judging = {"resume", "tolerance", "until_decided", "budget", "inconclusive", "junit", "form", "quiet"}
         options.refuse_plan(context, "--resume takes its plan and its Pythons from the file", judging)
         return command.resume(resume, gate, context.obj.world, quiet=quiet)
     if a is None or b is None:

@@ -33,6 +33,12 @@ IfInconclusive = Annotated[
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")]
 CheckFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices('check')}.")]
 VerifyFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices('verify')}.")]
+UntilDecided = Annotated[
+    bool, typer.Option("--until-decided", help="Add passes until every backend has its verdict, or --budget is spent.")
+]
+DecisionBudget = Annotated[
+    float, typer.Option("--budget", metavar="SECONDS", help="Longest time that --until-decided adds.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
@@ -130,6 +136,15 @@ def refuse_plan(context: typer.Context, why: str, besides: Collection[str]) -> N
     excess = given(context).difference(besides)
     if excess:
         raise UsageError(f"{why}: leave out {', '.join(names_of(context, sorted(excess)))}")
+
+
+def check_budget(context: typer.Context, *, needs: str, wanted: bool) -> None:
+    """Raise UsageError if ``--budget`` was given without the option that it ``needs``, or is no time."""
+    from vebench.plan.spec import check_seconds  # noqa: PLC0415 - imported on use
+
+    if "budget" in given(context) and not wanted:
+        raise UsageError(f"--budget {context.params['budget']:g} needs {needs}: it limits what that adds")
+    check_seconds("--budget", context.params["budget"])
 
 
 def inconclusive_from(text: str | None) -> Literal["default", "pass", "fail"]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.comparison import POWER, group_of, prior_run_spread
 from vebench.analysis.names import CHECK
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison, Comparison, Metric
-    from vebench.analysis.statistics import Estimate
+    from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, Metric, SpeedVerdict
+    from vebench.analysis.statistics import Error, Estimate
     from vebench.plan.cells import CellKey
     from vebench.reports.page import Kind
 
@@ -61,10 +63,10 @@ class CheckPage:
             facts=tuple(_facts(self)),
             tables=tuple(_task(env, found) for env in envs),
             legend=(
-                f"slower, faster: by more than {tolerance}, beyond doubt, all cells taken together.",
+                f"slower, faster: by more than {tolerance}, {_certainty(found)}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
-                "±: the true ratio lies within this distance, with 95 % confidence for each cell.",
-                f"Of several repeats, {names.baseline} and {names.candidate} are geometric means.",
+                "A backend is judged by the mean of its ratios, and its cells alone only if it is slower or faster.",
+                "±: the true ratio lies within this distance, with 95 % confidence for each row.",
             ),
             explanations=tuple(_explanations(found)),
             notice=one_line(self.notice),
@@ -96,6 +98,20 @@ class CheckPage:
                 }
                 for cell in found.cells
             ],
+            "groups": [
+                {
+                    "env": group.key.env,
+                    "backend": group.key.backend,
+                    "verdict": group.verdict,
+                    "ratio": group.ratio,
+                    "cells": group.cells,
+                    "judged": group.judged,
+                    "why": group.why,
+                    "resolves": group.resolves,
+                }
+                for group in found.groups
+            ],
+            "run_spread": None if found.run_spread is None else sqrt(found.run_spread.variance),
         }
 
 
@@ -127,6 +143,11 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     yield names.candidate, one_line(page.candidate)
     what = "frames/s" if found.metric == "fps" else f"speedup over {REFERENCE} with one worker of the same run"
     yield "compared", f"{what}, tolerance {percent(found.tolerance)}"
+    resolved = [group.resolves for group in found.groups if group.resolves is not None]
+    if resolved:
+        yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
+    if found.run_spread is not None:
+        yield "two runs", f"as a whole differ by {sqrt(found.run_spread.variance):.1%}, {_source(found.run_spread)}"
     if found.overall is not None and len(found.cells) > 1:
         yield "all cells", f"{_interval(found.overall)}, geometric mean"
     if page.differences:
@@ -135,6 +156,17 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
         yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
     if not_gated := list(_not_gated(found)):
         yield "not gated", "; ".join(not_gated)
+
+
+def _source(spread: Error) -> str:
+    """Return where it is known from by how much runs differ."""
+    return "as is assumed without --history" if spread == prior_run_spread() else "as earlier runs show"
+
+
+def _certainty(found: Comparison) -> str:
+    if found.paired:
+        return "beyond doubt, all taken together"
+    return "and by more than two runs are taken to differ as a whole, all taken together"
 
 
 def _not_gated(found: Comparison) -> Iterator[str]:
@@ -153,20 +185,27 @@ def _task(env: str, found: Comparison) -> Table:
         title=f"{one_line(env)}: {unit}",
         corner="backend",
         columns=(*COLUMNS, found.names.baseline, found.names.candidate),
-        rows=tuple(
-            TableRow(
-                one_line(cell.key.backend),
-                (
-                    _workers(cell.key),
-                    Text((cell.verdict,), "plain" if cell.verdict in GOOD else "missing", cell.verdict),
-                    _ratio(cell.ratio),
-                    *(_level(cell, side, metric) for side in (0, 1)),
-                ),
-            )
-            for cell in found.cells
-            if cell.key.env == env
-        ),
+        rows=tuple(row for group in found.groups if group.key.env == env for row in _rows(group, found)),
     )
+
+
+def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
+    """Yield the rows of a backend: what it is as a whole, if it has several cells, and each of them."""
+    label = one_line(group.key.backend)
+    if group.cells > 1:
+        judged = "" if group.judged == group.cells else f", {group.judged} judged"
+        levels = (Text(("",)), Text(("",)))
+        yield TableRow(
+            label, (Text((f"all {group.cells}{judged}",)), _verdict(group.verdict), _ratio(group.ratio), *levels)
+        )
+    for cell in found.cells:
+        if group_of(cell.key) == group.key:
+            levels = (_level(cell, 0, found.metric), _level(cell, 1, found.metric))
+            yield TableRow(label, (_workers(cell.key), _verdict(cell.verdict), _ratio(cell.ratio), *levels))
+
+
+def _verdict(verdict: SpeedVerdict) -> Text:
+    return Text((verdict,), "plain" if verdict in GOOD else "missing", verdict)
 
 
 def _workers(key: CellKey) -> Text:

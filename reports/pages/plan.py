@@ -6,7 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.comparison import POWER
 from vebench.analysis.findings import grouping
+from vebench.analysis.foresight import foresee
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.machine import pinning
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.reports.page import Kind
 
-STARTUP_SECONDS = 2.0  # of a cell, by rule of thumb: half of that for one process, more for hundreds
+STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
+TOLERANCE = 0.05  # the default of vebench check
 ADDED = f"{REFERENCE} with one worker is added, because speedups are relative to it; --no-base leaves it out"
 COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
@@ -53,6 +56,7 @@ class PlanPage:
                 ("each", _each(spec)),
                 ("CPUs", _placed(spec)),
                 ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),
+                *_resolves(self.plan),
             ),
             tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs),
         )
@@ -64,6 +68,22 @@ def _each(spec: RunSpec) -> str:
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
     turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
     return f"{spec.warmup:g} s of warm-up, {windows}{turns}"
+
+
+def _resolves(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return, as a fact, what the plan will be able to tell on an ordinary machine."""
+    found = foresee(plan, TOLERANCE)
+    if found is None:
+        return ()
+    return (
+        (
+            "resolves",
+            (
+                f"speedups within about ±{found.half:.0%}; of two such runs, check --metric speedup finds a backend "
+                f"{found.resolves:.0%} slower in {POWER:.0%} of cases, more on an idle machine and less on a noisy one"
+            ),
+        ),
+    )
 
 
 def _placed(spec: RunSpec) -> str:

@@ -14,7 +14,8 @@ at 5 %, as for the equivalence of two drugs (D. Schuirmann, Journal of Pharmacok
 It needs no correction: to pass wrongly, the very group that is slower must be missed (R. Berger, Multiparameter
 hypothesis testing and acceptance sampling, Technometrics 24, 1982).
 
-Only the cells of a slower or faster group are then told apart; the others have the verdict of their group.
+Only the cells of a slower or faster group are then told apart, if any of them can be; all others have the verdict of
+their group.
 """
 
 from __future__ import annotations
@@ -185,14 +186,12 @@ def compare(  # noqa: PLR0913 - how to compare
     pairs = sides.pairs([cell.key for cell in cells if cell.why is None])
     judge = _Judge(pairs, unpaired, tolerance, strict)
     judged = {cell.key: judge.cell(cell) for cell in cells}
-    groups = dict.fromkeys(_group_of(key) for key in judged)
+    groups = dict.fromkeys(group_of(key) for key in judged)
     return Comparison(
         metric,
         tolerance,
         tuple(judged.values()),
-        tuple(
-            judge.group(group, [cell for key, cell in judged.items() if _group_of(key) == group]) for group in groups
-        ),
+        tuple(judge.group(group, [cell for key, cell in judged.items() if group_of(key) == group]) for group in groups),
         judge.overall,
         unpaired,
         skipped=tuple(key for key in gated if key in skipped),
@@ -242,7 +241,7 @@ class _Judge:
         self._ratios = {key: self._mean([key]) for key in pairs}
         members: dict[GroupKey, list[CellKey]] = {}
         for key in pairs:
-            members.setdefault(_group_of(key), []).append(key)
+            members.setdefault(group_of(key), []).append(key)
         self._members = members
         self._means = {group: self._mean(keys) for group, keys in members.items()}
         self._slower_groups = self._rejected(self._means, self._below, levels.half)
@@ -260,9 +259,9 @@ class _Judge:
         """Return a cell with its verdict, if it can be compared."""
         if cell.key not in self._pairs:
             return cell
-        group = _group_of(cell.key)
+        group = group_of(cell.key)
         verdict, why = self._verdicts[group]
-        if verdict in ("slower", "faster") and len(self._members[group]) > 1:
+        if verdict in ("slower", "faster") and verdict in map(self._inside, self._members[group]):
             verdict, why = self._inside(cell.key), None
             if verdict == "inconclusive":
                 why = self._doubt(self._ratios[cell.key])
@@ -305,7 +304,7 @@ class _Judge:
 
     def _inside(self, key: CellKey) -> SpeedVerdict:
         """Return the verdict on a cell of a group that is slower or faster, tested beside the others of its group."""
-        keys = self._members[_group_of(key)]
+        keys = self._members[group_of(key)]
         ratios = {one: self._ratios[one] for one in keys}
         if key in self._rejected(ratios, self._below, self._levels.single):
             return "slower"
@@ -352,7 +351,8 @@ class _Judge:
         return "the interval reaches across the tolerance; measure both with more --repeats, or with --until-decided"
 
 
-def _group_of(key: CellKey) -> GroupKey:
+def group_of(key: CellKey) -> GroupKey:
+    """Return the group that a cell belongs to."""
     return GroupKey(key.env, key.backend)
 
 

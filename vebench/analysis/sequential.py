@@ -1,39 +1,62 @@
-"""A gate that looks at its data after every pass, and stops when it knows. Pure functions.
+"""A gate that looks at its data as passes are added, and stops when it knows. Pure functions.
 
-Whoever tests at 5 % after each pass finds a difference that is not there far more often than in 5 % of cases. So the
+Whoever tests at 5 % again and again finds a difference that is not there far more often than in 5 % of cases. So the
 5 % are spent: each look gets what the spending function has grown by since the look before (K. Lan, D. DeMets, Discrete
 sequential boundaries for clinical trials, Biometrika 70, 1983). All looks together then keep the level, however they
-depend on each other and however many there are. The function is the share of the budget, squared (K. Kim, D. DeMets,
-Design and analysis of group sequential tests based on the type I error spending rate function, Biometrika 74, 1987): it
-leaves most of the level to the end, and enough to the beginning for what is clear at once.
+depend on each other. The function is the square of the share of the time that is used (K. Kim, D. DeMets, Design and
+analysis of group sequential tests based on the type I error spending rate function, Biometrika 74, 1987): it leaves
+most of the level to the end, and enough to the beginning for what is clear at once.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING
 
-from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Levels
+from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Levels, group_of
 
 if TYPE_CHECKING:
-    from vebench.analysis.comparison import Comparison, GroupKey
+    from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, GroupKey
+    from vebench.plan.cells import CellKey
 
-POWER_OF_SHARE = 2
-DECIDED = ("slower", "faster", "same")
+# After a look, so many times more passes than there are come before the next: few looks, each worth its level.
+GROWTH = 0.4
 
 
-class Looks:
-    """How much of the levels is spent. ``share`` of the budget was used at the last look, 0 to 1."""
+def passes_until_next_look(passes: int) -> int:
+    """Return how many passes to add before looking again, given how many there are."""
+    return max(1, ceil(GROWTH * passes))
+
+
+class Decisions:
+    """What is decided so far, and how much of the levels is spent. A group that is decided stays so."""
 
     def __init__(self) -> None:
         self._spent = 0.0
+        self._groups: dict[GroupKey, GroupComparison] = {}
+        self._cells: dict[CellKey, CellComparison] = {}
 
-    def at(self, share: float) -> Levels:
-        """Return the levels of a look at which this share of the budget is used, 1 for the last one."""
-        grown = min(1.0, max(0.0, share)) ** POWER_OF_SHARE
-        part, self._spent = max(0.0, grown - self._spent), max(grown, self._spent)
+    def levels(self, share: float) -> Levels:
+        """Return the levels of a look at which this share of the time is used, 1 for the last one."""
+        grown = min(1.0, max(0.0, share)) ** 2
+        part, self._spent = max(0.0, grown - self._spent), max(self._spent, grown)
         return Levels(FAMILY_LEVEL * part, SAME_LEVEL * part)
 
+    def after(self, found: Comparison) -> Comparison:
+        """Return a look's verdicts, but those of groups that were decided before as they were then."""
+        for group in found.groups:
+            if group.key not in self._groups and group.judged and group.verdict != "inconclusive":
+                self._groups[group.key] = group
+                self._cells |= {cell.key: cell for cell in found.cells if group_of(cell.key) == group.key}
+        return replace(
+            found,
+            groups=tuple(self._groups.get(group.key, group) for group in found.groups),
+            cells=tuple(self._cells.get(cell.key, cell) for cell in found.cells),
+        )
 
-def undecided(found: Comparison) -> frozenset[GroupKey]:
-    """Return the groups that more passes could decide."""
-    return frozenset(group.key for group in found.groups if group.judged and group.verdict == "inconclusive")
+
+def undecided(found: Comparison) -> frozenset[CellKey]:
+    """Return the cells of those groups that more passes could decide."""
+    open_groups = {group.key for group in found.groups if group.judged and group.verdict == "inconclusive"}
+    return frozenset(cell.key for cell in found.cells if group_of(cell.key) in open_groups)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench.analysis.comparison import Metric, compare
+from vebench.analysis.cell import base_of
+from vebench.analysis.comparison import POWER, Metric, compare, resolution
 from vebench.analysis.findings.run import incomplete
+from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
+from vebench.analysis.precision import next_repeats
 from vebench.backends.registry import REFERENCE
 from vebench.commands import choosing, gating, measuring, planning
+from vebench.commands.deciding import until_decided
 from vebench.errors import NotComparableError, UsageError, one_line
+from vebench.plan.passes import next_pass
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
 from vebench.reports.pages.check import CheckPage
@@ -22,7 +28,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import Comparison, Levels
+    from vebench.analysis.statistics import Error
     from vebench.commands.world import World
+    from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
     from vebench.results.records import Run, RunRecord
@@ -30,7 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has."""
+    """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has.
+
+    ``history`` is a folder of earlier runs, which show by how much runs differ. ``until_decided``: passes are added to
+    a new candidate for at most ``budget`` seconds, until every backend has its verdict.
+    """
 
     baseline: Path
     candidate: Path | None
@@ -41,6 +54,9 @@ class CheckRequest:
     backends: tuple[BackendChoice, ...] = ()
     allow_different_host: bool = False
     inconclusive: gating.Inconclusive = "default"
+    history: Path | None = None
+    until_decided: bool = False
+    budget: float = 600.0
 
     @property
     def anywhere(self) -> bool:
@@ -57,21 +73,56 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     if junit is not None:
         gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before, old = _read(request.baseline, "ok")
-    candidate = request.candidate
-    if candidate is None:
-        candidate = _measure(request, before, old, world, quiet=quiet)
-    elif _same_file(request.baseline, candidate):
-        raise UsageError(f"{candidate} is the baseline itself: name another run")
+    spread = _run_spread(request, before.header)
+    if request.candidate is None:
+        candidate, found = _measure(request, before, old, spread, world, quiet=quiet)
+    elif _same_file(request.baseline, request.candidate):
+        raise UsageError(f"{request.candidate} is the baseline itself: name another run")
+    else:
+        candidate, found = request.candidate, None
     after, new = _read(candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    chosen = _chosen(request, old)
-    found = compare(chosen, new, metric=request.metric, tolerance=request.tolerance)
+    found = found or _judged(request, old, new, spread)
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     status = gating.exit_status(found, request.inconclusive)
     gating.publish(CheckPage(str(request.baseline), str(candidate), found, differences, status), form, junit)
     return status
+
+
+def _run_spread(request: CheckRequest, head: RunRecord) -> Error | None:
+    """Return by how much runs like the baseline differ as a whole, None if nobody knows.
+
+    Raises UsageError if ``--history`` names a folder that has too few such runs.
+    """
+    if request.history is None:
+        return None
+    runs = choosing.runs_in(request.history)
+    spread = spread_of_runs(((str(path), run) for path, run in runs), head)
+    if spread is None:
+        raise UsageError(
+            f"--history {request.history}: fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages: "
+            "leave it out, and a documented spread is taken"
+        )
+    return spread
+
+
+def _judged(
+    request: CheckRequest,
+    old: Sequence[CellSummary],
+    new: Sequence[CellSummary],
+    spread: Error | None,
+    levels: Levels | None = None,
+) -> Comparison:
+    return compare(
+        _chosen(request, old),
+        new,
+        metric=request.metric,
+        tolerance=request.tolerance,
+        run_spread=spread,
+        levels=levels,
+    )
 
 
 def _read(path: Path, *useful: str) -> tuple[Run, tuple[CellSummary, ...]]:
@@ -165,8 +216,19 @@ def _is_base(cell: CellSummary) -> bool:
     return cell.label == REFERENCE and cell.workers == 1
 
 
-def _measure(request: CheckRequest, before: Run, old: Sequence[CellSummary], world: World, *, quiet: bool) -> Path:
-    """Measure the requested part of the baseline's plan here, without reference rows. Returns the run file."""
+def _measure(  # noqa: PLR0913 - a measurement needs all of these
+    request: CheckRequest,
+    before: Run,
+    old: Sequence[CellSummary],
+    spread: Error | None,
+    world: World,
+    *,
+    quiet: bool,
+) -> tuple[Path, Comparison | None]:
+    """Measure the requested part of the baseline's plan here, without reference rows.
+
+    Returns the run file, and the verdicts if passes were added until they were known.
+    """
     header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
     if request.metric == "speedup" and not any(map(_is_base, cells)):
@@ -178,9 +240,43 @@ def _measure(request: CheckRequest, before: Run, old: Sequence[CellSummary], wor
     plan, head = planning.plan_again(spec, request.baseline, world)
     planning.refuse_idle(plan, f"{request.baseline}: ")
     _check_comparable(request, before.header, head, "this machine")
+    if not quiet:
+        sys.stderr.write(_foresight(request, cells, spread))
     path = request.output or paths.default_path(world.now(), spec.envs)
+    started = world.clock()
     measuring.measure_into(path, plan, head, world, quiet=quiet)
-    return path
+    if not request.until_decided:
+        return path, None
+
+    def look(levels: Levels) -> Comparison:
+        return _judged(request, old, gating.cells_of(store.read(path), path), spread, levels)
+
+    def one_pass(wanted: frozenset[CellKey]) -> bool:
+        run = store.read(path)
+        bases = {base_of(key) for key in wanted} if request.metric == "speedup" else frozenset()
+        more = next_pass(plan, wanted | bases, next_repeats(run))
+        if more.cells:
+            with store.RunWriter.resume(path) as writer:
+                measuring.measure_pass(more, writer, world, done=len(run.cells), quiet=quiet)
+        return bool(more.cells)
+
+    return path, until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock)
+
+
+def _foresight(request: CheckRequest, cells: Sequence[CellSummary], spread: Error | None) -> str:
+    """Return what a run like the baseline can find, in a line for standard error."""
+    groups = resolution(cells, metric=request.metric, tolerance=request.tolerance, run_spread=spread)
+    known = [group for group in groups if group.resolves is not None]
+    if not known:
+        return ""
+    resolves = max(group.resolves for group in known if group.resolves is not None)
+    line = f"vebench: such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
+    if all(group.passes for group in known) or request.until_decided:
+        return f"{line}\n"
+    return (
+        f"{line}, but passes unchanged code less often, at a tolerance of {request.tolerance:.3g}: measure a baseline "
+        "with more --repeats, or use --metric speedup, --until-decided, or vebench compare\n"
+    )
 
 
 def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:

@@ -1,17 +1,46 @@
-"""What ``--env`` and ``--backend`` choose among cells that were measured already."""
+"""What commands choose among what was measured already: runs of a folder, and cells by ``--env`` and ``--backend``."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from vebench.errors import UsageError, did_you_mean, shown
+from vebench.errors import RunFileError, UsageError, did_you_mean, shown
+from vebench.plan.known_work import Knowledge
 from vebench.plan.tasks import short_name
+from vebench.results import paths, store
+from vebench.results.current_verdicts import informed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice
+    from vebench.results.records import Run
+
+
+def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
+    """Yield the runs in ``folder``, without those of ``vebench compare``: what they measured is not one series.
+
+    A run file that cannot be read is named on standard error; other files are passed over. Raises UsageError if there
+    is no run.
+    """
+    if folder.is_file():
+        raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
+    knowledge = Knowledge.load()
+    whole = 0
+    for path in filter(store.holds_run, paths.runs_in(folder)):
+        try:
+            run = store.read(path)
+        except RunFileError as error:
+            sys.stderr.write(f"vebench: left out: {error}\n")
+            continue
+        if run.header.interpreter is None:
+            whole += 1
+            yield path, informed(run, knowledge)
+    if not whole:
+        raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
 
 
 def chosen(

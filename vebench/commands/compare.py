@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.comparison import compare
 from vebench.analysis.names import COMPARE
+from vebench.analysis.precision import next_repeats
 from vebench.backends.registry import ENTRIES
 from vebench.commands import gating, measuring, planning
+from vebench.commands.deciding import until_decided
 from vebench.engine.interrupts import Interrupts
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
 from vebench.plan.cells import Plan, without
 from vebench.plan.interleaving import in_groups
+from vebench.plan.passes import next_pass
 from vebench.plan.spec import BackendChoice
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import Comparison, Levels
     from vebench.commands.gating import Inconclusive
     from vebench.commands.world import World
     from vebench.engine.conversation import Conversation, Launch
@@ -51,12 +56,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Gate:
-    """How strict to be, and where verdicts go: they are printed in ``form``, and written to ``junit`` unless None."""
+    """How strict to be, and where verdicts go: they are printed in ``form``, and written to ``junit`` unless None.
+
+    ``until_decided``: passes are added for at most ``budget`` seconds, until every backend has its verdict.
+    """
 
     form: Format
     junit: Path | None = None
     tolerance: float = 0.05
     inconclusive: Inconclusive = "default"
+    until_decided: bool = False
+    budget: float = 600.0
 
 
 class LaunchBySide:
@@ -136,11 +146,26 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
     quiet: bool,
 ) -> int:
     """Measure the cells that are not ``done`` into the files of both sides, and judge. Returns the exit status."""
+    started = world.clock()
     with _measuring(sides, opened, world, quiet=quiet) as measure:
         measure([without(side.plan, done) for side in sides], 2 * len(done))
-    before, after = (gating.cells_of(store.read(side.path), side.path) for side in sides)
-    found = compare(before, after, metric="fps", tolerance=gate.tolerance, in_turn=True, names=COMPARE)
-    reasons = (gating.unusable_run(side.path, cells) for side, cells in zip(sides, (before, after), strict=True))
+
+        def look(levels: Levels | None = None) -> Comparison:
+            return _judged(sides, gate, levels)
+
+        def one_pass(wanted: frozenset[CellKey]) -> bool:
+            runs = [store.read(side.path) for side in sides]
+            plans = _next_passes(sides, runs, wanted)
+            if plans[0].cells:
+                measure(plans, sum(len(run.cells) for run in runs))
+            return bool(plans[0].cells)
+
+        if gate.until_decided:
+            repeats = sides[0].plan.spec.repeats
+            found = until_decided(look, one_pass, repeats, started, gate.budget, world.clock)
+        else:
+            found = look()
+    reasons = (gating.unusable_run(side.path, _cells(side)) for side in sides)
     notice = next(filter(None, reasons), "")
     if notice:
         found = gating.without_verdicts(found, notice)
@@ -149,6 +174,22 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
     gating.publish(CheckPage(one, other, found, tuple(differences), status, notice), gate.form, gate.junit)
     return status
+
+
+def _judged(sides: Sequence[Side], gate: Gate, levels: Levels | None) -> Comparison:
+    before, after = map(_cells, sides)
+    return compare(before, after, metric="fps", tolerance=gate.tolerance, in_turn=True, names=COMPARE, levels=levels)
+
+
+def _cells(side: Side) -> tuple[CellSummary, ...]:
+    return gating.cells_of(store.read(side.path), side.path)
+
+
+def _next_passes(sides: Sequence[Side], runs: Sequence[Run], wanted: Container[CellKey]) -> list[Plan]:
+    """Return one more pass over those ``wanted`` cells that went well on both sides so far."""
+    one, other = map(next_repeats, runs)
+    both = {key: max(number, other[key]) for key, number in one.items() if key in other}
+    return [next_pass(side.plan, wanted, both) for side in sides]
 
 
 @contextmanager

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vebench.analysis.history import history
 from vebench.commands import choosing
 from vebench.commands.gating import DONE, UNDECIDED, WORSE
-from vebench.errors import RunFileError, UsageError, one_line
-from vebench.plan.known_work import Knowledge
+from vebench.errors import one_line
 from vebench.reports.formats import registry
 from vebench.reports.output import save, show
 from vebench.reports.pages.history import HistoryPage
 from vebench.results import paths, store
-from vebench.results.current_verdicts import informed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from vebench.analysis.comparison import Metric
@@ -49,7 +45,7 @@ def run(request: HistoryRequest, form: str | None, output: str | None) -> int:
     """
     target = None if output is None else paths.output(output)
     chosen = registry.chosen(form, target, "history")
-    runs = list(_runs_in(request.folder))
+    runs = list(choosing.runs_in(request.folder))
     if target is not None:
         store.refuse_to_overwrite(target, ())
     found = history(
@@ -63,29 +59,6 @@ def run(request: HistoryRequest, form: str | None, output: str | None) -> int:
     else:
         save(page, chosen, target)
     return page.status
-
-
-def _runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
-    """Yield the runs in ``folder``, without those of ``vebench compare``: what they measured is not one series.
-
-    A run file that cannot be read is named on standard error; other files are passed over. Raises UsageError if there
-    is no run.
-    """
-    if folder.is_file():
-        raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
-    knowledge = Knowledge.load()
-    whole = 0
-    for path in filter(store.holds_run, paths.runs_in(folder)):
-        try:
-            run = store.read(path)
-        except RunFileError as error:
-            sys.stderr.write(f"vebench: left out: {error}\n")
-            continue
-        if run.header.interpreter is None:
-            whole += 1
-            yield path, informed(run, knowledge)
-    if not whole:
-        raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
 
 
 def _chosen(request: HistoryRequest, runs: list[Run]) -> set[CellKey]:

@@ -43,18 +43,18 @@ def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: b
     Raises InterruptedRunError if the user interrupts it.
     """
     done = len(plan.cells) - len(left.cells)
-    status = _measure(left, writer, world, done=done, quiet=quiet)
+    status = measure_pass(left, writer, world, done=done, quiet=quiet)
     until, deadline = plan.spec.until, world.clock() + plan.spec.budget
     while until is not None and world.clock() < deadline:
         run = store.read(writer.path)
         more = next_pass(plan, wide_cells(run, until), next_repeats(run))
         if not more.cells:
             break
-        status = max(status, _measure(more, writer, world, done=len(run.cells), quiet=quiet, deadline=deadline))
+        status = max(status, measure_pass(more, writer, world, done=len(run.cells), quiet=quiet, deadline=deadline))
     return status
 
 
-def _measure(  # noqa: PLR0913 - a pass needs all of these
+def measure_pass(  # noqa: PLR0913 - a pass needs all of these
     plan: Plan, writer: RunWriter, world: World, *, done: int, quiet: bool, deadline: float = math.inf
 ) -> int:
     """Measure the plan's cells, but start none after the deadline. Returns the exit status."""

@@ -175,13 +175,13 @@ def check(spec: RunSpec) -> None:
     check_smt(spec.smt)
     _check_membind(spec)
     _check_replicas(spec)
-    _check_seconds("--duration", spec.duration)
-    _check_seconds("--timeout", spec.timeout)
-    _check_seconds("--budget", spec.budget)
+    check_seconds("--duration", spec.duration)
+    check_seconds("--timeout", spec.timeout)
+    check_seconds("--budget", spec.budget)
     if spec.until is not None and not 0 < spec.until < 1:
         raise UsageError(f"--until {spec.until:g}: must be between 0% and 100%")
     if spec.warmup != 0:
-        _check_seconds("--warmup", spec.warmup, "0 or ")
+        check_seconds("--warmup", spec.warmup, "0 or ")
     if spec.timeout <= spec.cell_seconds:
         enough = math.ceil(spec.cell_seconds + STARTUP_ALLOWANCE)
         raise UsageError(
@@ -226,7 +226,8 @@ def check_count(option: str, value: int, least: int, most: int) -> None:
         raise UsageError(f"{option} {value}: must be a whole number from {least} to {most}")
 
 
-def _check_seconds(option: str, value: float, otherwise: str = "") -> None:
+def check_seconds(option: str, value: float, otherwise: str = "") -> None:
+    """Raise UsageError, with the option's name, unless ``value`` is a possible time; ``otherwise`` is also allowed."""
     # Any comparison with NaN is false.
     if not MIN_SECONDS <= value <= MAX_SECONDS:
         raise UsageError(

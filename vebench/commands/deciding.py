@@ -1,0 +1,42 @@
+"""``--until-decided`` of ``check`` and ``compare``: they add passes until every backend has its verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.analysis.sequential import Decisions, passes_until_next_look, undecided
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vebench.analysis.comparison import Comparison, Levels
+    from vebench.plan.cells import CellKey
+
+    # Judges what there is so far at these levels.
+    Look = Callable[[Levels], Comparison]
+    # Measures one more pass over these cells, without repeats. Returns whether there was anything to measure.
+    OnePass = Callable[[frozenset[CellKey]], bool]
+
+
+def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
+    look: Look, one_pass: OnePass, passes: int, started: float, budget: float, clock: Callable[[], float]
+) -> Comparison:
+    """Look, and add passes, until every backend is decided or ``budget`` seconds have been added. Returns the verdicts.
+
+    ``passes`` were measured since ``started``, by ``clock``, which counts seconds.
+    """
+    decisions = Decisions()
+    deadline = clock() + budget
+    while True:
+        now = clock()
+        over = now >= deadline
+        found = decisions.after(look(decisions.levels(1.0 if over else (now - started) / (deadline - started))))
+        left = undecided(found)
+        if not left or over:
+            return found
+        added = 0
+        while added < passes_until_next_look(passes) and clock() < deadline and one_pass(left):
+            added += 1
+        if not added:
+            return decisions.after(look(decisions.levels(1.0)))
+        passes += added

@@ -1,0 +1,206 @@
+"""How much processes vary, from all cells of a run together."""
+
+from __future__ import annotations
+
+from math import exp, inf
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.analysis.contrasts import estimate, ratio
+from vebench.analysis.pooling import moderated, pooled, pooled_alone
+from vebench.analysis.statistics import Error, Sample
+from vebench.plan.cells import CellKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vebench.analysis.pooling import Condition
+    from vebench.analysis.statistics import Estimate
+
+RATE = 1000.0
+OWN, SHIFT = 0.02, 0.03  # standard deviations of log rates: of a process, and of what a pass does to all cells
+
+
+def key(workers: int) -> CellKey:
+    return CellKey("ALE/Pong-v5", "shm-sync", workers, 1)
+
+
+def sample(*rates: float) -> Sample:
+    return Sample(rates, one_process=False, passes=tuple(range(len(rates))))
+
+
+def simulated(random: Random, repeats: int, spreads: Sequence[float], shift: float = SHIFT) -> dict[CellKey, Sample]:
+    """Return cells whose true rate is the same, and whose processes vary by ``spreads``, beside what passes do."""
+    moods = [random.gauss(0, shift) for _ in range(repeats)]
+    return {
+        key(workers): sample(*(RATE * exp(mood + random.gauss(0, spread)) for mood in moods))
+        for workers, spread in enumerate(spreads, start=1)
+    }
+
+
+def together(cells: Mapping[CellKey, Sample], **conditions: Condition) -> dict[CellKey, Sample]:
+    """Return the pooled samples; cells are calm but for those named ``w`` and their number of workers."""
+    return pooled(cells, {cell: conditions.get(f"w{cell.workers}", "calm") for cell in cells})
+
+
+def known(found: Estimate | None) -> tuple[float, float, float]:
+    """Return the half width and the bounds of an estimate that has an interval."""
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.half_width is not None
+    return found.half_width, found.low, found.high
+
+
+def half_width(found: Estimate | None) -> float:
+    return known(found)[0]
+
+
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_intervals_of_rates_and_of_speedups_hold_the_true_value_as_often_as_they_say(repeats: int) -> None:
+    random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
+    rates, speedups = [], []
+    for _ in range(200):
+        base, *cells = together(simulated(random, repeats, [OWN] * 8)).values()
+        for cell in cells:
+            _, low, high = known(estimate(cell))
+            rates.append(low <= RATE <= high)
+            _, low, high = known(ratio(cell, base))
+            speedups.append(low <= 1 <= high)
+    # Cells of a run share the luck of its passes: 200 runs tell a share of 0.95 to within 0.05 or so.
+    assert 0.90 <= sum(rates) / len(rates) <= 0.99
+    assert 0.92 <= sum(speedups) / len(speedups) <= 0.98
+
+
+def test_two_processes_of_each_of_many_cells_make_narrower_intervals_than_two_alone() -> None:
+    random = Random(1)  # noqa: S311 - as above
+    alone, pooled_widths = [], []
+    for _ in range(50):
+        cells = simulated(random, 2, [OWN] * 8, shift=0.0)
+        alone += [half_width(ratio(cells[key(2)], cells[key(1)]))]
+        found = together(cells)
+        pooled_widths += [half_width(ratio(found[key(2)], found[key(1)]))]
+    # Student's quantiles of 2 and of 7 degrees of freedom are 4.3 and 2.4.
+    assert median(pooled_widths) < 0.7 * median(alone)
+
+
+def test_what_passes_do_to_all_cells_is_in_their_rates_and_not_in_their_ratios() -> None:
+    random = Random(2)  # noqa: S311 - as above
+    found = together(simulated(random, 3, [0.005] * 6, shift=0.2))
+    assert half_width(estimate(found[key(2)])) > 0.2
+    assert half_width(ratio(found[key(2)], found[key(1)])) < 0.03
+
+
+def test_a_noisy_cell_does_not_widen_the_others_much_and_is_wide_itself() -> None:
+    random = Random(1)  # noqa: S311 - as above
+    calm, beside, noisy = [], [], []
+    for _ in range(60):
+        seed = random.random()
+        for widths, last in ((calm, OWN), (beside, 15 * OWN)):
+            found = together(simulated(Random(seed), 3, [*[OWN] * 7, last]))  # noqa: S311 - as above
+            widths.append(half_width(ratio(found[key(2)], found[key(1)])))
+        noisy.append(half_width(estimate(found[key(8)])))
+    assert median(beside) < 1.6 * median(calm)
+    assert median(noisy) > 3 * median(beside)
+
+
+def test_cells_of_unlike_conditions_are_pooled_apart() -> None:
+    random = Random(3)  # noqa: S311 - as above
+    cells = simulated(random, 3, [0.005] * 4 + [0.1] * 4)
+    crowded: dict[str, Condition] = dict.fromkeys(("w5", "w6", "w7", "w8"), "crowded")
+    found, calm = together(cells, **crowded), together({key(n): cells[key(n)] for n in range(1, 5)})
+    for cell, expected in calm.items():
+        spread = found[cell].spread
+        assert spread is not None
+        assert expected.spread is not None
+        assert spread.own == expected.spread.own
+        assert spread.pool.freedom == expected.spread.pool.freedom
+    assert len({id(one.spread.pool) for one in found.values() if one.spread is not None}) == 2
+
+
+def test_a_cell_with_a_single_process_has_the_spread_that_the_others_show() -> None:
+    random = Random(4)  # noqa: S311 - as above
+    cells = simulated(random, 3, [OWN] * 6)
+    cells[key(7)] = Sample((RATE,) * 2, one_process=True, passes=(0,))
+    found = together(cells)
+    spreads = {cell: one.spread for cell, one in found.items()}
+    single = spreads.pop(key(7))
+    assert single is not None
+    variances = [spread.own.variance for spread in spreads.values() if spread is not None]
+    assert min(variances) <= single.own.variance <= max(variances)
+    # Its windows agree, and yet it is known less well than a cell of three such processes.
+    assert half_width(ratio(found[key(7)], found[key(1)])) > half_width(ratio(found[key(2)], found[key(1)])) > 0.01
+
+
+def test_where_every_cell_has_a_single_process_nothing_shows_how_processes_vary() -> None:
+    cells = {key(n): Sample((RATE, 1.01 * RATE), one_process=True, passes=(0,)) for n in (1, 2, 3)}
+    assert together(cells) == cells
+
+
+def test_the_measuring_loop_alone_says_nothing_about_what_passes_do() -> None:
+    random = Random(5)  # noqa: S311 - as above
+    cells = simulated(random, 3, [OWN] * 4)
+    beside = {**cells, key(9): sample(10 * RATE, 30 * RATE, 20 * RATE)}
+    found, alone = together(beside, w9="overhead"), together(cells)
+    for cell in cells:
+        assert half_width(estimate(found[cell])) == pytest.approx(half_width(estimate(alone[cell])))
+
+
+def test_a_task_of_its_own_has_passes_of_its_own() -> None:
+    random = Random(6)  # noqa: S311 - as above
+    pong = simulated(random, 3, [OWN] * 4)
+    ant = {CellKey("Ant-v5", *(cell.backend, cell.workers, 1)): one for cell, one in pong.items()}
+    found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "calm"))
+    blocks = {cell.env: one.spread.block for cell, one in found.items() if one.spread is not None}
+    assert blocks["Ant-v5"] is not blocks["ALE/Pong-v5"]
+    assert len({id(one.spread.pool) for one in found.values() if one.spread is not None}) == 1
+
+
+RATES = st.floats(500, 2000)
+RUNS = st.integers(2, 4).flatmap(
+    lambda repeats: st.lists(st.lists(RATES, min_size=repeats, max_size=repeats), min_size=1, max_size=6)
+)
+
+
+@given(rates=RUNS, factor=st.sampled_from([1e-6, 0.37, 3.0, 1e9]))
+def test_another_unit_changes_no_intervals_relative_width(rates: list[list[float]], factor: float) -> None:
+    cells = {key(n): sample(*values) for n, values in enumerate(rates, start=1)}
+    found, scaled = together(cells), together({cell: one.scaled(factor) for cell, one in cells.items()})
+    for cell in cells:
+        expected = half_width(estimate(found[cell]))
+        assert half_width(estimate(scaled[cell])) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+VARIANCES = st.lists(
+    st.builds(Error, st.floats(1e-8, 1.0), st.sampled_from([0, 1, 2, 4])), min_size=1, max_size=10
+).filter(lambda errors: any(error.freedom for error in errors))
+
+
+@given(VARIANCES)
+def test_a_moderated_variance_lies_between_its_own_and_what_all_have_in_common(errors: list[Error]) -> None:
+    *found, common = moderated([*errors, Error(0.0, 0)])  # nothing is known of the last one itself
+    for error, one in zip(errors, found, strict=True):
+        ends = sorted([error.variance if error.freedom else common.variance, common.variance])
+        assert ends[0] * (1 - 1e-9) <= one.variance <= ends[1] * (1 + 1e-9)
+        assert one.freedom >= max(error.freedom, common.freedom)
+
+
+def test_variances_that_differ_no_more_than_by_chance_are_one() -> None:
+    found = moderated([Error(variance, 2) for variance in (1.0, 1.2, 0.9, 1.1)])
+    assert {error.freedom for error in found} == {inf}
+    assert [error.variance for error in found] == pytest.approx([1.05] * 4)
+
+
+def test_ratios_that_were_measured_in_turn_show_together_how_they_vary() -> None:
+    ratios = [sample(1.01, 0.99), sample(1.02, 0.98), sample(1.005, 0.995)]
+    found = pooled_alone(ratios)
+    spreads = [one.spread for one in found if one.spread is not None]
+    assert [spread.pool.freedom for spread in spreads] == [3] * 3
+    assert not any(spread.block for spread in spreads)  # what passes did is not in a ratio of two in one pass
+    for alone, one in zip(ratios, found, strict=True):
+        assert half_width(estimate(one)) < half_width(estimate(alone))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import exp
+from random import Random
+
 import pytest
 from support.findings import FAST, NOISY, STEADY, codes, findings
-from support.records import make_cell
+from support.records import make_cell, make_header
 
+from vebench.analysis.summary import summarise
 from vebench.backends.environments.engine_copies import Engine
+from vebench.results.records import CellRecord, Run
 
 
 def test_a_cell_with_nothing_to_report_has_no_finding() -> None:
@@ -104,3 +109,20 @@ def test_a_backend_slower_than_with_fewer_workers_is_reported() -> None:
         make_cell("gym-sync", 2, STEADY),
     )
     assert codes(*cells) == [[], ["retrograde"], [], [], [], []]
+
+
+def test_of_many_pairs_one_that_is_just_beyond_chance_is_no_finding_though_alone_it_is() -> None:
+    random = Random(1)  # noqa: S311 - noise to repeat, no secret
+
+    def repeated(backend: str, workers: int, rate: float) -> list[CellRecord]:
+        steps = [round(rate * exp(random.gauss(0, 0.01))) for _ in range(5)]
+        return [make_cell(backend, workers, (count,) * 3, repeat=repeat) for repeat, count in enumerate(steps)]
+
+    pair = [*repeated("for-loop", 1, 1e6), *repeated("gym-sync", 1, 0.98e6)]
+    others = [record for workers in range(1, 61) for record in repeated("shm-sync", workers, 1.5e6)]
+    for cells, code in ((pair, ["slower-than-for-loop"]), (pair + others, [])):
+        slower = summarise(Run(make_header(), tuple(cells)))[1]
+        assert slower.speedup is not None
+        assert slower.speedup.high is not None
+        assert slower.speedup.high < 1  # as a pair of its own
+        assert [finding.code for finding in slower.findings] == code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import Comparison, Metric, compare
+from vebench.analysis.comparison import Comparison, Metric, compare, prior_run_spread
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
+from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     Compared = Callable[..., Comparison]
     Repeated = Callable[..., tuple[CellRecord, ...]]
+    Records = tuple[CellRecord, ...]
     Drawn = tuple[str, int, str, list[Window]]
 
 NO_SHIFT = Error(0.0, inf)  # of runs that differ in nothing but chance
@@ -275,6 +278,182 @@ def test_a_tenth_slower_is_found(compared: Compared) -> None:
     verdicts = [run.cells[0].verdict for run in runs]
     assert verdicts.count("slower") >= 75
     assert "same" not in verdicts
+
+
+def noisy(random: Random, workers: int, rate: float, backend: str = "shm-sync") -> Records:
+    """Return a cell of 5 processes that vary by 1 %, each with three windows that agree."""
+    steps = [round(1e6 * rate * exp(random.gauss(0, 0.01))) for _ in range(5)]
+    return tuple(make_cell(backend, workers, (count,) * 3, repeat=repeat) for repeat, count in enumerate(steps))
+
+
+def curve(seed: int, *rates: float, backend: str = "shm-sync") -> Records:
+    """Return a backend with 1, 2, 3 ... workers at these rates."""
+    random = Random(seed)  # noqa: S311 - noise to repeat, no secret
+    cells = (noisy(random, workers, rate, backend) for workers, rate in enumerate(rates, start=1))
+    return tuple(record for cell in cells for record in cell)
+
+
+def test_a_backend_slower_at_all_worker_counts_is_found_though_no_single_cell_is(compared: Compared) -> None:
+    def run(rate: float) -> Records:
+        """Return 8 cells, each with this level exactly: all have the same noise, each in passes of its own."""
+        return tuple(
+            make_cell("shm-sync", workers, (round(1e6 * rate * NOISE[(repeat + workers) % 5] ** 2),) * 3, repeat=repeat)
+            for workers in range(1, 9)
+            for repeat in range(5)
+        )
+
+    before, after = run(1.0), run(0.935)
+    for workers in range(1, 9):
+        alone = (tuple(record for record in run if record.workers == workers) for run in (before, after))
+        assert compared(*alone).cells[0].verdict != "slower"
+    found = compared(before, after)
+    (group,) = found.groups
+    assert (group.verdict, group.why, group.cells, group.judged) == ("slower", None, 8, 8)
+    assert group.ratio is not None
+    assert group.ratio.median == pytest.approx(0.935)
+    assert {one.verdict for one in found.cells} == {"slower"}  # none can be told from the others
+
+
+def test_one_cell_far_slower_makes_its_group_slower_and_is_named(compared: Compared) -> None:
+    found = compared(curve(1, *[1.0] * 12), curve(2, *[1.0] * 5, 0.75, *[1.0] * 6))
+    (group,) = found.groups
+    assert group.verdict == "slower"
+    assert group.ratio is not None
+    assert group.ratio.median > 0.96  # that of the group itself is within the tolerance
+    assert [one.key.workers for one in found.cells if one.verdict == "slower"] == [6]
+    assert {one.verdict for one in found.cells} == {"slower", "same"}
+
+
+def test_a_group_is_inconclusive_if_one_of_its_cells_looks_slower(compared: Compared) -> None:
+    before = curve(1, *[1.0] * 12)
+    (same,) = compared(before, curve(2, *[1.0] * 12)).groups
+    found = compared(before, curve(2, *[1.0] * 5, 0.936, *[1.0] * 6))
+    (group,) = found.groups
+    assert (same.verdict, group.verdict) == ("same", "inconclusive")
+    assert "may seem so by chance" in str(group.why)
+    assert {(one.verdict, one.why) for one in found.cells} == {("inconclusive", group.why)}
+
+
+def test_groups_are_backends_and_one_that_is_slower_says_nothing_of_the_others(compared: Compared) -> None:
+    before = curve(1, 1.0, 1.0, 1.0) + curve(2, 1.0, 1.0, 1.0, backend="gym-async")
+    after = curve(3, 1.0, 1.0, 1.0) + curve(4, 0.8, 0.8, 0.8, backend="gym-async")
+    found = compared(before, after)
+    assert [(group.key.env, group.key.backend, group.verdict) for group in found.groups] == [
+        ("ALE/Pong-v5", "shm-sync", "same"),
+        ("ALE/Pong-v5", "gym-async", "slower"),
+    ]
+    assert [one.verdict for one in found.cells] == ["same"] * 3 + ["slower"] * 3
+
+
+def test_a_group_is_judged_by_the_cells_that_it_has_unless_most_are_missing(compared: Compared) -> None:
+    before, after = curve(1, *[1.0] * 5), curve(2, *[1.0] * 5)
+    for there, verdict in ((3, "same"), (2, "missing"), (0, "missing")):
+        kept = tuple(record for record in after if record.workers <= there)
+        found = compared(before, kept)
+        (group,) = found.groups
+        assert (group.verdict, group.judged, group.cells) == (verdict, there, 5)
+        assert (group.why, group.ratio is None) == (
+            (None, False) if verdict == "same" else ("not in the candidate", True)
+        )
+        assert [one.verdict for one in found.cells[there:]] == ["missing"] * (5 - there)
+
+
+def with_windows(records: Records, change: Callable[[Window, int], Window], **fields: object) -> Records:
+    """Return records with each window changed, given its place in its process."""
+    return tuple(
+        replace(record, windows=tuple(map(change, record.windows, range(len(record.windows)))), **fields)
+        for record in records
+    )
+
+
+def untouched(window: Window, _place: int) -> Window:
+    return window
+
+
+CONDITIONS = {
+    "disturbed": lambda records: with_windows(records, lambda window, _: replace(window, others_ns=10**9)),
+    "throttled": lambda records: with_windows(records, lambda window, _: replace(window, throttles=1)),
+    "drifting": lambda records: with_windows(
+        records, lambda window, place: replace(window, rows=window.rows * (10 + place) // 10)
+    ),
+    "unsettled": lambda records: with_windows(records, untouched, settled=False),
+}
+SLOW_CHANGES = {"drifting", "unsettled"}
+
+
+@pytest.mark.parametrize("metric", ["fps", "speedup"])
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_a_cell_measured_under_conditions_that_hide_the_code_is_inconclusive_and_says_why(
+    compared: Compared, metric: Metric, condition: str, side: str
+) -> None:
+    loop = noisy(Random(9), 1, 1.0, "for-loop")  # noqa: S311 - as above
+    runs = {"baseline": curve(1, 1.0, 2.0), "candidate": curve(2, 0.5, 1.0)}
+    runs[side] = tuple(
+        changed
+        for record in runs[side]
+        for changed in (CONDITIONS[condition]((record,)) if record.workers == 2 else (record,))
+    )
+    found = {one.key: one for one in compared(runs["baseline"] + loop, runs["candidate"] + loop, metric).cells}
+    slower, doubtful = (found[CellKey("ALE/Pong-v5", "shm-sync", workers, 1)] for workers in (1, 2))
+    assert (slower.verdict, doubtful.verdict) == ("slower", "inconclusive")
+    assert str(doubtful.why).startswith(f"{side} {condition}: such a rate says little of the code; measure again")
+    assert doubtful.ratio is None
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_loop_measured_under_such_conditions_makes_speedups_inconclusive_and_no_rates(
+    compared: Compared, condition: str
+) -> None:
+    loop = noisy(Random(9), 1, 1.0, "for-loop")  # noqa: S311 - as above
+    pair = curve(1, 1.0) + loop, curve(2, 0.5) + CONDITIONS[condition](loop)
+    (cell,) = compared(*pair, "speedup").cells
+    assert cell.verdict == "inconclusive"
+    assert str(cell.why).startswith(f"candidate's for-loop {condition}: ")
+    assert {one.key.backend: one.verdict for one in compared(*pair).cells} == {
+        "shm-sync": "slower",
+        "for-loop": "inconclusive",
+    }
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_what_changes_slowly_is_no_doubt_between_two_sides_that_take_turns(condition: str) -> None:
+    before, after = (
+        summarise(Run(make_header(), CONDITIONS[condition](records))) for records in (curve(1, 1.0), curve(2, 0.5))
+    )
+    (found,) = compare(before, after, metric="fps", tolerance=0.05, in_turn=True).cells
+    assert found.verdict == ("slower" if condition in SLOW_CHANGES else "inconclusive")
+
+
+def test_only_rates_of_two_runs_have_what_separates_runs_in_their_intervals() -> None:
+    before, after = (
+        summarise(Run(make_header(), noisy(Random(seed), 1, 1.0, "for-loop") + curve(seed, 1.0)))  # noqa: S311 - as above
+        for seed in (1, 2)
+    )
+
+    def widths(metric: Metric, spread: float, *, in_turn: bool = False) -> tuple[bool, list[float]]:
+        asked = {"metric": metric, "tolerance": 0.05, "in_turn": in_turn, "run_spread": Error(spread**2, inf)}
+        found = compare(before, after, **asked)  # type: ignore[arg-type]
+        ratios = [found.overall, *(group.ratio for group in found.groups), *(cell.ratio for cell in found.cells)]
+        return found.paired, [one.half_width or 0.0 for one in ratios if one is not None]
+
+    paired, alike = widths("fps", 0.0)
+    _, apart = widths("fps", 0.2)
+    assert not paired
+    assert max(alike) < 0.03
+    assert min(apart) > 1.96 * 0.2 * 1.4
+    for metric, in_turn in (("speedup", False), ("fps", True), ("speedup", True)):
+        asked = (metric, 0.2)
+        assert widths(*asked, in_turn=in_turn) == (True, widths(metric, 0.0, in_turn=in_turn)[1])  # type: ignore[arg-type]
+
+
+def test_runs_are_taken_to_differ_by_some_percent_where_no_history_shows_it(compared: Compared) -> None:
+    found = compared(curve(1, 1.0), curve(2, 1.0), run_spread=None)
+    assert found.run_spread == prior_run_spread()
+    ratio = found.cells[0].ratio
+    assert ratio is not None
+    # sqrt(2) * 3 %, times Student's quantile for about 8 degrees of freedom.
+    assert ratio.half_width == pytest.approx(0.105, abs=0.02)
 
 
 @pytest.mark.parametrize("metric", ["fps", "speedup"])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import Comparison, Metric, compare
+from vebench.analysis.comparison import Comparison, compare
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.pairing import Metric
 
     Compared = Callable[..., Comparison]
     Repeated = Callable[..., tuple[CellRecord, ...]]

@@ -9,7 +9,7 @@ from vebench.errors import one_line
 from vebench.reports.pages.check import cell_name, sentence
 
 if TYPE_CHECKING:
-    from vebench.analysis.comparison import CellComparison
+    from vebench.analysis.pairing import CellComparison
     from vebench.reports.pages.check import CheckPage
 
 # What a viewer makes of a verdict; one that is not here has passed.

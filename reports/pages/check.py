@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, Metric, SpeedVerdict
+    from vebench.analysis.comparison import Comparison, GroupComparison
+    from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Error, Estimate
     from vebench.plan.cells import CellKey
     from vebench.reports.page import Kind

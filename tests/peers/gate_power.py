@@ -1,9 +1,9 @@
-"""How often ``vebench check`` finds a known regression on this machine, and how often it raises a false alarm.
+"""What gates say on this machine of code that has not changed, and of a known regression.
 
-``python gate_power.py FOLDER [TRIALS]`` measures the speedup of ``tests/adapters/sleepy.py``, a for-loop that sleeps
-for a share of each step, over a plain one, with 5 repeats and a tolerance of 5 %. Each trial has a baseline, a run of
-10 % less (slower in 18 of 20 trials at least), and one of 20 % less (slower always); the next trial's baseline is a run
-of the same (slower in 1 of 20 at most). A trial takes about two minutes; run files stay in FOLDER, and those there are
+``python gate_power.py FOLDER [TRIALS]`` makes TRIALS pairs of runs of the same code by the default plan, every second
+one beside a load that comes and goes, and checks the second of each pair against the first: none may exit with 1. Then
+it compares ``tests/adapters/sleepy.py``, a for-loop that sleeps for a tenth of each step, TRIALS times with itself
+awake, by ``compare --until-decided``. A trial takes one to five minutes. Run files stay in FOLDER, and what is there is
 not measured again.
 """
 
@@ -13,50 +13,109 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ADAPTERS = Path(__file__).parents[1] / "adapters"
-PLAN = (
-    *("--env", "CartPole", "--workers", "1", "--backend", "for-loop", "--backend", "sleepy:Sleepy", "--quiet"),
-    *("--interleave", "--repeats", "5", "--rounds", "10", "--duration", "0.25", "--warmup", "0.5"),
+PAIR = ("--env", "CartPole", "--workers", "1", "--backend", "for-loop,gym-sync", "--quiet")
+SLEEPY = (
+    *("--env", "CartPole", "--workers", "1", "--backend", "sleepy:Sleepy", "--quiet"),
+    *("--rounds", "4", "--duration", "0.25", "--warmup", "0.3", "--until-decided", "--budget", "300"),
 )
-SHARES = (0.0, 0.1, 0.2)
+LOAD = "import time, random\nwhile True:\n end = time.monotonic() + random.uniform(0.5, 8)\n while time.monotonic() < end: pass\n time.sleep(random.uniform(0.5, 8))"  # noqa: E501 - a program
 
 
-def vebench(*arguments: str | Path, share: float = 0.0) -> subprocess.CompletedProcess[str]:
-    """Run the command with a backend that sleeps for ``share`` of each step."""
-    environment = {**os.environ, "PYTHONPATH": str(ADAPTERS), "SLEEP_SHARE": str(share)}
+def vebench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command where it finds the adapter."""
     command = [sys.executable, "-m", "vebench.cli", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ADAPTERS)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def measured(home: Path, trial: int, share: float) -> Path:
-    """Return the trial's run with that share, whole: what of it is there already is not measured again."""
-    path = home / f"{trial:02}-{share:.0%}.jsonl"
-    done = vebench("run", *(("--resume", path, "--quiet") if path.exists() else (*PLAN, "-o", path)), share=share)
-    if done.returncode:
-        sys.exit(f"{path}: {done.stderr}")
+@contextmanager
+def load(*, wanted: bool) -> Iterator[None]:
+    """Let another process use a CPU now and then, if it is wanted."""
+    if not wanted:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", LOAD])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def unchanged(home: Path, trials: int) -> None:
+    """Check pairs of runs of the same code, and print the exit statuses by both metrics."""
+    statuses: dict[tuple[str, str], Counter[int]] = {}
+    for trial in range(trials):
+        beside = "beside a load" if trial % 2 else "alone"
+        pair = [home / f"same-{trial:02}-{side}.jsonl" for side in "ab"]
+        with load(wanted=bool(trial % 2)):
+            for path in pair:
+                if not path.exists():
+                    vebench("run", *PAIR, "-o", path)
+        for metric in ("fps", "speedup"):
+            checked = vebench("check", *pair, "--metric", metric, "-f", "json")
+            statuses.setdefault((beside, metric), Counter())[checked.returncode] += 1
+            why = checked.stderr.strip() or [
+                (cell["backend"], cell["verdict"], round(cell["ratio"]["median"], 3) if cell["ratio"] else None)
+                for cell in json.loads(checked.stdout)["cells"]
+            ]
+            print(f"trial {trial + 1}, {beside}, {metric}: exit {checked.returncode}, {why}", flush=True)
+    for (beside, metric), counts in statuses.items():
+        print(
+            f"{beside}, {metric}: " + ", ".join(f"{count} x exit {status}" for status, count in sorted(counts.items()))
+        )
+
+
+def python(home: Path, name: str, share: float) -> Path:
+    """Return a Python in which the adapter sleeps for this share of each step."""
+    path = home / name / "python"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\nSLEEP_SHARE={share} PYTHONPATH="{ADAPTERS}" exec "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
     return path
 
 
+def regression(home: Path, trials: int) -> None:
+    """Compare until it is decided whether a tenth slower is slower, and print the verdicts and the time."""
+    awake, sleepy = python(home, "awake", 0.0), python(home, "sleepy", 0.1)
+    verdicts: Counter[str] = Counter()
+    seconds = []
+    for trial in range(trials):
+        path = home / f"slower-{trial:02}.jsonl"
+        answer = path.with_suffix(".json")
+        if not answer.exists():
+            for side in "ab":
+                path.with_name(f"{path.stem}-{side}.jsonl").unlink(missing_ok=True)
+            started = time.monotonic()
+            done = vebench("compare", "--a", awake, "--b", sleepy, *SLEEPY, "-f", "json", "-o", path)
+            found = {"seconds": time.monotonic() - started, "status": done.returncode, **json.loads(done.stdout)}
+            answer.write_text(json.dumps(found))
+        found = json.loads(answer.read_text())
+        (cell,) = found["cells"]
+        verdicts[cell["verdict"]] += 1
+        seconds.append(found["seconds"])
+        print(f"trial {trial + 1}: {cell['verdict']}, {cell['ratio']}, {found['seconds']:.0f} s", flush=True)
+    spread = f"{min(seconds):.0f} to {max(seconds):.0f} s, median {median(seconds):.0f} s"
+    print(f"a tenth slower: {', '.join(f'{count} {verdict}' for verdict, count in verdicts.items())}; {spread}")
+
+
 def main(folder: str, trials: int = 20) -> None:
-    """Measure the trials, and print how often which share got which verdict, and each ratio."""
+    """Measure both."""
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
-    verdicts: dict[float, Counter[str]] = {share: Counter() for share in SHARES}
-    baseline = measured(home, 0, 0.0)
-    for trial in range(trials):
-        slept = [measured(home, trial, share) for share in SHARES[1:]]
-        same = measured(home, trial + 1, 0.0)
-        for share, candidate in zip(SHARES, (same, *slept), strict=True):
-            checked = vebench("check", baseline, candidate, "--metric", "speedup", "-f", "json")
-            (cell,) = json.loads(checked.stdout)["cells"]
-            verdicts[share][cell["verdict"]] += 1
-            print(f"trial {trial + 1}: {share:4.0%} slept, {cell['verdict']:12} {cell['ratio']}", flush=True)
-        baseline = same
-    for share, counts in verdicts.items():
-        print(f"{share:4.0%} slept: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
+    unchanged(home, trials)
+    regression(home, trials)
 
 
 if __name__ == "__main__":

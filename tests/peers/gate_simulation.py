@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from vebench.analysis.comparison import Comparison, Metric
+    from vebench.analysis.comparison import Comparison
+    from vebench.analysis.pairing import Metric
 
 CELLS, GROUP, TOLERANCE = 54, 3, 0.05
 SLOWER = 3  # backends, or cells, of which a gate is to find as many as it can

@@ -21,31 +21,24 @@ their group.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
-from math import exp, log, prod, sqrt
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from vebench.analysis.cell import base_of
 from vebench.analysis.contrasts import LEVEL, Contrast, contrast, rejected
-from vebench.analysis.finding_codes import Code
 from vebench.analysis.names import CHECK
-from vebench.analysis.pooling import pooled_alone
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, WIDEST_LOG, Block, Error, Sample, student_quantile, summed
-from vebench.backends.registry import REFERENCE
-from vebench.results.records import INTERRUPTED
+from vebench.analysis.pairing import Sides, gated, was_skipped
+from vebench.analysis.statistics import WIDEST_LOG, Block, Error, student_quantile, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.names import Names
+    from vebench.analysis.pairing import CellComparison, Metric, Pair, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
-SpeedVerdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
-Metric = Literal["fps", "speedup"]
 Key = TypeVar("Key")
-Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
 
 FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
 SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
@@ -58,27 +51,6 @@ DOMINANT = 4.0
 SEEMS_SLOWER = (
     "slower if it were the only one, but one of so many may seem so by chance; measure both with more --repeats"
 )
-# Cells that differ in one of these do not do the same work on the same resources.
-DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
-NO_REASON = "no reason was recorded"
-
-
-@dataclass(frozen=True)
-class CellComparison:
-    """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
-
-    ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first.
-    ``failed`` is how the candidate's cell failed, in all repeats or in some, where the baseline's did not.
-    """
-
-    key: CellKey
-    baseline: CellSummary
-    candidate: CellSummary | None
-    verdict: SpeedVerdict
-    ratio: Estimate | None = None
-    levels: tuple[float, float] | None = None
-    why: str | None = None
-    failed: str | None = None
 
 
 class GroupKey(NamedTuple):
@@ -178,10 +150,10 @@ def compare(  # noqa: PLR0913 - how to compare
     """
     strict = levels or Levels()
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
-    gated = [key for key, cell in before.items() if _gated(cell, metric)]
-    skipped = {key for key in gated if _skipped(before[key]) and (not in_turn or _skipped(after.get(key)))}
-    sides = _Sides(before, after, metric, in_turn, names)
-    cells = [sides.beside(key) for key in gated if key not in skipped]
+    judged_keys = [key for key, cell in before.items() if gated(cell, metric)]
+    left_out = {key for key in judged_keys if was_skipped(before[key]) and (not in_turn or was_skipped(after.get(key)))}
+    sides = Sides(before, after, metric, in_turn, names)
+    cells = [sides.beside(key) for key in judged_keys if key not in left_out]
     unpaired = (run_spread or prior_run_spread()) if metric == "fps" and not in_turn else None
     pairs = sides.pairs([cell.key for cell in cells if cell.why is None])
     judge = _Judge(pairs, unpaired, tolerance, strict)
@@ -194,8 +166,8 @@ def compare(  # noqa: PLR0913 - how to compare
         tuple(judge.group(group, [cell for key, cell in judged.items() if group_of(key) == group]) for group in groups),
         judge.overall,
         unpaired,
-        skipped=tuple(key for key in gated if key in skipped),
-        new=tuple(key for key, cell in after.items() if _gated(cell, metric) and key not in before),
+        skipped=tuple(key for key in judged_keys if key in left_out),
+        new=tuple(key for key, cell in after.items() if gated(cell, metric) and key not in before),
         references=tuple(key for key, cell in before.items() if cell.reference_row and key in after),
         names=names,
     )
@@ -220,20 +192,10 @@ def _like(cells: Sequence[CellSummary]) -> list[CellSummary]:
     return twins
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Two cells that can be compared: the samples behind their ratio, each with its power, and the two levels."""
-
-    terms: tuple[Term, ...]
-    levels: tuple[float, float]
-
-
 class _Judge:
     """The tests of all pairs together."""
 
-    def __init__(
-        self, pairs: Mapping[CellKey, _Pair], unpaired: Error | None, tolerance: float, levels: Levels
-    ) -> None:
+    def __init__(self, pairs: Mapping[CellKey, Pair], unpaired: Error | None, tolerance: float, levels: Levels) -> None:
         self._pairs = pairs
         self._unpaired = unpaired
         self._tolerance = tolerance
@@ -354,162 +316,3 @@ class _Judge:
 def group_of(key: CellKey) -> GroupKey:
     """Return the group that a cell belongs to."""
     return GroupKey(key.env, key.backend)
-
-
-def _by_pass(above: Sample, below: Sample) -> Sample:
-    """Return the ratio in each pass that both have."""
-    rates, others = above.by_pass, below.by_pass
-    common = tuple(number for number in rates if others.get(number, 0) > 0)
-    return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
-
-
-def _terms(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> tuple[Term, ...]:
-    """Return what one run adds to a ratio, each sample with its power: the cell's rate, or that over the loop's."""
-    if metric == "fps":
-        return ((1.0, cells[key].sample),)
-    return (1.0, cells[key].sample), (-1.0, cells[base_of(key)].sample)
-
-
-def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> float:
-    return prod((sample.level**power for power, sample in _terms(key, cells, metric)), start=1.0)
-
-
-def _gated(cell: CellSummary, metric: Metric) -> bool:
-    itself = metric == "speedup" and cell.key == base_of(cell.key)
-    return not cell.reference_row and not itself
-
-
-def _skipped(cell: CellSummary | None) -> bool:
-    return cell is None or cell.status == "skipped"
-
-
-@dataclass(frozen=True)
-class _Sides:
-    """The cells of both sides by their keys, and how they are compared."""
-
-    before: Mapping[CellKey, CellSummary]
-    after: Mapping[CellKey, CellSummary]
-    metric: Metric
-    in_turn: bool
-    names: Names
-
-    def pairs(self, keys: Sequence[CellKey]) -> dict[CellKey, _Pair]:
-        """Return what can be compared, given the cells that nothing prevents from it."""
-        if self.in_turn and self.metric == "fps":
-            ratios = pooled_alone([_by_pass(self.after[key].sample, self.before[key].sample) for key in keys])
-            terms: list[tuple[Term, ...]] = [((1.0, sample),) for sample in ratios]
-        else:
-            terms = [
-                (
-                    *_terms(key, self.after, self.metric),
-                    *((-power, sample) for power, sample in _terms(key, self.before, self.metric)),
-                )
-                for key in keys
-            ]
-        levels = [(_level(key, self.before, self.metric), _level(key, self.after, self.metric)) for key in keys]
-        return {key: _Pair(each, both) for key, each, both in zip(keys, terms, levels, strict=True)}
-
-    def beside(self, key: CellKey) -> CellComparison:
-        """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""
-        old, new = self.before[key], self.after.get(key)
-        nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
-        reasons = chain(self._gaps(old, new), self._bases(key), self._weak(old, new), self._doubts(old, new))
-        verdict, why = next(reasons, nothing)
-        return CellComparison(key, old, new, verdict, why=why, failed=self._failed(key))
-
-    def _failed(self, key: CellKey) -> str | None:
-        """Return how the new cell, or what its speedup is relative to, failed where the old one did not."""
-        found = _how_failed(self.before[key], self.after.get(key))
-        if found is None and self.metric == "speedup" and (base := base_of(key)) in self.before:
-            found = _how_failed(self.before[base], self.after.get(base), f"{REFERENCE} with one worker ")
-        return None if found is None else f"{self.names.candidate}: {found}"
-
-    def _gaps(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield why the two cells are no pair."""
-        names = self.names
-        if (lack := _lack(old)) is not None:
-            yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
-        if new is None:
-            yield "missing", f"not in {names.the_candidate}"
-            return
-        if (lack := _lack(new)) is not None:
-            yield "missing", f"{names.candidate}: {lack}"
-        if old.struck != new.struck:
-            name, cell = (names.baseline, old) if old.struck else (names.candidate, new)
-            yield "not comparable", f"{name}: other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
-        for field in DECISIVE:
-            one, other = getattr(old, field), getattr(new, field)
-            if one != other:
-                what = field.replace("_", " ")
-                yield "not comparable", f"{what}: {one} in {names.the_baseline}, {other} in {names.the_candidate}"
-
-    def _bases(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a run lacks the cell that its speedups are relative to."""
-        base = base_of(key)
-        for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-            if self.metric == "speedup" and (base not in cells or not cells[base].sample.measurable):
-                yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
-
-    def _weak(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a cell has no interval."""
-        for name, cell in self._both(old, new):
-            if not cell.sample.measurable:
-                yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
-        if self.in_turn and new is not None and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
-            yield "inconclusive", "fewer than two passes have both; measure with --repeats 5"
-
-    def _doubts(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a cell was measured under conditions in which its rate says little of the code."""
-        codes = [(name, code) for name, cell in self._both(old, new) for code in _conditions(cell, self.in_turn)]
-        if self.metric == "speedup" and not codes:
-            for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-                base = cells[base_of(old.key)]
-                codes += [(f"{name}'s {REFERENCE}", code) for code in _conditions(base, self.in_turn)]
-        if codes:
-            what = ", ".join(f"{name} {code}" for name, code in codes)
-            yield "inconclusive", f"{what}: such a rate says little of the code; measure again on an idle machine"
-
-    def _both(self, old: CellSummary, new: CellSummary | None) -> list[tuple[str, CellSummary]]:
-        """Return the cells that there are, each with the name of its side."""
-        sides = ((self.names.baseline, old), (self.names.candidate, new))
-        return [(name, cell) for name, cell in sides if cell is not None]
-
-
-def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
-    """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
-
-    ``which`` cell it is comes before that.
-    """
-    if old.status != "ok" or new is None or not new.failed_repeats or new.reason == INTERRUPTED:
-        return None
-    if new.status == "failed":
-        return f"{which}{_lack(new)}"
-    if old.failed_repeats:
-        return None
-    return f"{which}{new.failed_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
-
-
-def _conditions(cell: CellSummary, in_turn: bool) -> Iterator[str]:
-    """Yield what makes a cell's rate doubtful. What changes slowly is no doubt if both sides took turns."""
-    if cell.disturbed:
-        yield Code.DISTURBED
-    if cell.throttled:
-        yield Code.THROTTLED
-    if in_turn:
-        return
-    if any(finding.code is Code.DRIFTING for finding in cell.findings):
-        yield Code.DRIFTING
-    # The rate of a single process that was not warm yet hardly changes the level of many.
-    if 0 < cell.sample.processes <= 2 * cell.stability.unsettled:
-        yield Code.UNSETTLED
-
-
-def _lack(cell: CellSummary) -> str | None:
-    """Return why a cell has no rate, None if it has."""
-    if cell.status != "ok":
-        return f"{cell.status}: {cell.reason or NO_REASON}"
-    if not cell.sample.rates:
-        return "no window was measured"
-    if min(cell.sample.rates) <= 0:
-        return "a window without any step"
-    return None

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
 from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
-from vebench.analysis.comparison import DECISIVE
 from vebench.analysis.finding_codes import Code
+from vebench.analysis.pairing import DECISIVE
 from vebench.analysis.report_order import in_report_order
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around
 from vebench.analysis.summary import summarise
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Metric
+    from vebench.analysis.pairing import Metric
     from vebench.plan.cells import CellKey
     from vebench.results.records import Run, RunRecord
 

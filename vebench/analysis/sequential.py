@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Levels, group_of
 
 if TYPE_CHECKING:
-    from vebench.analysis.comparison import CellComparison, Comparison, GroupComparison, GroupKey
+    from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey
+    from vebench.analysis.pairing import CellComparison
     from vebench.plan.cells import CellKey
 
 # After a look, so many times more passes than there are come before the next: few looks, each worth its level.

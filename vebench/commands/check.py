@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench.analysis.cell import base_of
-from vebench.analysis.comparison import POWER, Metric, compare, resolution
+from vebench.analysis.comparison import POWER, compare, resolution
 from vebench.analysis.findings.run import incomplete
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.analysis.precision import next_repeats
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison, Levels
+    from vebench.analysis.pairing import Metric
     from vebench.analysis.statistics import Error
     from vebench.commands.world import World
     from vebench.plan.cells import CellKey

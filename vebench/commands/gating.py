@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, SpeedVerdict
+    from vebench.analysis.comparison import Comparison
+    from vebench.analysis.pairing import SpeedVerdict
     from vebench.reports.formats.registry import Format
     from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run

@@ -17,8 +17,8 @@ from vebench.results import paths, store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vebench.analysis.comparison import Metric
     from vebench.analysis.history import History
+    from vebench.analysis.pairing import Metric
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice
     from vebench.results.records import Run

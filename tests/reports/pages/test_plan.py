@@ -58,7 +58,7 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     assert "skipped: envpool-sync at 1, 4 workers: envpool-sync has no Own-v0" in " ".join(planned.split())
     # Pong on 9 backends, Own-v0 on 6 and 2 skipped; each at 2 worker counts, twice, for 7 seconds.
     assert "30 cells x 2 repeats, 4 skipped" in planned
-    assert "about 9 min 00 s, of which 2 s a cell to start it" in planned
+    assert "about 8 min 30 s, of which 1.5 s a cell to start it" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
 
 

@@ -142,7 +142,7 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         return
     as_many = " and as many environments" if len({cell.envs_per_worker for cell in cells}) > 1 else ""
     yield f"In each cell: frames/s, steps/s, and the speedup over {REFERENCE} with one worker{as_many}."
-    yield "±: the true median lies within this distance, with 95 % confidence."
+    yield "±: the true rate lies within this distance, with 95 % confidence."
     if any(cell.sample.one_process for cell in cells):
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 

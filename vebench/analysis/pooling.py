@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, inf, log
-from statistics import fmean, median_low, variance
+from statistics import fmean, median, median_low, variance
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread
@@ -35,6 +35,7 @@ MOST_SWEEPS, CLOSE = 50, 1e-12
 # Of the mean variance: where windows agree to the last digit, a variance of zero would have no logarithm.
 LEAST_SHARE = 1e-5
 
+OUTLYING_LEVEL, OUTLYING_FREEDOM = 0.001, 2.0
 NOTHING_KNOWN = Error(0.0, 0)
 
 Levels = dict["CellKey", dict[int, float]]
@@ -79,9 +80,33 @@ def moderated(errors: Sequence[Error]) -> list[Error]:
     With s0^2 and d0, the common variance and the degrees of freedom that it counts for, this is
     (d0 s0^2 + d s^2) / (d0 + d). Both follow from the mean and the variance of the log variances (Smyth 2004,
     section 6.2). If these vary no more than by chance, d0 is infinite, and s0^2 is the mean variance.
+
+    What others have in common says little about a variance that is larger beyond chance, as after a stall (B. Phipson, S. Lee, I. Majewski, W. Alexander, G. Smyth, Robust hyperparameter estimation
+    protects against hypervariable genes, Annals of Applied Statistics 10, 2016): it is drawn to it as if d0 were
+    ``OUTLYING_FREEDOM``.
     """
+    typical = _typical(errors)
+    outlying = [_is_outlying(error, typical) for error in errors]
     common = _common(errors)
-    return [_drawn(error, common) for error in errors]
+    weak = Error(common.variance, min(common.freedom, OUTLYING_FREEDOM))
+    return [_drawn(error, weak if out else common) for error, out in zip(errors, outlying, strict=True)]
+
+
+def _typical(errors: Sequence[Error]) -> float:
+    """Return the variance of which half of the variances are larger than chance makes half of them."""
+    from scipy.special import chdtri  # noqa: PLC0415 - imported on use: it takes longer than most commands
+
+    known = [error for error in errors if error.freedom > 0]
+    return median(error.variance * error.freedom / float(chdtri(error.freedom, 0.5)) for error in known)
+
+
+def _is_outlying(error: Error, typical: float) -> bool:
+    """Return whether a variance is larger than the typical one, beyond chance."""
+    if error.freedom <= 0 or typical <= 0:
+        return False
+    from scipy.special import chdtrc  # noqa: PLC0415 - as above
+
+    return float(chdtrc(error.freedom, error.freedom * error.variance / typical)) < OUTLYING_LEVEL
 
 
 def _drawn(error: Error, common: Error) -> Error:

@@ -70,3 +70,8 @@ def test_a_cell_that_failed_last_is_not_tried_again() -> None:
 def test_a_cell_that_failed_once_and_went_well_again_is() -> None:
     first = make_cell("gym-sync", 1, status="failed", reason="boom")
     assert next_repeats(run(first, *repeated("gym-sync", 1, WIDE)[1:])) == {key_of("gym-sync", 1): 5}
+
+
+def test_a_repeat_that_the_user_ended_is_measured_again() -> None:
+    ended = make_cell("gym-sync", 1, status="failed", reason="interrupted", repeat=5)
+    assert next_repeats(run(*repeated("gym-sync", 1, WIDE), ended)) == {key_of("gym-sync", 1): 5}

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from support.fakes import FakeClock, FakeStart, fake_world
+from support.fakes import FakeClock, FakeStart, fake_world, interrupted, steady
 
 from vebench.analysis.precision import FEWEST_PROCESSES
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.commands import Command
+    from support.fakes import Script
+
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
 
 NULL = ("-e", "CartPole", "-w", "1", "-b", "null", "--repeats", "1")
 
@@ -47,6 +51,19 @@ def test_until_ends_with_its_budget_says_so_and_is_resumed(vebench: Command, tmp
     assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(clock=FakeClock())).status == 0
     assert repeats(path)[: len(first)] == first
     assert len(repeats(path)) > len(first)
+
+
+def test_a_further_pass_that_was_interrupted_is_measured_again_and_the_run_goes_on(
+    vebench: Command, tmp_path: Path
+) -> None:
+    def interrupted_in_the_third(cell: Cell, spec: RunSpec) -> Script:
+        return (interrupted if cell.repeat == 2 else steady)(cell, spec)
+
+    world = fake_world(FakeStart({"null": interrupted_in_the_third}))
+    assert vebench("run", *NULL, "--until", "5%", "-o", "run.jsonl", "-q", world=world).status == 130
+    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world()).status == 0
+    cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])
+    assert {cell["repeat"] for cell in cells if cell["status"] == "ok"} == set(range(FEWEST_PROCESSES))
 
 
 def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command, tmp_path: Path) -> None:

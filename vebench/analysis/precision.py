@@ -23,9 +23,13 @@ def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:
-    """Return the number of the next repeat of every cell whose last one went well, by its key without a repeat."""
+    """Return the number of the next repeat of every cell whose last one went well, by its key without a repeat.
+
+    A last repeat that the user ended is itself the next.
+    """
     last = [max(records, key=attrgetter("repeat")) for records in by_cell(run).values()]
-    return {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
+    again = {record.key.without_repeat: record.repeat for record in last if record.interrupted}
+    return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
 
 
 def narrow(cell: CellSummary, until: float) -> bool:

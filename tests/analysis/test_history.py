@@ -192,6 +192,51 @@ def test_a_spread_of_independent_cells_is_smaller_by_their_number() -> None:
     assert sqrt(found.variance) == pytest.approx(0.03 / sqrt(9), rel=0.25)
 
 
+def cells_of_runs(present: Sequence[Sequence[int]], shifts: Sequence[float]) -> list[tuple[str, Run]]:
+    """Return a run for each shift, of which ``present`` names the workers of its cells."""
+    sizes = sorted({workers for run in present for workers in run})
+    return make_runs(
+        {
+            ("gym-async", size): [
+                1000 * size * exp(shift) if size in run else None for run, shift in zip(present, shifts, strict=True)
+            ]
+            for size in sizes
+        }
+    )
+
+
+def test_runs_without_a_cell_in_common_show_no_spread() -> None:
+    apart = cells_of_runs([[workers] for workers in range(1, 7)], [0.05, -0.05, 0.02, 0, 0.03, -0.04])
+    assert run_spread(history(apart).series) is None
+
+
+def test_a_run_of_cells_that_few_others_have_does_not_count() -> None:
+    shifts = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
+    common = cells_of_runs([[1, 2]] * 6, shifts)
+    beside = cells_of_runs([[1, 2]] * 6 + [[3]] * 4, [*shifts, 0, 0, 0, 0])
+    expected = run_spread(history(common).series)
+    assert expected is not None
+    found = run_spread(history(beside).series)
+    assert found is not None
+    assert (found.freedom, found.variance) == (5, pytest.approx(expected.variance))
+
+
+def test_of_each_set_of_runs_without_a_cell_in_common_one_level_is_unknown() -> None:
+    shifts = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
+    found = run_spread(history(cells_of_runs([[1, 2]] * 6 + [[3, 4]] * 6, shifts * 2)).series)
+    assert found is not None
+    assert found.freedom == 10
+    assert found.variance == pytest.approx(12 * 0.03**2 / 10, rel=1e-3)
+
+
+def test_shifts_of_runs_are_told_from_levels_where_runs_lack_cells() -> None:
+    shifts = [0.04, -0.04, 0.04, -0.04, 0.04, -0.04, 0.04, -0.04]
+    present = [[1, 2], [1], [1, 2], [1], [1, 2], [1, 2], [1, 2], [1]]
+    found = run_spread(history(cells_of_runs(present, shifts)).series)
+    assert found is not None
+    assert (found.freedom, found.variance) == (7, pytest.approx(8 * 0.04**2 / 7, rel=1e-3))
+
+
 def test_a_spread_needs_five_runs_under_the_same_conditions() -> None:
     runs = [*make_runs({ASYNC: [1.0, 1.02, 0.99, 1.01]}), *make_runs({ASYNC: [1.0] * 4}, ELSEWHERE, 4)]
     assert spread_of_runs(runs, make_header()) is None

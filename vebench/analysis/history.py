@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain, islice
 from math import exp, inf, log, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from vebench.plan.spec import RunSpec
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.pairing import Metric
@@ -206,21 +207,56 @@ def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[
 def run_spread(series: Sequence[Series]) -> Error | None:
     """Return by how much whole runs differ, as a variance of log levels; None with fewer than five runs.
 
-    What one run shares, such as a machine that is slower that day, shifts all its cells alike. So the shift of a run is
-    the mean over its cells of the distance from their level, and this is the variance of all runs' shifts, with as many
-    degrees of freedom as there are runs, less the levels of a series, in the mean. It includes the error of the cells
-    of a run, divided by their number, and all of it where there is only one series.
+    What one run shares, such as a machine that is slower that day, shifts all its cells alike. So each point is taken
+    apart into the level of its part of its series, the shift of its run, and a rest, by least squares (the two-way
+    layout, as in ``pooling``); this is the variance of the shifts. Runs that no level connects, because they have no
+    cell in common, or because all levels change between them, show nothing about how they differ: of each connected set
+    of runs, one degree of freedom is spent on its levels. Series with fewer than five points are left out.
+
+    It includes the error of the cells of a run, divided by their number, and all of it where there is only one series.
     """
-    shifts: dict[int, list[float]] = {}
+    levels = list(_levels([one for one in series if len(one.points) >= FEWEST_FOR_SPREAD]))
+    runs = {run for level in levels for run in level}
+    sets = _connected(levels)
+    freedom = len(runs) - len(sets)
+    if len(runs) < FEWEST_FOR_SPREAD or freedom < 1:
+        return None
+    return Error(sum(shift**2 for shift in _shifts(levels, sets)) / freedom, freedom)
+
+
+def _levels(series: Iterable[Series]) -> Iterator[dict[int, float]]:
+    """Yield the points between changes, as levels by run."""
     for one in series:
-        for point, residual in zip(one.points, one.residuals, strict=True):
-            shifts.setdefault(point.run, []).append(residual)
-    if len(shifts) < FEWEST_FOR_SPREAD:
-        return None
-    freedom = len(shifts) - fmean(len(one.parts) for one in series)
-    if freedom < 1:
-        return None
-    return Error(sum(fmean(residuals) ** 2 for residuals in shifts.values()) / freedom, freedom)
+        runs = (point.run for point in one.points)
+        for part in one.parts:
+            yield dict(zip(islice(runs, len(part)), part, strict=True))
+
+
+def _connected(groups: Iterable[Iterable[int]]) -> list[set[int]]:
+    """Return the sets of runs that are connected, directly or by way of others, by a group that has both."""
+    sets: list[set[int]] = []
+    for group in groups:
+        joined = set(group)
+        apart = [one for one in sets if not one & joined]
+        sets = [*apart, joined.union(*(one for one in sets if one & joined))]
+    return sets
+
+
+def _shifts(levels: Sequence[Mapping[int, float]], sets: Sequence[set[int]]) -> list[float]:
+    """Return the shifts of runs by least squares. Those of each of the connected ``sets`` add up to zero."""
+    import numpy as np  # noqa: PLC0415 - imported on use: other commands that come by here need no arrays
+
+    columns = {run: column for column, run in enumerate(chain.from_iterable(sets))}
+    normal, right = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
+    for level in levels:
+        # Without its mean, a part says nothing of its level: only shifts are left to be found.
+        places, middle = [columns[run] for run in level], fmean(level.values())
+        normal[np.ix_(places, places)] += np.eye(len(places)) - 1 / len(places)
+        right[places] += [value - middle for value in level.values()]
+    for among in sets:
+        places = [columns[run] for run in among]
+        normal[np.ix_(places, places)] += 1 / len(places)
+    return [float(shift) for shift in np.linalg.solve(normal, right)]
 
 
 def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric = "fps") -> Error | None:

@@ -136,6 +136,33 @@ def test_a_cell_that_the_candidate_lacks_or_failed_is_missing(compared: Compared
         assert (found.verdict, found.why, found.ratio) == ("missing", why, None)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "failed"),
+    [
+        ({}, {0: "interrupted"}, None),
+        ({}, {0: "interrupted", 3: "boom"}, "candidate: 1 of 5 repeats failed: boom"),
+        ({}, {0: "boom", 3: "interrupted"}, "candidate: 1 of 5 repeats failed: boom"),
+        ({}, dict.fromkeys(range(5), "interrupted"), None),
+        ({}, {**dict.fromkeys(range(5), "interrupted"), 3: "boom"}, "candidate: failed: boom"),
+        ({2: "interrupted"}, {3: "boom"}, "candidate: 1 of 5 repeats failed: boom"),
+        ({2: "boom", 3: "interrupted"}, {3: "boom"}, None),
+    ],
+)
+def test_what_the_user_ended_neither_failed_nor_hides_what_did(
+    compared: Compared, repeated: Repeated, before: dict[int, str], after: dict[int, str], failed: str | None
+) -> None:
+    records = repeated("shm-sync", 2, 100)
+
+    def ended(reasons: dict[int, str]) -> tuple[CellRecord, ...]:
+        return tuple(
+            replace(one, status="failed", reason=reasons[one.repeat]) if one.repeat in reasons else one
+            for one in records
+        )
+
+    (found,) = compared(ended(before), ended(after)).cells
+    assert found.failed == failed
+
+
 def test_a_cell_that_has_no_rate_in_the_baseline_is_not_comparable(compared: Compared, repeated: Repeated) -> None:
     after = repeated("shm-sync", 2, 100)
     for fields, why in (

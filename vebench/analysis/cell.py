@@ -47,9 +47,10 @@ class CellSummary:
     ``cpus_owned`` counts CPUs. Environments, processes and threads are counted as built, or as planned if the cell was
     never ready.
 
-    How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not, and
-    ``reason`` is that of one of them. ``verdict`` is whether it does the same work as the reference, None for a
-    reference row.
+    How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not,
+    ``faulty_repeats`` those of them that did not end because the user ended them. ``reason`` is that of one of them, of
+    a faulty one if there is one. ``verdict`` is whether it does the same work as the reference, None for a reference
+    row.
 
     What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` are totals over all windows,
     ``throttled_windows`` is how many of them a CPU quota held back, ``disturbed_windows`` how many others disturbed;
@@ -83,6 +84,7 @@ class CellSummary:
     reason: str | None
     repeats: int
     failed_repeats: int
+    faulty_repeats: int
     verdict: WorkVerdict | None
     verdict_reason: str
     differences: tuple[str, ...]

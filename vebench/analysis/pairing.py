@@ -12,7 +12,6 @@ from vebench.analysis.finding_codes import Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample
 from vebench.backends.registry import REFERENCE
-from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -181,15 +180,15 @@ class Sides:
 def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
     """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
 
-    ``which`` cell it is comes before that.
+    ``which`` cell it is comes before that. What the user ended did not fail.
     """
-    if old.status != "ok" or new is None or not new.failed_repeats or new.reason == INTERRUPTED:
+    if old.status != "ok" or new is None or not new.faulty_repeats:
         return None
     if new.status == "failed":
         return f"{which}{_lack(new)}"
-    if old.failed_repeats:
+    if old.faulty_repeats:
         return None
-    return f"{which}{new.failed_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
+    return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
 
 
 def _conditions(cell: CellSummary, in_turn: bool) -> Iterator[str]:

@@ -122,6 +122,7 @@ def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
 def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
     """Return what the cell is and how it went; what was counted and derived is still to come."""
     failed = [record for record in records if record.status == "failed"]
+    faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
     verdict = max((_verdict(record) for record in records), key=BEST_FIRST.index)
     startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
@@ -138,9 +139,10 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
         frame_skip=first.frame_skip,
         replicas=max(1, len(first.replicas)),
         status=first.status,
-        reason=next((record.reason for record in (*failed, *records) if record.reason is not None), None),
+        reason=next((record.reason for record in (*faulty, *failed, *records) if record.reason is not None), None),
         repeats=len(records),
         failed_repeats=len(failed),
+        faulty_repeats=len(faulty),
         verdict=verdict,
         verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
         differences=first.differences,

@@ -40,6 +40,13 @@ def test_an_interrupted_cell_needs_no_fixing() -> None:
     assert (found.code, found.remedy) == ("interrupted", "vebench run --resume a.jsonl measures it again")
 
 
+def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:
+    reasons = ("interrupted", "boom", "interrupted")
+    cells = [make_cell("for-loop", 1, status="failed", reason=why, repeat=repeat) for repeat, why in enumerate(reasons)]
+    ((found,),) = findings(*cells, make_cell("for-loop", 1, STEADY, repeat=3))
+    assert (found.code, found.message) == ("failed", "1 of 4 repeats: boom")
+
+
 def test_other_work_is_reported_with_how_it_differs() -> None:
     liar = make_cell("gym-sync", 1, FAST, verdict="different", verdict_reason="frame skip 5 instead of 4")
     _, (found,) = findings(make_cell("for-loop", 1, STEADY), liar)

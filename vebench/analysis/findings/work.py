@@ -9,7 +9,6 @@ from vebench.analysis.finding_codes import Code
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
-from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
@@ -23,9 +22,9 @@ def failed(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if some repeat did not end well, also if it was the user who ended it."""
     if not cell.failed_repeats:
         return None
-    share = f"{cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
+    share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
     again = f"{sweep.head.resume_command(sweep.file)} measures it again"
-    if cell.reason == INTERRUPTED:
+    if not cell.faulty_repeats:
         return Finding(Code.INTERRUPTED, f"{share}ended by the user while measured", again)
     return Finding(
         Code.FAILED,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from vebench.analysis.comparison import group_of
 from vebench.errors import one_line
 from vebench.reports.pages.check import cell_name, sentence
 
 if TYPE_CHECKING:
-    from vebench.analysis.pairing import CellComparison
+    from vebench.analysis.pairing import CellComparison, SpeedVerdict
     from vebench.reports.pages.check import CheckPage
 
 # What a viewer makes of a verdict; one that is not here has passed.
@@ -17,9 +18,10 @@ ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
 
 
 def render(page: CheckPage) -> str:
-    """Return the XML. An inconclusive cell is skipped where that passes, and otherwise an error."""
+    """Return the XML. An inconclusive cell is an error if that is why its backend does not pass, and else skipped."""
     cells, command = page.comparison.cells, page.comparison.names.command
-    elements = [_element(cell, page) for cell in cells]
+    verdicts = {group.key: group.verdict for group in page.comparison.groups}
+    elements = [_element(cell, verdicts[group_of(cell.key)], page) for cell in cells]
     suite = ET.Element(
         "testsuite",
         name=f"vebench {command}",
@@ -39,7 +41,9 @@ def render(page: CheckPage) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _element(cell: CellComparison, page: CheckPage) -> str | None:
-    if cell.verdict == "inconclusive":
-        return "error" if page.status else "skipped"
-    return ELEMENTS.get(cell.verdict, "error" if cell.failed else None)
+def _element(cell: CellComparison, of_backend: SpeedVerdict, page: CheckPage) -> str | None:
+    if cell.verdict in ELEMENTS or cell.failed:
+        return ELEMENTS.get(cell.verdict, "error")
+    if cell.verdict != "inconclusive":
+        return None
+    return "error" if of_backend == "inconclusive" and not page.passes_inconclusive else "skipped"

@@ -34,7 +34,8 @@ MEASURE_AGAIN = "measure it again, on both sides if need be"
 class CheckPage:
     """A comparison with the names of its runs, what else differs between them, and the exit status of the command.
 
-    ``notice`` is why there are no verdicts on speed at all, empty if there are.
+    ``notice`` is why there are no verdicts on speed at all, empty if there are. With ``passes_inconclusive``, a backend
+    passes for which the data cannot decide.
     """
 
     baseline: str
@@ -43,6 +44,7 @@ class CheckPage:
     differences: tuple[str, ...]
     status: int
     notice: str = ""
+    passes_inconclusive: bool = False
     kind: ClassVar[Kind] = "check"
     title: ClassVar[str] = ""
 

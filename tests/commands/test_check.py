@@ -406,6 +406,26 @@ def test_junit_shows_what_is_inconclusive_as_the_exit_status_has_it(
     assert suite.get("failures") == "0"
 
 
+@pytest.mark.parametrize(
+    ("more", "outcomes"),
+    [
+        ((), {"shm-sync": {"failure", "skipped"}, "for-loop": {"error"}}),
+        (("--inconclusive", "pass"), {"shm-sync": {"failure", "skipped"}, "for-loop": {"skipped"}}),
+        (("--inconclusive", "fail"), {"shm-sync": {"failure", "skipped"}, "for-loop": {"error"}}),
+    ],
+)
+def test_junit_shows_what_is_inconclusive_as_it_counts_also_if_another_backend_is_slower(
+    check: Check, runs: Runs, tmp_path: Path, more: tuple[str, ...], outcomes: dict[str, set[str]]
+) -> None:
+    assert check(runs("a.jsonl"), runs("b.jsonl", 0.3), "--junit", tmp_path / "check.xml", *more).status == 1
+    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
+    found: dict[str, set[str]] = {}
+    for case in suite:
+        _, backend, _ = str(case.get("name")).split(", ")
+        found.setdefault(backend, set()).add(case[0].tag)
+    assert found == outcomes
+
+
 def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
     check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,9 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     status = gating.exit_status(found, request.inconclusive)
-    gating.publish(CheckPage(str(request.baseline), str(candidate), found, differences, status), form, junit)
+    passes = request.inconclusive == "pass"
+    page = CheckPage(str(request.baseline), str(candidate), found, differences, status, passes_inconclusive=passes)
+    gating.publish(page, form, junit)
     return status
 
 

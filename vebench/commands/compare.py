@@ -172,7 +172,8 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
     status = gating.exit_status(found, gate.inconclusive)
     differences = header.what_differs(*(side.head for side in sides))
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
-    gating.publish(CheckPage(one, other, found, tuple(differences), status, notice), gate.form, gate.junit)
+    page = CheckPage(one, other, found, tuple(differences), status, notice, gate.inconclusive == "pass")
+    gating.publish(page, gate.form, gate.junit)
     return status
 
 

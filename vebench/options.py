@@ -41,6 +41,8 @@ DecisionBudget = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
+ASKED = f"{__name__}.asked"  # where a command's context has the names of the fields for which it has options
+
 
 def asks_for_spec(
     *,
@@ -60,14 +62,12 @@ def asks_for_spec(
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
         kinds = get_type_hints(RunSpec)
-        added = [
-            _parameter(item, kinds[item.name], defaults.get(item.name, item.default), instead)
-            for item in fields(RunSpec)
-            if item.name in (only or kinds) and item.name not in without
-        ]
+        asked = [item for item in fields(RunSpec) if item.name in (only or kinds) and item.name not in without]
+        added = [_parameter(item, kinds[item.name], defaults.get(item.name, item.default), instead) for item in asked]
 
         @functools.wraps(command)
-        def with_spec(**given: object) -> int:
+        def with_spec(**given: Any) -> int:  # noqa: ANN401 - the values of all parameters
+            given[context.name].meta[ASKED] = {item.name for item in asked}
             return command(**{name: value for name, value in given.items() if name in signature.parameters})
 
         context, *own = (one.replace(annotation=hints[one.name]) for one in signature.parameters.values())
@@ -97,7 +97,8 @@ def spec_from(context: typer.Context) -> RunSpec:
     """Return the spec that a command's options ask for. Raises UsageError for a value that cannot be parsed."""
     values: dict[str, Any] = {}
     for item in fields(RunSpec):
-        texts_or_value = context.params.get(item.name)
+        # A parameter of the command's own may have the name of a field, and mean something else.
+        texts_or_value = context.params[item.name] if item.name in context.meta[ASKED] else None
         if texts_or_value in (None, [], ()):  # not given
             if item.default is not MISSING:
                 continue

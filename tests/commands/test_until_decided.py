@@ -70,6 +70,13 @@ def test_a_budget_that_ends_leaves_the_rest_inconclusive(vebench: Command, tmp_p
     assert passes(tmp_path / "pair-a.jsonl", "gym-sync") > 5
 
 
+def test_the_budget_of_a_gate_is_not_that_of_the_runs_that_it_measures(vebench: Command, tmp_path: Path) -> None:
+    vebench(*COMPARE, "-b", "gym-sync", "--until-decided", "--budget", "1", world=fake_world())
+    for side in "ab":
+        header = json.loads((tmp_path / f"pair-{side}.jsonl").read_text().splitlines()[0])
+        assert (header["spec"]["until"], header["spec"]["budget"]) == (None, 600.0)
+
+
 def test_check_adds_passes_to_the_candidate_and_the_loop_that_it_stands_on(vebench: Command, tmp_path: Path) -> None:
     plan = ("-e", "Pong", "-w", "1", "-b", "gym-sync", "--repeats", "30", "-q", "-o", "base.jsonl")
     world = fake_world(FakeStart({"gym-sync": noisy(1.0, 0.03)}), clock=FakeClock(0.01))

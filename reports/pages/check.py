@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.cell import is_base
 from vebench.analysis.comparison import POWER, group_of, prior_run_spread
 from vebench.analysis.names import CHECK
 from vebench.backends.registry import REFERENCE
@@ -239,7 +240,7 @@ def _median(cell: CellSummary | None, metric: Metric) -> float | None:
 
 def _explanations(found: Comparison) -> Iterator[Explanation]:
     """Yield each reason once, with the cells that it holds for."""
-    shifted = [cell for cell in found.cells if _is_loop(cell.key) and cell.verdict in ("slower", "faster")]
+    shifted = [cell for cell in found.cells if is_base(cell.key) and cell.verdict in ("slower", "faster")]
     if found.metric == "fps" and shifted and found.names == CHECK:
         yield Explanation(
             "machine",
@@ -256,7 +257,3 @@ def _explanations(found: Comparison) -> Iterator[Explanation]:
     for (verdict, why), names in groups.items():
         text, _, remedy = why.partition("; ")
         yield Explanation(verdict, text, tuple(names), remedy or MEASURE_AGAIN)
-
-
-def _is_loop(key: CellKey) -> bool:
-    return key.backend == REFERENCE and key.workers == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from vebench.analysis.cell import is_base
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.grouping import grouped
 from vebench.analysis.findings.run import of_run
@@ -222,7 +223,7 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
 
 def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:
     what = f"no speedups: {REFERENCE} with one worker"
-    if any(cell.backend == REFERENCE and cell.workers == 1 for cell in cells):
+    if any(is_base(cell.key) for cell in cells):
         return f"{what} has no rate"
     if spec.base:
         return f"{what} was not measured yet"

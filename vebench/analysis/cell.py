@@ -163,6 +163,11 @@ def base_of(key: CellKey) -> CellKey:
     return replace(key, backend=REFERENCE, workers=1)
 
 
+def is_base(key: CellKey) -> bool:
+    """Return whether the cell is its own base: its speedup is no figure."""
+    return key == base_of(key)
+
+
 def ceiling_of(key: CellKey) -> CellKey:
     """Return the cell that no other of the same size can be faster than."""
     return replace(key, backend=CEILING)

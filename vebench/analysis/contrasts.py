@@ -8,7 +8,6 @@ any level. Reports and gates use the same ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from math import exp, inf, log, sqrt
 from statistics import median, stdev
 from typing import TYPE_CHECKING
@@ -180,7 +179,6 @@ def rejected(chances: Sequence[float], level: float) -> list[bool]:
     return verdicts
 
 
-@cache
 def _student(value: float, freedom: float) -> float:
     from scipy.special import ndtr, stdtr  # noqa: PLC0415 - imported on use: it takes longer than most commands
 

@@ -14,7 +14,7 @@ from math import exp, inf, log, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import base_of
+from vebench.analysis.cell import base_of, is_base
 from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.pairing import DECISIVE
@@ -289,7 +289,7 @@ def _conditions(header: RunRecord, metric: Metric) -> str:
 
 def _wanted(cell: CellSummary, metric: Metric, only: Collection[CellKey] | None) -> bool:
     """Return whether a cell can be a point. Skipped cells could not run; a cell's speedup over itself is no figure."""
-    itself = metric == "speedup" and cell.key == base_of(cell.key)
+    itself = metric == "speedup" and is_base(cell.key)
     chosen = only is None or cell.key in only
     return chosen and cell.status != "skipped" and not cell.reference_row and not itself
 

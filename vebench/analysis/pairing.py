@@ -7,7 +7,7 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-from vebench.analysis.cell import base_of
+from vebench.analysis.cell import base_of, is_base
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample
@@ -76,7 +76,7 @@ def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -
 
 def gated(cell: CellSummary, metric: Metric) -> bool:
     """Return whether a cell can be judged: it is no reference row, and is not relative to itself."""
-    itself = metric == "speedup" and cell.key == base_of(cell.key)
+    itself = metric == "speedup" and is_base(cell.key)
     return not cell.reference_row and not itself
 
 

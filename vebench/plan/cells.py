@@ -152,8 +152,8 @@ def expand(
     The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
     step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
     With ``spec.base``, what speedups are relative to is among them. ``memory_available`` is in bytes, None if unknown.
-    ``has`` returns whether a module can be imported where cells will
-    run. Raises UsageError if ``spec`` is invalid or asks for more than ``MAX_CELLS`` cells.
+    ``has`` returns whether a module can be imported where cells will run. Raises UsageError if ``spec`` is invalid or
+    asks for more than ``MAX_CELLS`` cells.
     """
     check(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]

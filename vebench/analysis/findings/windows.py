@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Finding, base_of
+from vebench.analysis.cell import Finding, is_base
 from vebench.analysis.contrasts import contrast
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
@@ -42,7 +42,7 @@ def unstable(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     half = cell.frames_per_second.half_width if cell.frames_per_second else None
     if half is None or half <= WIDE or _few(cell):
         return None
-    effect = ", and all speedups with it" if cell.key == base_of(cell.key) else ""
+    effect = ", and all speedups with it" if is_base(cell.key) else ""
     return Finding(
         Code.UNSTABLE,
         f"uncertain by more than {WIDE:.0%}{effect}",

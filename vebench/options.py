@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", bound=str)
 
-Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="How much slower a cell may be, such as 5% or 0.05.")]
+Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="How much slower a backend may be, such as 5% or 0.05.")]
 IfInconclusive = Annotated[
     str | None,
     typer.Option(metavar="WHAT", help="pass or fail if the data cannot decide. Default: exit status 3."),

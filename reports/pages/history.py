@@ -164,6 +164,7 @@ def _newest_change(found: History, series: Series) -> Text:
 
 def _explanations(found: History) -> Iterator[Explanation]:
     """Yield each change once, the newest first, with the series that show it."""
+    metric = "" if found.metric == "fps" else f" --metric {found.metric}"
     groups: dict[tuple[int, int, bool, bool], list[str]] = {}
     for series in _newest_first(found):
         for change in series.changes:
@@ -175,7 +176,7 @@ def _explanations(found: History) -> Iterator[Explanation]:
             "slower" if worse else "faster",
             one_line(f"{'new, ' if new else ''}since {_at(found, after)}: {found.runs[after].name}"),
             tuple(places),
-            one_line(f"vebench check {' '.join(files)} compares it with the run before"),
+            one_line(f"vebench check {' '.join(files)}{metric} compares it with the run before"),
         )
 
 

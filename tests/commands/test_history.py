@@ -55,7 +55,9 @@ def test_a_new_drop_has_status_1_and_is_named_with_its_run_its_day_and_its_file(
     text = " ".join(result.out.split())
     assert "slower new, since run 17 of 20, 2026-09-17: runs/016.jsonl" in text
     assert re.search(r"ALE/Pong-v5, gym-async, 2 workers: -[78]\.\d% \(-\d+\.\d% to -\d\.\d%\)", text)
-    assert "vebench check runs/015.jsonl runs/016.jsonl" in text
+    assert "vebench check runs/015.jsonl runs/016.jsonl compares" in text
+    speedups = vebench("history", "runs", "--metric", "speedup").out
+    assert "vebench check runs/015.jsonl runs/016.jsonl --metric speedup compares" in " ".join(speedups.split())
 
 
 def test_an_old_drop_is_shown_but_no_longer_fails(vebench: Command) -> None:

@@ -18,7 +18,7 @@ FEWEST_PROCESSES = 5
 
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
-    """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its median yet."""
+    """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its level yet."""
     return frozenset(cell.key for cell in summarise(run) if not narrow(cell, until))
 
 

@@ -75,7 +75,7 @@ class RunSpec:
     The defaults are those of a run file that lacks the field; ``vebench.cli`` has the plans that commands make by
     default.
 
-    With ``until``, further passes follow after ``repeats``, until each interval is within that share of its median or
+    With ``until``, further passes follow after ``repeats``, until each interval is within that share of its level or
     the further passes have taken ``budget`` seconds. With ``base``, the cells that speedups are relative to are added
     where they were not asked for. With ``interleave``, cells of a pass take turns, window by window; cells with
     replicas do not, since these run in step.

@@ -65,7 +65,8 @@ class GroupKey(NamedTuple):
 class GroupComparison:
     """The cells of one backend on one task, compared as a whole.
 
-    ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. ``resolves``
+    ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. They have to
+    be half of all, unless they show that it is slower. ``resolves``
     is the share by which it must be slower to be found in 80 % of such comparisons; ``passes`` is whether unchanged
     code is found to be the same as often.
     """
@@ -227,10 +228,10 @@ class _Judge:
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
         """Return the verdict on a group, given all its cells."""
         judged = len(self._members.get(key, ()))
-        if 2 * judged < len(cells) or not judged:
-            worst = next((cell for cell in cells if cell.key not in self._pairs), cells[0])
-            return GroupComparison(key, worst.verdict, len(cells), judged, why=worst.why)
-        verdict, why = self._verdicts[key]
+        unknown = next((cell for cell in cells if cell.key not in self._pairs), None)
+        verdict, why = self._verdicts.get(key, ("inconclusive", None))
+        if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
+            return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
         mean = self._means[key]
         return GroupComparison(
             key, verdict, len(cells), judged, mean.estimate, why, self._resolves(mean), self._passes(mean)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import Comparison, compare, prior_run_spread
+from vebench.analysis.comparison import Comparison, Levels, compare, prior_run_spread
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
@@ -20,7 +20,7 @@ from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.pairing import Metric
@@ -528,3 +528,58 @@ def test_whatever_two_runs_hold_each_cell_gets_a_verdict_and_a_reason_where_it_n
         assert one.verdict in ("faster", "same", "slower", "inconclusive", "missing", "not comparable")
         assert (one.why is None) == (one.verdict in ("faster", "same", "slower"))
         assert one.ratio is not None or one.verdict not in ("faster", "same", "slower")
+
+
+def in_turn(random: Random, ratios: Sequence[float], workers: Sequence[int], noise: float = 0.01) -> Comparison:
+    """Return a backend with these true ratios at these worker counts, measured in turn in five passes."""
+
+    def side(factors: Sequence[float]) -> tuple[CellSummary, ...]:
+        records = [
+            make_cell("shm-sync", count, (round(1e6 * factor * exp(random.gauss(0, noise))),) * 2, repeat=repeat)
+            for count, factor in zip(workers, factors, strict=True)
+            for repeat in range(5)
+        ]
+        return summarise(Run(make_header(usable_cpus=64), tuple(records)))
+
+    return compare(side([1.0] * len(ratios)), side(ratios), metric="fps", tolerance=0.05, in_turn=True)
+
+
+def test_a_backend_of_which_a_cell_seems_slower_is_not_faster_however_fast_the_others_are() -> None:
+    random = Random(2)  # noqa: S311 - a simulation to repeat, no secret
+    found = in_turn(random, (1.5, 0.93, 1.0), (1, 2, 3))
+    assert found.groups[0].verdict == "inconclusive"
+    assert "seem so by chance" in str(found.groups[0].why)
+    assert in_turn(random, (1.5, 1.4, 1.45), (1, 2, 3)).groups[0].verdict == "faster"
+
+
+def test_no_cell_is_slower_unless_its_backend_is() -> None:
+    random = Random(4)  # noqa: S311 - as above
+    for _ in range(40):
+        ratios = [random.choice((0.8, 0.93, 1.0, 1.2)) for _ in range(3)]
+        found = in_turn(random, ratios, (1, 2, 3), noise=0.03)
+        cells = {cell.verdict for cell in found.cells}
+        assert ("slower" in cells) == (found.groups[0].verdict == "slower")
+
+
+def test_the_levels_that_are_shown_are_those_of_the_passes_that_both_sides_have() -> None:
+    before, after = (
+        summarise(
+            Run(
+                make_header(),
+                tuple(make_cell("shm-sync", 2, (steps * 1000,) * 2, repeat=r) for r, steps in enumerate(rates)),
+            )
+        )
+        for rates in ((100, 101, 99, 150), (100, 101, 99))
+    )
+    (cell,) = compare(before, after, metric="fps", tolerance=0.05, in_turn=True).cells
+    assert cell.levels is not None
+    assert cell.levels[0] == pytest.approx(cell.levels[1])
+    assert cell.ratio is not None
+    assert cell.ratio.median == pytest.approx(1.0)
+
+
+def test_nothing_is_unknown_of_a_difference_without_any_error() -> None:
+    exact = tuple(make_cell("shm-sync", 2, (1000, 1000), repeat=repeat) for repeat in range(3))
+    sides = [summarise(Run(make_header(), exact)) for _ in range(2)]
+    found = compare(*sides, metric="fps", tolerance=0.05, in_turn=True, levels=Levels(0.0, 0.0))
+    assert found.groups[0].resolves == pytest.approx(0.05)

@@ -29,3 +29,9 @@ def test_more_processes_tell_more_and_more_windows_a_little() -> None:
 @pytest.mark.parametrize("backends", ["ceiling,null", "ceiling"])
 def test_reference_rows_alone_are_compared_with_nothing(backends: str) -> None:
     assert foreseen(backends=backends) is None
+
+
+def test_without_the_loop_or_an_interval_there_are_no_speedups_to_foresee() -> None:
+    assert foreseen(backends="shm-sync,gym-sync") is None
+    assert foreseen(repeats=1, rounds=1) is None
+    assert foreseen(repeats=1, rounds=6) is not None

@@ -196,9 +196,27 @@ def test_variances_that_differ_no_more_than_by_chance_are_one() -> None:
     assert [error.variance for error in found] == pytest.approx([1.05] * 4)
 
 
+def test_ratios_of_cells_under_unlike_conditions_are_pooled_apart() -> None:
+    ratios = [sample(1.01, 0.99), sample(1.02, 0.98), sample(1.3, 0.7)]
+    calm, other, crowded = pooled_alone(ratios, ["calm", "calm", "crowded"])
+    assert calm.spread is not None
+    assert other.spread is not None
+    assert crowded.spread is not None
+    assert calm.spread.pool is other.spread.pool is not crowded.spread.pool
+    assert (calm.spread.pool.freedom, crowded.spread.pool.freedom) == (2, 1)
+
+
+def test_a_cell_that_varies_far_more_than_the_others_is_drawn_to_them_only_a_little() -> None:
+    ordinary = [Error(0.001 * (1 + index / 20), 2) for index in range(20)]
+    *others, stalled = moderated([*ordinary, Error(0.1, 2)])
+    assert 0.04 < stalled.variance < 0.1
+    assert stalled.freedom == 4
+    assert all(one.variance < 0.01 for one in others)
+
+
 def test_ratios_that_were_measured_in_turn_show_together_how_they_vary() -> None:
     ratios = [sample(1.01, 0.99), sample(1.02, 0.98), sample(1.005, 0.995)]
-    found = pooled_alone(ratios)
+    found = pooled_alone(ratios, ["calm"] * 3)
     spreads = [one.spread for one in found if one.spread is not None]
     assert [spread.pool.freedom for spread in spreads] == [3] * 3
     assert not any(spread.block for spread in spreads)  # what passes did is not in a ratio of two in one pass

@@ -89,3 +89,11 @@ def test_looking_often_finds_nothing_where_nothing_is() -> None:
             )
         alarms += any(group.verdict == "slower" for group in found.groups)
     assert alarms == 0
+
+
+def test_a_cell_that_fails_after_its_backend_was_decided_is_still_reported() -> None:
+    found = measured(Random(1), 12, 1.0)  # noqa: S311 - as above
+    decisions = Decisions()
+    decisions.after(found)
+    later = replace(found, cells=tuple(replace(cell, failed="B: 1 of 13 repeats failed: boom") for cell in found.cells))
+    assert all(cell.failed for cell in decisions.after(later).cells)

@@ -77,6 +77,16 @@ def test_the_budget_of_a_gate_is_not_that_of_the_runs_that_it_measures(vebench: 
         assert (header["spec"]["until"], header["spec"]["budget"]) == (None, 600.0)
 
 
+def test_no_number_of_passes_tells_two_runs_apart_that_may_differ_as_a_whole(vebench: Command) -> None:
+    plan = ("-e", "Pong", "-w", "1", "-b", "gym-sync", "-q", "-o", "base.jsonl")
+    assert vebench("run", *plan, world=fake_world()).status == 0
+    start = FakeStart()
+    found = vebench("check", "base.jsonl", "--until-decided", world=fake_world(start))
+    assert found.status == 2
+    assert "use --metric speedup or vebench compare" in found.refusal
+    assert not start.started
+
+
 def test_check_adds_passes_to_the_candidate_and_the_loop_that_it_stands_on(vebench: Command, tmp_path: Path) -> None:
     plan = ("-e", "Pong", "-w", "1", "-b", "gym-sync", "--repeats", "30", "-q", "-o", "base.jsonl")
     world = fake_world(FakeStart({"gym-sync": noisy(1.0, 0.03)}), clock=FakeClock(0.01))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
+    from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
     from vebench.child.answers import WorkVerdict
@@ -146,6 +147,15 @@ class CellSummary:
     def throttled(self) -> bool:
         """Whether a CPU quota held back all of its windows."""
         return 0 < self.windows == self.throttled_windows
+
+    @property
+    def condition(self) -> Condition:
+        """What it was measured under, as far as it decides how much its rate varies."""
+        if self.backend == NULL:
+            return "overhead"
+        if self.disturbed:
+            return "disturbed"
+        return "crowded" if self.crowded or self.oversubscribed else "calm"
 
     @property
     def reference_row(self) -> bool:

@@ -9,13 +9,13 @@ first, a backend on a task, on the geometric mean of its ratios over all numbers
     inconclusive   the data cannot decide
 
 For ``slower``, and for ``faster``, the tests of all groups together, and those of all cells together, must hold (Holm),
-each with half of 5 %: in 95 % of comparisons, nothing at all is called slower that is not. ``same`` is a one-sided test
+each with half of 5 %: in 95 % of comparisons, no group is called slower that is not. ``same`` is a one-sided test
 at 5 %, as for the equivalence of two drugs (D. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987).
 It needs no correction: to pass wrongly, the very group that is slower must be missed (R. Berger, Multiparameter
 hypothesis testing and acceptance sampling, Technometrics 24, 1982).
 
-Only the cells of a slower or faster group are then told apart, if any of them can be; all others have the verdict of
-their group.
+Only the cells of a slower or faster group are then told apart, tested beside each other; all others have the verdict of
+their group. What holds in 95 % is what is said of groups.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ POWER = 0.8  # with which a difference that can be resolved is found
 # By how much two runs differ as a whole, as a standard deviation of log rates, and as if known from so many runs: what
 # else runs on the host, clocks and temperature change from day to day. ``vebench history`` replaces it by what it saw.
 RUN_SPREAD, RUN_FREEDOM = 0.03, 4
-# Below this share, the error of a ratio is mostly that of the runs as a whole.
+# With less than so many times the variance of one run, half of a ratio's error is that of the runs as a whole.
 DOMINANT = 4.0
+AS_A_WHOLE = "slower or faster as a whole, which number of workers cannot be told; measure both with more --repeats"
 SEEMS_SLOWER = (
     "slower if it were the only one, but one of so many may seem so by chance; measure both with more --repeats"
 )
@@ -64,7 +65,8 @@ class GroupKey(NamedTuple):
 class GroupComparison:
     """The cells of one backend on one task, compared as a whole.
 
-    ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. ``resolves``
+    ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. They have to
+    be half of all, unless they show that it is slower. ``resolves``
     is the share by which it must be slower to be found in 80 % of such comparisons; ``passes`` is whether unchanged
     code is found to be the same as often.
     """
@@ -118,11 +120,6 @@ class Levels:
     def half(self) -> float:
         """The level of all groups together, and of all cells together."""
         return self.family / 2
-
-    @property
-    def single(self) -> float:
-        """The highest level of a single one-sided test."""
-        return min(LEVEL, self.half)
 
 
 def prior_run_spread() -> Error:
@@ -223,20 +220,18 @@ class _Judge:
             return cell
         group = group_of(cell.key)
         verdict, why = self._verdicts[group]
-        if verdict in ("slower", "faster") and verdict in map(self._inside, self._members[group]):
-            verdict, why = self._inside(cell.key), None
-            if verdict == "inconclusive":
-                why = self._doubt(self._ratios[cell.key])
+        if verdict in ("slower", "faster"):
+            verdict, why = self._inside(cell.key, verdict)
         levels = self._pairs[cell.key].levels
         return replace(cell, verdict=verdict, ratio=self._ratios[cell.key].estimate, levels=levels, why=why)
 
     def group(self, key: GroupKey, cells: Sequence[CellComparison]) -> GroupComparison:
         """Return the verdict on a group, given all its cells."""
         judged = len(self._members.get(key, ()))
-        if 2 * judged < len(cells) or not judged:
-            worst = next((cell for cell in cells if cell.key not in self._pairs), cells[0])
-            return GroupComparison(key, worst.verdict, len(cells), judged, why=worst.why)
-        verdict, why = self._verdicts[key]
+        unknown = next((cell for cell in cells if cell.key not in self._pairs), None)
+        verdict, why = self._verdicts.get(key, ("inconclusive", None))
+        if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
+            return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
         mean = self._means[key]
         return GroupComparison(
             key, verdict, len(cells), judged, mean.estimate, why, self._resolves(mean), self._passes(mean)
@@ -255,24 +250,33 @@ class _Judge:
         cells = self._members[group]
         if group in self._slower_groups or self._slower_cells.intersection(cells):
             return "slower", None
-        if group in self._faster_groups or self._faster_cells.intersection(cells):
-            return "faster", None
         bound, mean = 1 - self._tolerance, self._means[group]
         if any(self._ratios[key].chance_above(bound) <= SAME_LEVEL for key in cells):
             return "inconclusive", SEEMS_SLOWER
+        if group in self._faster_groups or self._faster_cells.intersection(cells):
+            return "faster", None
         if mean.chance_below(bound) <= self._levels.same:
             return "same", None
         return "inconclusive", self._doubt(mean)
 
-    def _inside(self, key: CellKey) -> SpeedVerdict:
-        """Return the verdict on a cell of a group that is slower or faster, tested beside the others of its group."""
-        keys = self._members[group_of(key)]
-        ratios = {one: self._ratios[one] for one in keys}
-        if key in self._rejected(ratios, self._below, self._levels.single):
-            return "slower"
-        if key in self._rejected(ratios, self._above, self._levels.single):
-            return "faster"
-        return "same" if ratios[key].chance_below(1 - self._tolerance) <= self._levels.same else "inconclusive"
+    def _inside(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
+        """Return the verdict on a cell of a group that is slower or faster, tested beside the others of its group.
+
+        If none of them can be singled out, those have the group's verdict that seem so.
+        """
+        beyond, bound = (
+            (self._below, 1 - self._tolerance) if verdict == "slower" else (self._above, 1 + self._tolerance)
+        )
+        ratios = {one: self._ratios[one] for one in self._members[group_of(key)]}
+        singled_out = self._rejected(ratios, beyond, self._levels.half)
+        if key in singled_out:
+            return verdict, None
+        seems_so = (ratios[key].log < log(bound)) == (verdict == "slower")
+        if not singled_out and seems_so:
+            return verdict, None if len(ratios) == 1 else AS_A_WHOLE
+        if self._ratios[key].chance_below(1 - self._tolerance) <= self._levels.same:
+            return "same", None
+        return "inconclusive", self._doubt(ratios[key])
 
     def _below(self, found: Contrast) -> float:
         return found.chance_above(1 - self._tolerance)
@@ -288,18 +292,12 @@ class _Judge:
 
     def _resolves(self, mean: Contrast) -> float:
         """Return the least share by which a group with this error must be slower to be found with ``POWER``."""
-        reach = self._reach(mean.error, min(self._levels.single, self._levels.half / len(self._members)))
+        reach = _reach(mean.error, self._levels.half / len(self._members))
         return 1 - (1 - self._tolerance) * exp(-reach)
 
     def _passes(self, mean: Contrast) -> bool:
         """Return whether a group with this error is found to be the same with ``POWER`` if nothing has changed."""
-        return self._reach(mean.error, self._levels.same) <= -log(1 - self._tolerance)
-
-    @staticmethod
-    def _reach(error: Error, level: float) -> float:
-        """Return how far from the bound a log ratio must be to be found with ``POWER`` by a one-sided test."""
-        quantiles = student_quantile(1 - level, error.freedom) + student_quantile(POWER, error.freedom)
-        return min(quantiles * sqrt(error.variance), WIDEST_LOG)
+        return _reach(mean.error, self._levels.same) <= -log(1 - self._tolerance)
 
     def _doubt(self, found: Contrast) -> str:
         """Return why the data cannot decide, and what would help."""
@@ -311,6 +309,19 @@ class _Judge:
                 "compare with --metric speedup, with vebench compare, or give --history"
             )
         return "the interval reaches across the tolerance; measure both with more --repeats, or with --until-decided"
+
+
+def decidable(run_spread: Error, tolerance: float) -> bool:
+    """Return whether unchanged code can be found the same if two runs differ as a whole, however well each is known."""
+    return _reach(run_spread.times(2), SAME_LEVEL) <= -log(1 - tolerance)
+
+
+def _reach(error: Error, level: float) -> float:
+    """Return how far from the bound a log ratio must be to be found with ``POWER`` by a one-sided test."""
+    if error.variance == 0.0:
+        return 0.0
+    quantiles = student_quantile(1 - level, error.freedom) + student_quantile(POWER, error.freedom)
+    return min(quantiles * sqrt(error.variance), WIDEST_LOG)
 
 
 def group_of(key: CellKey) -> GroupKey:

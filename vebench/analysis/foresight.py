@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING
 
+from vebench.analysis.cell import base_of
 from vebench.analysis.comparison import FAMILY_LEVEL, POWER
-from vebench.analysis.contrasts import LEVEL
 from vebench.analysis.statistics import CONFIDENCE, PROCESS_SPREAD, correlation_factor, student_quantile
 from vebench.backends.registry import find
 
@@ -37,16 +37,18 @@ class Foresight:
 
 
 def foresee(plan: Plan, tolerance: float) -> Foresight | None:
-    """Return what a plan can tell, None if nothing of it is compared."""
+    """Return what a plan can tell of speedups, None if it has none with an interval."""
     cells = [cell for cell in plan.cells if cell.skip is None and not find(cell.backend.name).reference_row]
     once = {cell.key.without_repeat: cell for cell in cells}
-    groups = _sizes(list(once.values()))
-    if len(once) < 2:  # noqa: PLR2004 - a cell and what it is compared with
-        return None
+    others = [cell for key, cell in once.items() if key != base_of(key)]
+    groups = _sizes(others)
     repeats, rounds = plan.spec.repeats, plan.spec.rounds
+    if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or repeats * rounds == 1:
+        return None
     process = PROCESS_SPREAD**2 + WINDOW_SPREAD**2 * (correlation_factor(rounds) / rounds if rounds > 1 else 1.0)
-    freedom = float((repeats - 1) * (len(once) - len({cell.task.id for cell in once.values()}))) or inf
-    level = min(LEVEL, FAMILY_LEVEL / 2 / len(groups))
+    # Of one process, the constants are all that its error is made of.
+    freedom = inf if repeats == 1 else float((repeats - 1) * (len(once) - len({cell.task.id for cell in others})))
+    level = FAMILY_LEVEL / 2 / len(groups)
     reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
     one = process / repeats
     error = sqrt(2 * one * (1 + 1 / min(groups)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from math import prod
+from math import exp
 from typing import TYPE_CHECKING, Literal
 
 from vebench.analysis.cell import base_of, is_base
+from vebench.analysis.contrasts import contrast
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.names import Names
+    from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
@@ -27,6 +29,7 @@ Term = tuple[float, Sample]  # a sample, and the power with which it enters a pr
 
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
+WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
 NO_REASON = "no reason was recorded"
 
 
@@ -70,10 +73,6 @@ def _terms(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -
     return (1.0, cells[key].sample), (-1.0, cells[base_of(key)].sample)
 
 
-def _level(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> float:
-    return prod((sample.level**power for power, sample in _terms(key, cells, metric)), start=1.0)
-
-
 def gated(cell: CellSummary, metric: Metric) -> bool:
     """Return whether a cell can be judged: it is no reference row, and is not relative to itself."""
     itself = metric == "speedup" and is_base(cell.key)
@@ -98,18 +97,27 @@ class Sides:
     def pairs(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
         """Return what can be compared, given the cells that nothing prevents from it."""
         if self.in_turn and self.metric == "fps":
-            ratios = pooled_alone([_by_pass(self.after[key].sample, self.before[key].sample) for key in keys])
-            terms: list[tuple[Term, ...]] = [((1.0, sample),) for sample in ratios]
-        else:
-            terms = [
-                (
-                    *_terms(key, self.after, self.metric),
-                    *((-power, sample) for power, sample in _terms(key, self.before, self.metric)),
-                )
-                for key in keys
-            ]
-        levels = [(_level(key, self.before, self.metric), _level(key, self.after, self.metric)) for key in keys]
-        return {key: Pair(each, both) for key, each, both in zip(keys, terms, levels, strict=True)}
+            return self._pairs_in_turn(keys)
+        return {key: self._pair(key) for key in keys}
+
+    def _pair(self, key: CellKey) -> Pair:
+        below, above = (_terms(key, cells, self.metric) for cells in (self.before, self.after))
+        one, other = contrast(below), contrast(above)
+        if one is None or other is None:
+            raise ValueError("a pair is made of samples that have an interval")
+        return Pair((*above, *((-power, sample) for power, sample in below)), (exp(one.log), exp(other.log)))
+
+    def _pairs_in_turn(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
+        both = [(self.before[key], self.after[key]) for key in keys]
+        ratios = [_by_pass(new.sample, old.sample) for old, new in both]
+        worse = [max(old.condition, new.condition, key=WORST_LAST.index) for old, new in both]
+        return {
+            key: Pair(
+                ((1.0, ratio),),
+                (old.sample.of_passes(ratio.passes).level, new.sample.of_passes(ratio.passes).level),
+            )
+            for key, ratio, (old, new) in zip(keys, pooled_alone(ratios, worse), both, strict=True)
+        }
 
     def beside(self, key: CellKey) -> CellComparison:
         """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""

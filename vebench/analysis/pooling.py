@@ -67,10 +67,12 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
     return {key: replace(sample, spread=spreads[key]) if key in spreads else sample for key, sample in samples.items()}
 
 
-def pooled_alone(samples: Sequence[Sample]) -> list[Sample]:
-    """Return independent samples, such as ratios of two cells in each pass, each with how all of them vary."""
+def pooled_alone(samples: Sequence[Sample], conditions: Sequence[Condition]) -> list[Sample]:
+    """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
     rests = {number: _alone(_logs(sample)) for number, sample in enumerate(samples)}
-    spreads = _spreads(rests)
+    spreads: dict[int, Spread] = {}
+    for condition in dict.fromkeys(conditions):
+        spreads |= _spreads({number: rest for number, rest in rests.items() if conditions[number] == condition})
     return [replace(sample, spread=spreads.get(number)) for number, sample in enumerate(samples)]
 
 
@@ -81,9 +83,9 @@ def moderated(errors: Sequence[Error]) -> list[Error]:
     (d0 s0^2 + d s^2) / (d0 + d). Both follow from the mean and the variance of the log variances (Smyth 2004,
     section 6.2). If these vary no more than by chance, d0 is infinite, and s0^2 is the mean variance.
 
-    What others have in common says little about a variance that is larger beyond chance, as after a stall (B. Phipson, S. Lee, I. Majewski, W. Alexander, G. Smyth, Robust hyperparameter estimation
-    protects against hypervariable genes, Annals of Applied Statistics 10, 2016): it is drawn to it as if d0 were
-    ``OUTLYING_FREEDOM``.
+    What others have in common says little about a variance that is larger beyond chance, as after a stall: it is drawn
+    to it as if d0 were ``OUTLYING_FREEDOM`` (B. Phipson, S. Lee, I. Majewski, W. Alexander, G. Smyth, Robust
+    hyperparameter estimation protects against hypervariable genes, Annals of Applied Statistics 10, 2016).
     """
     typical = _typical(errors)
     outlying = [_is_outlying(error, typical) for error in errors]

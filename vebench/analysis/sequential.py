@@ -53,7 +53,8 @@ class Decisions:
         return replace(
             found,
             groups=tuple(self._groups.get(group.key, group) for group in found.groups),
-            cells=tuple(self._cells.get(cell.key, cell) for cell in found.cells),
+            # A cell may fail after its group was decided, while others are measured on.
+            cells=tuple(replace(self._cells.get(cell.key, cell), failed=cell.failed) for cell in found.cells),
         )
 
 

@@ -42,7 +42,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     usable = run.header.host.usable_cpus
     repeats = by_cell(run)
     cells = {key: _with_machine(_as_built(records, usable), records, usable) for key, records in repeats.items()}
-    rates = Rates.of(repeats, {key: _condition(cell) for key, cell in cells.items()})
+    rates = Rates.of(repeats, {key: cell.condition for key, cell in cells.items()})
     rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
     sweep = Sweep(rated, run.header, file)
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in rated)
@@ -65,14 +65,6 @@ class Rates:
                 for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
             )
         )
-
-
-def _condition(cell: CellSummary) -> Condition:
-    if cell.backend == NULL:
-        return "overhead"
-    if cell.disturbed:
-        return "disturbed"
-    return "crowded" if cell.crowded or cell.oversubscribed else "calm"
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench.analysis.cell import base_of
-from vebench.analysis.comparison import POWER, compare, resolution
+from vebench.analysis.comparison import POWER, compare, decidable, prior_run_spread, resolution
 from vebench.analysis.findings.run import incomplete
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.analysis.precision import next_repeats
@@ -75,6 +75,8 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
         gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before, old = _read(request.baseline, "ok")
     spread = _run_spread(request, before.header)
+    if request.until_decided:
+        _refuse_in_vain(request, spread)
     if request.candidate is None:
         candidate, found = _measure(request, before, old, spread, world, quiet=quiet)
     elif _same_file(request.baseline, request.candidate):
@@ -109,6 +111,15 @@ def _run_spread(request: CheckRequest, head: RunRecord) -> Error | None:
             "leave it out, and a documented spread is taken"
         )
     return spread
+
+
+def _refuse_in_vain(request: CheckRequest, spread: Error | None) -> None:
+    """Raise UsageError if no number of passes could decide, because two runs as a whole differ by too much."""
+    if request.metric == "fps" and not decidable(spread or prior_run_spread(), request.tolerance):
+        raise UsageError(
+            f"--until-decided: two runs as a whole may differ by more than --tolerance {request.tolerance:.3g}, and no "
+            "number of passes tells by how much: use --metric speedup, vebench compare or --history"
+        )
 
 
 def _judged(
@@ -258,10 +269,11 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
         run = store.read(path)
         bases = {base_of(key) for key in wanted} if request.metric == "speedup" else frozenset()
         more = next_pass(plan, wanted | bases, next_repeats(run))
-        if more.cells:
+        if any(cell.key.without_repeat in wanted for cell in more.cells):
             with store.RunWriter.resume(path) as writer:
                 measuring.measure_pass(more, writer, world, done=len(run.cells), quiet=quiet)
-        return bool(more.cells)
+            return True
+        return False
 
     return path, until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock)
 
@@ -276,10 +288,9 @@ def _foresight(request: CheckRequest, cells: Sequence[CellSummary], spread: Erro
     line = f"vebench: such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
     if all(group.passes for group in known) or request.until_decided:
         return f"{line}\n"
-    return (
-        f"{line}, but passes unchanged code less often, at a tolerance of {request.tolerance:.3g}: measure a baseline "
-        "with more --repeats, or use --metric speedup, --until-decided, or vebench compare\n"
-    )
+    alone = request.metric == "speedup" or decidable(spread or prior_run_spread(), request.tolerance)
+    remedy = "use --until-decided or vebench compare" if alone else "use --metric speedup, vebench compare or --history"
+    return f"{line}, but passes unchanged code less often, at a tolerance of {request.tolerance:.3g}: {remedy}\n"
 
 
 def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:

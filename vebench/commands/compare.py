@@ -161,8 +161,8 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
             return bool(plans[0].cells)
 
         if gate.until_decided:
-            repeats = sides[0].plan.spec.repeats
-            found = until_decided(look, one_pass, repeats, started, gate.budget, world.clock)
+            passes = max(next_repeats(store.read(sides[0].path)).values(), default=1)
+            found = until_decided(look, one_pass, passes, started, gate.budget, world.clock)
         else:
             found = look()
     reasons = (gating.unusable_run(side.path, _cells(side)) for side in sides)

@@ -23,20 +23,23 @@ def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
 ) -> Comparison:
     """Look, and add passes, until every backend is decided or ``budget`` seconds have been added. Returns the verdicts.
 
-    ``passes`` were measured since ``started``, by ``clock``, which counts seconds.
+    ``passes`` were measured since ``started``, by ``clock``, which counts seconds. No pass is begun that would hardly
+    end in time.
     """
     decisions = Decisions()
-    deadline = clock() + budget
+    now = clock()
+    deadline, longest = now + budget, (now - started) / passes
     while True:
-        now = clock()
-        over = now >= deadline
+        over = now + longest > deadline
         found = decisions.after(look(decisions.levels(1.0 if over else (now - started) / (deadline - started))))
         left = undecided(found)
         if not left or over:
             return found
-        added = 0
-        while added < passes_until_next_look(passes) and clock() < deadline and one_pass(left):
+        wanted, added = passes_until_next_look(passes), 0
+        while added < wanted and now + longest <= deadline and one_pass(left):
             added += 1
+            since, now = now, clock()
+            longest = now - since
         if not added:
             return decisions.after(look(decisions.levels(1.0)))
         passes += added

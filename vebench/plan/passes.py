@@ -37,6 +37,7 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
 def _repeatable(plan: Plan, repeats: Mapping[CellKey, int]) -> Iterator[Cell]:
     """Yield, with the number of its next repeat, each cell that can be measured again."""
     once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
+    number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
     for key, cell in once.items():
-        if key in repeats and repeats[key] < MAX_REPEATS:
-            yield replace(cell, repeat=repeats[key])
+        if key in repeats and number < MAX_REPEATS:
+            yield replace(cell, repeat=number)

@@ -68,11 +68,18 @@ class Rates:
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
-    """Return the records of each cell, all its repeats, by its key without a repeat."""
+    """Return the records of each cell, all its repeats, by its key without a repeat.
+
+    A repeat that the user ended is left out if the cell has a later one: it was measured instead.
+    """
     repeats: dict[CellKey, list[CellRecord]] = {}
     for record in run.cells:
         repeats.setdefault(record.key.without_repeat, []).append(record)
-    return repeats
+    last = {key: max(record.repeat for record in records) for key, records in repeats.items()}
+    return {
+        key: [record for record in records if not record.interrupted or record.repeat == last[key]]
+        for key, records in repeats.items()
+    }
 
 
 def frame_rates(records: Sequence[CellRecord]) -> Sample:

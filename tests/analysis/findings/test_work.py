@@ -41,10 +41,15 @@ def test_an_interrupted_cell_needs_no_fixing() -> None:
 
 
 def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:
-    reasons = ("interrupted", "boom", "interrupted")
+    reasons = ("boom", "interrupted")
     cells = [make_cell("for-loop", 1, status="failed", reason=why, repeat=repeat) for repeat, why in enumerate(reasons)]
-    ((found,),) = findings(*cells, make_cell("for-loop", 1, STEADY, repeat=3))
-    assert (found.code, found.message) == ("failed", "1 of 4 repeats: boom")
+    ((found,),) = findings(*cells)
+    assert (found.code, found.message) == ("failed", "1 of 2 repeats: boom")
+
+
+def test_a_repeat_that_the_user_ended_is_no_finding_once_a_later_one_was_measured_instead() -> None:
+    ended = make_cell("for-loop", 1, status="failed", reason="interrupted")
+    assert codes(ended, make_cell("for-loop", 1, STEADY, repeat=1)) == [[]]
 
 
 def test_other_work_is_reported_with_how_it_differs() -> None:

@@ -83,7 +83,7 @@ def test_no_number_of_passes_tells_two_runs_apart_that_may_differ_as_a_whole(veb
     start = FakeStart()
     found = vebench("check", "base.jsonl", "--until-decided", world=fake_world(start))
     assert found.status == 2
-    assert "use --metric speedup or vebench compare" in found.refusal
+    assert "use --metric speedup, vebench compare or --history" in found.refusal
     assert not start.started
 
 

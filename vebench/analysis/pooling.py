@@ -35,6 +35,10 @@ MOST_SWEEPS, CLOSE = 50, 1e-12
 # Of the mean variance: where windows agree to the last digit, a variance of zero would have no logarithm.
 LEAST_SHARE = 1e-5
 
+# Cells never vary all alike. Their standard deviations are taken to differ by a fifth at least, so log variances by 0.4:
+# twice the inverse of the trigamma function of 0.4^2 is this d0. Few processes cannot show it, but without it, cells that
+# happen to vary more would be called slower too often.
+MOST_COMMON = 13.0
 OUTLYING_LEVEL, OUTLYING_FREEDOM = 0.001, 2.0
 NOTHING_KNOWN = Error(0.0, 0)
 
@@ -81,7 +85,7 @@ def moderated(errors: Sequence[Error]) -> list[Error]:
 
     With s0^2 and d0, the common variance and the degrees of freedom that it counts for, this is
     (d0 s0^2 + d s^2) / (d0 + d). Both follow from the mean and the variance of the log variances (Smyth 2004,
-    section 6.2). If these vary no more than by chance, d0 is infinite, and s0^2 is the mean variance.
+    section 6.2). d0 is ``MOST_COMMON`` at most, with the mean variance as s0^2.
 
     What others have in common says little about a variance that is larger beyond chance, as after a stall: it is drawn
     to it as if d0 were ``OUTLYING_FREEDOM`` (B. Phipson, S. Lee, I. Majewski, W. Alexander, G. Smyth, Robust
@@ -112,8 +116,6 @@ def _is_outlying(error: Error, typical: float) -> bool:
 
 
 def _drawn(error: Error, common: Error) -> Error:
-    if common.freedom == inf:
-        return common
     freedom = common.freedom + error.freedom
     return Error((common.freedom * common.variance + error.freedom * error.variance) / freedom, freedom)
 
@@ -123,7 +125,7 @@ def _common(errors: Sequence[Error]) -> Error:
     known = [error for error in errors if error.freedom > 0]
     mean = sum(error.freedom * error.variance for error in known) / sum(error.freedom for error in known)
     if len(known) < FEWEST_FOR_INTERVAL or mean == 0.0:
-        return Error(mean, inf)
+        return Error(mean, MOST_COMMON)
     from scipy.special import digamma, polygamma  # noqa: PLC0415 - imported on use: it takes longer than most commands
 
     halves = [error.freedom / 2 for error in known]
@@ -132,9 +134,9 @@ def _common(errors: Sequence[Error]) -> Error:
         for error, half in zip(known, halves, strict=True)
     ]
     excess = variance(logs) - fmean(float(polygamma(1, half)) for half in halves)
-    if excess <= 0:
-        return Error(mean, inf)
-    half = _inverse_trigamma(excess)
+    half = _inverse_trigamma(excess) if excess > 0 else inf
+    if 2 * half >= MOST_COMMON:
+        return Error(mean, MOST_COMMON)
     return Error(exp(fmean(logs) + float(digamma(half)) - log(half)), 2 * half)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench.analysis.cell import base_of
+from vebench.analysis.cell import base_of, is_base
 from vebench.analysis.comparison import POWER, compare, decidable, prior_run_spread, resolution
 from vebench.analysis.findings.run import incomplete
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
@@ -222,12 +222,8 @@ def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSum
     wanted = set(choosing.chosen(keys, request.envs, request.backends, str(request.baseline)))
     envs = {key.env for key in choosing.chosen(keys, request.envs, (), str(request.baseline))}
     chosen = [cell for cell in cells if cell.key in wanted]
-    relative = [cell for cell in cells if cell.env in envs and cell not in chosen and _is_base(cell)]
+    relative = [cell for cell in cells if cell.env in envs and cell not in chosen and is_base(cell.key)]
     return [*chosen, *(relative if request.metric == "speedup" else ())]
-
-
-def _is_base(cell: CellSummary) -> bool:
-    return cell.label == REFERENCE and cell.workers == 1
 
 
 def _measure(  # noqa: PLR0913 - a measurement needs all of these
@@ -245,7 +241,7 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
     """
     header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
-    if request.metric == "speedup" and not any(map(_is_base, cells)):
+    if request.metric == "speedup" and not any(is_base(cell.key) for cell in cells):
         raise NotComparableError(
             f"{request.baseline}: {REFERENCE} with one worker is not in it, and speedups are relative to that: "
             "measure a baseline without --no-base"

@@ -35,9 +35,9 @@ MOST_SWEEPS, CLOSE = 50, 1e-12
 # Of the mean variance: where windows agree to the last digit, a variance of zero would have no logarithm.
 LEAST_SHARE = 1e-5
 
-# Cells never vary all alike. Their standard deviations are taken to differ by a fifth at least, so log variances by 0.4:
-# twice the inverse of the trigamma function of 0.4^2 is this d0. Few processes cannot show it, but without it, cells that
-# happen to vary more would be called slower too often.
+# Cells never vary all alike. Their standard deviations are taken to differ by a fifth at least, so log variances by
+# 0.4: twice the inverse of the trigamma function of 0.4^2 is this d0. Few processes cannot show it, but without it,
+# cells that happen to vary more would be called slower too often.
 MOST_COMMON = 13.0
 OUTLYING_LEVEL, OUTLYING_FREEDOM = 0.001, 2.0
 NOTHING_KNOWN = Error(0.0, 0)

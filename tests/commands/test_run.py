@@ -123,7 +123,7 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
         (("-e", "Pong", "--duration", "nan"), ["--duration"]),
         (("-e", "Pong", "--duration", "soon"), ["--duration"]),
         (("-e", "Pong", "--rounds", "-1"), ["--rounds"]),
-        (("-e", "Pong", "--timeout", "2"), ["--timeout"]),
+        (("-e", "Pong", "--timeout", "1"), ["--timeout"]),
         (("-e", "Pong", "-o", "nowhere/run.jsonl"), ["nowhere/run.jsonl"]),
         (("-e", "Pong", "--pin", "0-4095"), ["--pin", "allowed"]),
         (("-e", "Pong", "--pin", "everywhere"), ["--pin", "compact", "scatter"]),

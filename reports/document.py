@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.finding_codes import Code
     from vebench.analysis.statistics import Estimate
+    from vebench.reports.chart import Chart
 
     Value = Estimate | str | int | float | None
 
@@ -61,6 +62,7 @@ class Table:
 
     ``axis`` has the number that each column stands for, such as its workers, None for a column without one; it is empty
     where columns are not points on an axis. ``notes`` are footnotes. ``numbers``: places hold numbers, not prose.
+    ``group`` is what it is of, such as a task: documents show what is of one group together.
     """
 
     title: str
@@ -71,6 +73,7 @@ class Table:
     notes: tuple[str, ...] = ()
     listing: Listing | None = None
     numbers: bool = True
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,23 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a group of tables and figures says, in sentences, the most important first.
+
+    ``code`` is what to paste to use what is recommended, lines of Python; empty where nothing is.
+    """
+
+    group: str
+    sentences: tuple[str, ...]
+    code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Document:
     """All that is shown about one thing: facts by name, tables, how to read them, and last findings and explanations.
+
+    ``answers`` are for those who read nothing else: first in a file, last on a terminal. ``charts`` show the same as
+    the tables.
 
     ``notice`` is one line to be read before all else, empty if there is none. ``best`` is what the mark of the best
     places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
@@ -119,6 +137,8 @@ class Document:
     best: str = ""
     drawing: RenderableType | None = None
     notice: str = ""
+    answers: tuple[Answer, ...] = ()
+    charts: tuple[Chart, ...] = ()
 
     @property
     def advice(self) -> tuple[FindingText | Explanation, ...]:

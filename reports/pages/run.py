@@ -18,6 +18,7 @@ from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
+from vebench.reports.pages.charts import charts
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def _document(section: Section) -> Document:
         findings=_findings(section),
         best="highest median" if marked else "",
         notice=section.notice,
+        charts=charts(section.cells, section.run.header.host),
     )
 
 
@@ -159,7 +161,7 @@ def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
     parts = _parts(cells)
     for name, part in parts.items():
-        table = _table(f"{one_line(env)}{name}: {unit}", part, best, marked, spec)
+        table = replace(_table(f"{one_line(env)}{name}: {unit}", part, best, marked, spec), group=one_line(env))
         last = name == [*parts][-1]
         yield replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells)) if last else table
 

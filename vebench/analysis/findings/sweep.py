@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CellSummary, Finding, base_of, ceiling_of, null_of
 from vebench.analysis.contrasts import LEVEL, contrast, rejected
+from vebench.analysis.curves import curves, of_key
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Sweep:
 
     def curve(self, cell: CellSummary) -> Sequence[CellSummary]:
         """Return all cells that differ from ``cell`` in the number of workers alone, itself among them."""
-        return self._curves[_any_workers(cell.key)]
+        return self._curves[of_key(cell.key)]
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
@@ -84,20 +85,13 @@ class Sweep:
 
     @cached_property
     def _curves(self) -> Mapping[CellKey, Sequence[CellSummary]]:
-        curves: dict[CellKey, list[CellSummary]] = {}
-        for cell in self.cells:
-            curves.setdefault(_any_workers(cell.key), []).append(cell)
-        return curves
+        return {of_key(curve.cells[0].key): curve.cells for curve in curves(self.cells)}
 
 
 def _has_cpus_for_all(cell: CellSummary) -> bool:
     """Return whether several processes or threads step environments, each with a CPU of its own."""
     alone = cell.processes * cell.threads <= 1
     return not (alone or cell.reference_row or cell.oversubscribed or cell.crowded)
-
-
-def _any_workers(key: CellKey) -> CellKey:
-    return replace(key, workers=0)
 
 
 # Returns the finding about a cell of the sweep, None if there is none.

@@ -19,6 +19,7 @@ from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
 from vebench.reports.pages.charts import charts
+from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
@@ -62,17 +63,18 @@ class Section:
 
 @dataclass(frozen=True)
 class RunPage:
-    """Run files in the order in which they were named, each a section of its own."""
+    """Run files in the order in which they were named, each a section of its own. ``view`` is what is shown of them."""
 
     sections: tuple[Section, ...]
+    view: View = DEFAULT
     kind: ClassVar[Kind] = "run"
     title: ClassVar[str] = "Throughput of vector-env backends"
 
     @classmethod
-    def of(cls, runs: Iterable[tuple[str, Run]]) -> Self:
+    def of(cls, runs: Iterable[tuple[str, Run]], view: View = DEFAULT) -> Self:
         """Return the page of ``runs``, each with the name of its file."""
         sections = [_section(name, run) for name, run in runs]
-        return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections))
+        return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections), view)
 
     @property
     def documents(self) -> tuple[Document, ...]:

@@ -91,7 +91,7 @@ def test_json_and_csv_have_the_same_columns_and_the_same_values(page: RunPage) -
 
 
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = (*columns.COLUMNS, columns.Fact("transitions", lambda cell: cell.rows - cell.resets))
+    more = (*columns.COLUMNS, columns.Fact("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps"))
     monkeypatch.setattr(columns, "COLUMNS", more)
     *_, last = json.loads(as_json.render(page))[0].items()
     assert last == ("transitions", 13_814)

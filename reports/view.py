@@ -14,10 +14,12 @@ class View:
 
     ``columns`` names columns of the data, each shown as a further table of each task. With ``every_finding``, nothing
     is left out for being of less weight: notes, the row that shows what the measuring loop costs, facts in full.
+    ``forecast`` is a number of workers to predict rates for, None for no prediction.
     """
 
     columns: tuple[str, ...] = ()
     every_finding: bool = False
+    forecast: int | None = None
 
 
 DEFAULT = View()

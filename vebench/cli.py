@@ -184,6 +184,12 @@ def report(
             help="Also show these, such as efficiency, peak_rss or startup, in tables of their own. Comma or repeat.",
         ),
     ] = None,
+    forecast: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Also predict the rates of N workers from those measured, at most twice as many."
+        ),
+    ] = None,
 ) -> None:
     """Render runs as tables.
 
@@ -198,7 +204,7 @@ def report(
     from vebench.reports.columns import names
     from vebench.reports.view import View
 
-    command.report(files or (), form, output, View(names("--columns", columns or ()), every_finding))
+    command.report(files or (), form, output, View(names("--columns", columns or ()), every_finding, forecast))
 
 
 @app.command()

@@ -5,42 +5,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.curves import curves
+from vebench.analysis.effective_cpus import cpu_order
 from vebench.analysis.statistics import Estimate
 from vebench.backends.registry import CEILING, NULL
 from vebench.errors import one_line
 from vebench.reports.chart import Chart, Mark, Series
-from vebench.reports.figures import times_envs
+from vebench.reports.pages.forecasts import curve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.curves import Curve
-    from vebench.results.records import HostRecord
+    from vebench.reports.pages.forecasts import Prediction
+    from vebench.results.records import RunRecord
 
     Figure = Callable[[CellSummary], Estimate | None]
 
 FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
 
 
-def charts(cells: Sequence[CellSummary], host: HostRecord) -> tuple[Chart, ...]:
-    """Return the figures of a run with these cells: rates, efficiency and frames per CPU second of each task."""
+def charts(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction] = ()) -> tuple[Chart, ...]:
+    """Return the figures of a run with these cells: rates, efficiency and frames per CPU second of each task.
+
+    The rates go on with what is ``predicted``.
+    """
     return tuple(
         chart
         for env in dict.fromkeys(cell.env for cell in cells)
-        for chart in _task(env, [cell for cell in cells if cell.env == env], host)
+        for chart in _task(
+            [cell for cell in cells if cell.env == env], header, [one for one in predicted if one.curve.env == env]
+        )
         if any(len(series.points) >= FEWEST_FOR_CURVE for series in chart.series)
     )
 
 
-def _task(env: str, cells: Sequence[CellSummary], host: HostRecord) -> Iterator[Chart]:
+def _task(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction]) -> Iterator[Chart]:
     drawn = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
     several = len({curve.envs_per_worker for curve in drawn}) > 1
-    name, marks = one_line(env), _marks(cells, host)
+    ahead = [Series(curve_name(one.curve, several=several), one.points, "forecast") for one in predicted if one.points]
+    name, cpus = one_line(cells[0].env), header.host.usable_cpus
+    most = int(max((x for series in ahead for x, _ in series.points), default=0))
+    marks, reached = _marks(cells, header), _marks(cells, header, most)
     rates = [_series(curve, lambda cell: cell.frames_per_second, several=several) for curve in drawn]
-    yield Chart(
-        name, "scaling", f"{name}: frames/s", "workers", "frames/s", (*rates, *_ideal(drawn, host.usable_cpus)), marks
-    )
+    lines = (*rates, *_ideal(drawn, cpus, most), *ahead)
+    yield Chart(name, "scaling", f"{name}: frames/s", "workers", "frames/s", lines, reached)
     choices = [curve for curve in drawn if not curve.reference_row]
     shares = tuple(_series(curve, lambda cell: cell.efficiency, several=several) for curve in choices)
     title = f"{name}: speedup over each CPU owned"
@@ -57,21 +66,28 @@ def _series(curve: Curve, figure: Figure, *, several: bool) -> Series:
         for cell in curve.cells
         if not cell.struck and (value := figure(cell)) is not None and value.median > 0
     )
-    name = one_line(curve.label) + (times_envs(curve.envs_per_worker) if several else "")
+    name = curve_name(curve, several=several)
     return Series(name, points, "bound" if curve.cells[0].backend == CEILING else "measured")
 
 
-def _ideal(drawn: Sequence[Curve], usable_cpus: int) -> Iterator[Series]:
-    """Yield the line of a backend that would gain, by every worker with a CPU, as much as the plain loop has."""
+def _ideal(drawn: Sequence[Curve], usable_cpus: int, predicted: int) -> Iterator[Series]:
+    """Yield, up to the most workers measured or ``predicted``, the line of a backend that would gain, by every worker with a CPU, as much as the plain loop has."""
     loops = [cell for curve in drawn for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
-    most = max(cell.workers for curve in drawn for cell in curve.cells)
+    most = max(predicted, *(cell.workers for curve in drawn for cell in curve.cells))
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:
         ends = sorted({1, min(most, usable_cpus), most})
         points = tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends)
         yield Series("ideal", points, "ideal")
 
 
-def _marks(cells: Sequence[CellSummary], host: HostRecord) -> tuple[Mark, ...]:
-    """Return where workers begin to share CPUs, if the sweep goes that far."""
-    most = max(cell.workers for cell in cells)
-    return (Mark(float(host.usable_cpus), "CPUs end"),) if most > host.usable_cpus else ()
+def _marks(cells: Sequence[CellSummary], header: RunRecord, predicted: int = 0) -> tuple[Mark, ...]:
+    """Return where workers begin to gain less, as far as the sweep or what is ``predicted`` goes."""
+    order = cpu_order(header, cells)
+    counts = [cell.workers for cell in cells]
+    most = max(predicted, *counts)
+    kinks = [(kink.after, kink.text) for kink in order.kinks] if order else []
+    texts: dict[int, list[str]] = {}
+    for after, text in (*kinks, (header.host.usable_cpus, "CPUs end")):
+        if min(counts) <= after < most:
+            texts.setdefault(after, []).append(text)
+    return tuple(Mark(float(after), ", ".join(texts[after])) for after in sorted(texts))

@@ -19,6 +19,8 @@ from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
 from vebench.reports.pages.charts import charts
+from vebench.reports.pages.forecasts import predictions
+from vebench.reports.pages.forecasts import tables as forecasts
 from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
@@ -79,7 +81,7 @@ class RunPage:
     @property
     def documents(self) -> tuple[Document, ...]:
         """A document for each run file."""
-        return tuple(map(_document, self.sections))
+        return tuple(_document(section, self.view) for section in self.sections)
 
     @property
     def data(self) -> list[dict[str, object]]:
@@ -119,7 +121,8 @@ def _beside(section: Section, first: Section) -> str:
     return one_line(f"not comparable with {first.name}: {'; '.join(differences)}")
 
 
-def _document(section: Section) -> Document:
+def _document(section: Section, view: View) -> Document:
+    predicted = predictions(section.cells, section.run.header, view.forecast) if view.forecast else ()
     envs = dict.fromkeys(cell.env for cell in section.cells)
     spec = section.run.header.spec
     tables = tuple(
@@ -131,12 +134,12 @@ def _document(section: Section) -> Document:
     return Document(
         title=section.name,
         facts=(*_facts(section.run), *((("compared", section.beside),) if section.beside else ())),
-        tables=tables,
+        tables=(*tables, *forecasts(predicted)),
         legend=tuple(_legend(section.cells)),
         findings=_findings(section),
         best="highest median" if marked else "",
         notice=section.notice,
-        charts=charts(section.cells, section.run.header.host),
+        charts=charts(section.cells, section.run.header, predicted),
     )
 
 

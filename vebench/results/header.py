@@ -14,6 +14,8 @@ from vebench.errors import NotComparableError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
+from vebench.machine.sysfs import parse_list
+from vebench.machine.topology import Cache, Node, Topology
 from vebench.results.records import SCHEMA, CacheRecord, HostRecord, RunRecord, TopologyRecord
 
 if TYPE_CHECKING:
@@ -24,13 +26,15 @@ if TYPE_CHECKING:
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
-    from vebench.machine.topology import Topology
     from vebench.plan.cells import Plan
 
 # Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 # The same, but only if both runs know the fact: files of the first versions do not contain these.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
+
+# A run file does not say at which level the last one is; only that it is the last.
+LAST_LEVEL = 3
 
 # The measured work does not depend on these.
 OUR_PACKAGES = frozenset({"vebench", "torch"})
@@ -99,6 +103,29 @@ def _topology(topology: Topology) -> TopologyRecord:
         caches=tuple(CacheRecord(level, size, count) for (level, size), count in counts.items()),
         last_level=tuple(format_cpu_list(cache.cpus) for cache in topology.last_level),
         kinds=tuple(map(format_cpu_list, topology.kinds)),
+        core_cpus=tuple(map(format_cpu_list, topology.cores)),
+    )
+
+
+def topology_of(record: TopologyRecord) -> Topology | None:
+    """Return the machine's parts as a run file has them, None if it does not say which CPUs share a core.
+
+    Of its caches only the last level is known. Nodes are numbered in their order: only their CPUs matter here.
+    """
+    if not record.core_cpus and record.threads_per_core > 1:
+        return None
+    kinds = tuple(map(parse_list, record.kinds))
+    # Cores of one thread need not be listed: files of earlier versions do not.
+    cores = tuple(map(parse_list, record.core_cpus)) or tuple(
+        (cpu,) for cpu in sorted(cpu for kind in kinds for cpu in kind)
+    )
+    return Topology(
+        online=tuple(sorted(cpu for core in cores for cpu in core)),
+        cores=cores,
+        packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
+        nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
+        caches=tuple(Cache(LAST_LEVEL, None, parse_list(cpus)) for cpus in record.last_level),
+        kinds=kinds,
     )
 
 

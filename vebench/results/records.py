@@ -107,7 +107,10 @@ class CacheRecord(Struct, frozen=True):
 
 
 class TopologyRecord(Struct, frozen=True):
-    """The parts of the machine, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``."""
+    """The parts of the machine, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``.
+
+    ``core_cpus`` has the CPUs of each core. It is empty in files of earlier versions.
+    """
 
     cores: Positive
     threads_per_core: Positive
@@ -116,6 +119,7 @@ class TopologyRecord(Struct, frozen=True):
     caches: tuple[CacheRecord, ...]
     last_level: tuple[str, ...]
     kinds: tuple[str, ...]
+    core_cpus: tuple[str, ...] = ()
 
 
 class HostRecord(Struct, frozen=True):

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 from support.pages import document_of, page_of
 from support.records import make_cell
+from support.sweeps import header_of, sweep_of
 
 from vebench.reports.chart import Chart, Mark, Series
+from vebench.reports.pages.run import RunPage
+from vebench.reports.view import View
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
-    from vebench.reports.pages.run import RunPage
+    from vebench.results.records import RunRecord
 
 
 def chart_of(page: RunPage, kind: str) -> Chart:
@@ -54,3 +58,61 @@ def test_a_cell_of_other_work_is_no_point() -> None:
     cells = [make_cell("for-loop", workers, (900,) * 4) for workers in (1, 2)]
     other = [make_cell("gym-sync", workers, (9000,) * 4, verdict="different") for workers in (1, 2)]
     assert points(chart_of(page_of(*cells, *other), "scaling").series[1]) == {}
+
+
+def swept(header: RunRecord, *workers: int, forecast: int | None = None) -> RunPage:
+    rates = {count: 5000.0 * count for count in workers}
+    cells = [*sweep_of(dict.fromkeys(workers, 5000.0), "gym-sync", processes=1), *sweep_of(rates, "shm-async")]
+    return RunPage.of([("a.jsonl", Run(header, tuple(cells)))], View(forecast=forecast))
+
+
+def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() -> None:
+    machine = header_of(4, threads=2, packages=2)
+    assert chart_of(swept(machine, 1, 2, 4, 8, 16), "scaling").marks == (
+        Mark(2.0, "another package begins"),
+        Mark(4.0, "second threads begin"),
+        Mark(8.0, "CPUs end"),
+    )
+    assert chart_of(swept(machine, 1, 2, 4), "scaling").marks == (Mark(2.0, "another package begins"),)
+
+
+def test_marks_at_one_place_are_one() -> None:
+    machine = header_of(2, threads=2, packages=2, smt="close")
+    assert chart_of(swept(machine, 1, 2, 4), "scaling").marks == (
+        Mark(1.0, "second threads begin"),
+        Mark(2.0, "another package begins"),
+    )
+    twice = header_of(2, threads=1, packages=1)
+    assert chart_of(swept(twice, 1, 2, 4), "scaling").marks == (Mark(2.0, "CPUs end"),)
+
+
+def test_where_second_threads_are_is_not_guessed() -> None:
+    machine = header_of(4, threads=2, listed=False)
+    assert chart_of(swept(machine, 1, 4, 8, 16), "scaling").marks == (Mark(8.0, "CPUs end"),)
+
+
+def test_a_forecast_continues_the_line_that_it_is_made_from() -> None:
+    chart = chart_of(swept(header_of(8, threads=2), 1, 2, 4, 8, forecast=16), "scaling")
+    (line,) = (series for series in chart.series if series.role == "forecast")
+    assert line.name == "shm-async"
+    assert [x for x, _ in line.points] == [8.0, 9.0, 16.0]
+    first, *_, last = (estimate for _, estimate in line.points)
+    assert first.median == 40_000
+    assert last.low is not None
+    assert last.high is not None
+    assert 40_000 < last.low < last.median < last.high
+    assert chart.marks == (Mark(8.0, "second threads begin"),)
+
+
+def test_without_being_asked_for_nothing_is_predicted() -> None:
+    page = swept(header_of(8), 1, 2, 4, 8)
+    assert "forecast" not in {series.role for series in chart_of(page, "scaling").series}
+    assert len(document_of(page).tables) == 1
+
+
+def test_the_ideal_goes_as_far_as_the_forecast() -> None:
+    loop = sweep_of({1: 4000.0}, "for-loop", processes=1)
+    run = Run(header_of(8), (*loop, *sweep_of({1: 5000.0, 2: 9000.0, 3: 13_000.0, 4: 17_000.0})))
+    chart = chart_of(RunPage.of([("a.jsonl", run)], View(forecast=8)), "scaling")
+    (ideal,) = (series for series in chart.series if series.role == "ideal")
+    assert points(ideal) == {1: 4000, 8: 32_000}

@@ -1,0 +1,126 @@
+"""What a run's backends would reach with a number of workers that was not measured: a table, and lines of figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vebench.analysis.cell import ceiling_of
+from vebench.analysis.curves import curves, of_key
+from vebench.analysis.effective_cpus import cpu_order
+from vebench.analysis.scaling import Forecast, scaling
+from vebench.backends.registry import NULL
+from vebench.errors import one_line
+from vebench.reports import figures
+from vebench.reports.document import Listing, Table, TableRow, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.curves import Curve
+    from vebench.analysis.effective_cpus import CpuOrder
+    from vebench.analysis.statistics import Estimate
+    from vebench.plan.cells import CellKey
+    from vebench.results.records import RunRecord
+
+TITLE = "Predicted frames/s, not measured"
+UNKNOWN_CORES = "the run file does not say which CPUs share a core: measure again with this version"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is predicted of a curve. ``path`` leads from its largest number of workers to that of ``forecast``.
+
+    ``peak`` is the measured number of workers beyond which its rates certainly fall, None if that is not certain.
+    """
+
+    curve: Curve
+    forecast: Forecast
+    path: tuple[Forecast, ...] = ()
+    peak: int | None = None
+
+    @property
+    def points(self) -> tuple[tuple[float, Estimate], ...]:
+        """The points of its line in a figure: what it continues, and the path."""
+        ahead = [(float(step.workers), step.rate) for step in self.path if step.rate is not None]
+        measured = [
+            (float(cell.workers), rate)
+            for cell in self.curve.cells
+            if not cell.struck and (rate := cell.frames_per_second) and ahead and cell.workers < ahead[0][0]
+        ]
+        return (*measured[-1:], *ahead)
+
+
+def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
+    """Return what each backend of a run would reach with so many workers, or why that cannot be said."""
+    order = cpu_order(header, cells)
+    found = curves(cells)
+    by_key = {of_key(curve.cells[0].key): curve for curve in found}
+    return tuple(_prediction(curve, by_key, order, workers) for curve in found if curve.cells[0].backend != NULL)
+
+
+def _prediction(curve: Curve, curves: Mapping[CellKey, Curve], order: CpuOrder | None, workers: int) -> Prediction:
+    if order is None:
+        return Prediction(curve, Forecast(workers, refused=UNKNOWN_CORES))
+    model = scaling(curve, curves.get(of_key(ceiling_of(curve.cells[0].key))), order)
+    if isinstance(model, str):
+        return Prediction(curve, Forecast(workers, refused=model))
+    return Prediction(curve, model.forecast(workers), model.path(workers), model.peak)
+
+
+def tables(predicted: Sequence[Prediction]) -> tuple[Table, ...]:
+    """Return a table for each task: a row for each backend, and below it what stands behind the predictions."""
+    envs = dict.fromkeys(one.curve.env for one in predicted)
+    return tuple(_table(env, [one for one in predicted if one.curve.env == env]) for env in envs)
+
+
+def _table(env: str, predicted: Sequence[Prediction]) -> Table:
+    workers = predicted[0].forecast.workers
+    several = len({one.curve.envs_per_worker for one in predicted}) > 1
+    named = [(curve_name(one.curve, several=several), one) for one in predicted]
+    return Table(
+        title=f"{one_line(env)}: {TITLE}",
+        corner="backend",
+        columns=(figures.counted(workers, "worker"), "90 % band", "back-test"),
+        rows=tuple(TableRow(name, _texts(one.forecast), one.curve.reference_row) for name, one in named),
+        axis=(workers, None, None),
+        notes=("back-test: by how much each measured rate is missed if predicted from those of fewer workers",),
+        listing=_listing([(name, remark) for name, one in named for remark in _remarks(one)]),
+        group=one_line(env),
+    )
+
+
+def curve_name(curve: Curve, *, several: bool) -> str:
+    """Return what a curve is called among others, ``several`` of which differ in their environments per worker."""
+    return one_line(curve.label) + (figures.times_envs(curve.envs_per_worker) if several else "")
+
+
+def _texts(forecast: Forecast) -> tuple[Text, Text, Text]:
+    if forecast.rate is None or forecast.rate.low is None or forecast.rate.high is None:
+        return (Text(("not predicted",), "missing"), Text((figures.NOTHING,)), Text((figures.NOTHING,)))
+    band = f"{figures.number(forecast.rate.low)} to {figures.number(forecast.rate.high)}"
+    back_test = figures.NOTHING if forecast.back_test is None else f"±{forecast.back_test:.0%}"
+    return (
+        Text((figures.number(forecast.rate.median),), value=forecast.rate),
+        Text((band,)),
+        Text((back_test,), value=forecast.back_test),
+    )
+
+
+def _remarks(predicted: Prediction) -> Iterator[str]:
+    """Yield why there is no prediction, or what it assumes, and where the rates fall."""
+    if predicted.forecast.refused:
+        yield f"not predicted: {predicted.forecast.refused}"
+    for assumed in predicted.forecast.assumed:
+        yield f"assumed: {assumed}"
+    if predicted.peak is not None:
+        yield f"fastest with {figures.counted(predicted.peak, 'worker')}: with more, its rates fall"
+
+
+def _listing(remarks: Sequence[tuple[str, str]]) -> Listing | None:
+    names_by_remark: dict[str, list[str]] = {}
+    for name, remark in remarks:
+        names_by_remark.setdefault(remark, []).append(name)
+    lines = tuple(f"{', '.join(names)}: {remark}" for remark, names in names_by_remark.items())
+    return Listing("What stands behind it:", lines) if lines else None

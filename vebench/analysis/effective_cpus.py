@@ -1,0 +1,153 @@
+"""The CPUs that workers take, one after the other: which are whole cores, which are second threads, and where.
+
+Rates follow the cores at work rather than the workers. Pure functions of the first line of a run file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from vebench.errors import UsageError
+from vebench.machine.placement import order_of, place
+from vebench.results.header import topology_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.machine.topology import Topology
+    from vebench.results.records import RunRecord
+
+Kind = Literal["thread", "region", "kind"]
+
+UNPINNED = "workers were not pinned: taken to use all cores before second threads"
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One CPU in the order in which workers take them.
+
+    ``second``: a CPU before it is on the same core. ``slower`` counts the kinds of core that are faster. ``region`` is
+    its package, or its memory node on a machine of one package, None if unknown.
+    """
+
+    second: bool = False
+    slower: int = 0
+    region: int | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What works when so many ``workers`` do that each has a CPU.
+
+    ``cores`` counts the cores at work, ``threads`` the second threads on them, both by kind of core, the fastest first.
+    ``apart`` is how far they are spread over regions: 0 in one, 1 in the halves of two, 1.5 in the quarters of four.
+    """
+
+    workers: int
+    cores: tuple[int, ...]
+    threads: tuple[int, ...]
+    apart: float
+
+
+@dataclass(frozen=True)
+class Kink:
+    """Where workers begin to gain something else: those after the first ``after``. ``text`` says what begins."""
+
+    after: int
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True)
+class CpuOrder:
+    """The CPUs that can work at the same time, in the order in which workers take them.
+
+    ``region_name`` is what regions are. ``assumed`` says in words what the run file does not.
+    """
+
+    cpus: tuple[Cpu, ...]
+    region_name: str = "package"
+    assumed: tuple[str, ...] = ()
+
+    def load(self, workers: int) -> Load:
+        """Return what works with so many workers: those beyond the CPUs add nothing."""
+        owned = self.cpus[:workers]
+        kinds = range(max((cpu.slower for cpu in self.cpus), default=0) + 1)
+        cores = Counter(cpu.slower for cpu in owned if not cpu.second)
+        threads = Counter(cpu.slower for cpu in owned if cpu.second)
+        return Load(
+            len(owned),
+            tuple(cores[kind] for kind in kinds),
+            tuple(threads[kind] for kind in kinds),
+            _apart([cpu.region for cpu in owned]),
+        )
+
+    @property
+    def kinks(self) -> tuple[Kink, ...]:
+        """Where second threads, another region, or another kind of core begins, by rising number of workers."""
+        return tuple(self._kinks())
+
+    def _kinks(self) -> Iterator[Kink]:
+        if not self.cpus:
+            return
+        regions, kinds, threads = {self.cpus[0].region}, {self.cpus[0].slower}, False
+        for after, cpu in enumerate(self.cpus):
+            if cpu.region not in regions:
+                yield Kink(after, "region", f"another {self.region_name} begins")
+            if cpu.slower not in kinds:
+                yield Kink(after, "kind", "another kind of core begins")
+            if cpu.second and not threads:
+                yield Kink(after, "thread", "second threads begin")
+            threads = threads or cpu.second
+            regions.add(cpu.region)
+            kinds.add(cpu.slower)
+
+
+def _apart(regions: Sequence[int | None]) -> float:
+    """Return twice the chance that two of the CPUs, drawn independently, are in different regions."""
+    counts = Counter(regions).values()
+    total = sum(counts)
+    return 2 * (1 - sum((count / total) ** 2 for count in counts)) if total else 0.0
+
+
+def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
+    """Return the CPUs of a run in the order in which workers take them, None if its file does not say which share a core.
+
+    The cell with most CPUs shows its beginning; the rest is what ``--pin`` and ``--smt`` give on this topology.
+    """
+    host, spec = header.host, header.spec
+    topology = topology_of(host.topology) if host.topology is not None else None
+    if topology is None:
+        return None
+    allowed = frozenset(host.cpus_allowed)
+    pinned = host.pinning and spec.pin != "none"
+    if pinned:
+        most = max((cell.cpus for cell in cells), key=len, default=())
+        try:
+            planned = place(spec.pin, allowed, topology=topology, smt=spec.smt).order
+        except UsageError:  # a list of CPUs that the rest of the file does not have
+            planned = ()
+        order = tuple(dict.fromkeys((*most, *planned)))
+    else:
+        order = order_of(topology, allowed, "compact", "off" if spec.smt == "off" else "last")
+    return _described(order[: host.usable_cpus], topology, () if pinned else (UNPINNED,))
+
+
+def _described(order: Sequence[int], topology: Topology, assumed: tuple[str, ...]) -> CpuOrder:
+    core_of = {cpu: index for index, core in enumerate(topology.cores) for cpu in core}
+    kinds = [kind for kind in reversed(topology.kinds) if set(kind).intersection(order)]
+    slower = {cpu: rank for rank, kind in enumerate(kinds) for cpu in kind}
+    by_package = len(topology.packages) > 1
+    regions = topology.packages.values() if by_package else [node.cpus for node in topology.nodes]
+    region_of = {cpu: index for index, cpus in enumerate(regions) for cpu in cpus}
+    seen: set[int] = set()
+    cpus = []
+    for cpu in order:
+        core = core_of.get(cpu)
+        cpus.append(Cpu(core in seen, slower.get(cpu, 0), region_of.get(cpu)))
+        if core is not None:
+            seen.add(core)
+    return CpuOrder(tuple(cpus), "package" if by_package else "memory node", assumed)

@@ -158,7 +158,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
-def report(
+def report(  # noqa: PLR0913 - one parameter for each option
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", hidden=True),  # described below, without the name of its Python type

@@ -71,7 +71,10 @@ def _series(curve: Curve, figure: Figure, *, several: bool) -> Series:
 
 
 def _ideal(drawn: Sequence[Curve], usable_cpus: int, predicted: int) -> Iterator[Series]:
-    """Yield, up to the most workers measured or ``predicted``, the line of a backend that would gain, by every worker with a CPU, as much as the plain loop has."""
+    """Yield the line of a backend that would gain, by every worker with a CPU, as much as the plain loop has.
+
+    It goes as far as the workers that were measured or ``predicted``.
+    """
     loops = [cell for curve in drawn for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
     most = max(predicted, *(cell.workers for curve in drawn for cell in curve.cells))
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:

@@ -211,8 +211,8 @@ def test_the_draws_are_of_nested_laws_and_always_the_same() -> None:
 def test_laws_are_averaged_and_none_is_chosen() -> None:
     model = model_of(header_of(64), *sweep_of(by_law(amdahl)))
     assert isinstance(model, Scaling)
-    (layer,) = model.layers
-    shares = (layer.posterior.share(draws().crosstalk > 0), layer.posterior.share(draws().serial == 0))
+    (part,) = model.parts
+    shares = (part.share(draws().crosstalk > 0), part.share(draws().serial == 0))
     assert 0.1 < shares[0] < 0.9
     assert shares[1] < 0.1
 

@@ -52,7 +52,9 @@ def sweep_of(
     counts = {"backend": backend, "frame_skip": 1}
     return [
         make_cell(
-            **{"workers": workers, "steps": (round(rate),) * 4, "cpus": tuple(cpus[:workers])},
+            workers=workers,
+            steps=(round(rate),) * 4,
+            cpus=tuple(cpus[:workers]),
             **{"processes": workers, "num_envs": 2 * workers, "batch_size": workers, **counts, **fields},
         )
         for workers, rate in rates.items()

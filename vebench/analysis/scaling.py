@@ -8,7 +8,7 @@ and widens its band by what was not foreseen. docs/scaling.md has how often band
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp, log, log2, sqrt
 from statistics import NormalDist
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from vebench.analysis.scaling_family import Floats
 
 BAND = 0.9  # of the true rates lie in it
+HELD = 0.87  # of the draws, so that it is so: in simulations with the truths of docs/scaling.md
 FEWEST_COUNTS = 4
 WIDEST = 0.1  # half width of a measured rate, over it
 FARTHEST = 2  # times the largest number of workers measured
 FEWEST_BELOW = 2  # points that one of a back-test is predicted from
 FEWEST_BEYOND = 2  # points beyond a kink that show what it costs
 CERTAIN = 0.95
+LEAST_ERROR = 1e-3  # of a log rate: repeats may agree to the last digit
 
 QUANTILE = NormalDist().inv_cdf((1 + BAND) / 2)
 # From the half width of an interval to a standard error.
@@ -57,32 +59,16 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """Points of one curve, or of its ratio to another one. See ``scaling_family.log_shape`` for the flags."""
-
-    points: tuple[Point, ...]
-    waits: bool
-    hardware: bool
-
-    @cached_property
-    def posterior(self) -> Posterior:
-        """What its points show."""
-        return posterior(self.points, waits=self.waits, hardware=self.hardware)
-
-    def below(self, workers: int) -> Layer:
-        """Return the layer without points of so many workers or more."""
-        return Layer(tuple(point for point in self.points if point.load.workers < workers), self.waits, self.hardware)
-
-
-@dataclass(frozen=True)
 class Scaling:
-    """A curve that can be extrapolated: its points, and the layers whose sum they are on the log scale.
+    """A curve that can be extrapolated: its points, by rising number of workers, on these CPUs.
 
-    There is one layer, or that of the bare simulator beside that of the ratio to it.
+    ``bare`` are the points of the bare simulator, at least where there are ``points``, or none at all. ``waits``: a
+    batch waits for all workers.
     """
 
     points: tuple[Point, ...]
-    layers: tuple[Layer, ...]
+    bare: tuple[Point, ...]
+    waits: bool
     order: CpuOrder
 
     def forecast(self, workers: int) -> Forecast:
@@ -102,10 +88,10 @@ class Scaling:
     @property
     def peak(self) -> int | None:
         """The measured number of workers beyond which rates fall by crosstalk, None unless that is certain."""
-        rates = {point.load.workers: self._middle(point.load.workers) for point in self.points}
+        rates = {point.load.workers: self.middle(point.load.workers) for point in self.points}
         highest = max(rates, key=lambda workers: rates[workers])
         falls = highest < self._most
-        certain = any(layer.posterior.share(draws().crosstalk > 0) >= CERTAIN for layer in self.layers)
+        certain = any(part.share(draws().crosstalk > 0) >= CERTAIN for part in self.parts)
         return highest if falls and certain else None
 
     @property
@@ -121,9 +107,25 @@ class Scaling:
 
     def _tested(self) -> Iterator[tuple[float, float]]:
         for point in self.points[FEWEST_BELOW:]:
-            below = Scaling(self.points, tuple(layer.below(point.load.workers) for layer in self.layers), self.order)
-            rates = below._log_rates(point.load.workers)
-            yield point.log_rate - below._middle(point.load.workers), sqrt(float(rates.var()) + point.variance)
+            workers = point.load.workers
+            below = replace(self, points=_below(self.points, workers), bare=_below(self.bare, workers))
+            known = float(below.log_rates(workers).var()) + point.variance
+            yield point.log_rate - below.middle(workers), sqrt(known)
+
+    @cached_property
+    def parts(self) -> tuple[Posterior, ...]:
+        """What the points show of the laws, as parts that add up on the log scale.
+
+        There is one part, or that of the ratio to the bare simulator and that of the machine. Of the machine, both
+        curves give evidence: the backend's own without what holds back the backend alone.
+        """
+        if not self.bare:
+            return (posterior(self.points, "whole", waits=self.waits),)
+        bare = {point.load: point for point in self.bare}
+        ratios = [_ratio(point, bare[point.load]) for point in self.points]
+        ratio = posterior(ratios, "backend", waits=self.waits)
+        bare |= {point.load: _pooled(bare[point.load], point, ratio) for point in self.points}
+        return ratio, posterior([*bare.values()], "machine", waits=False)
 
     @property
     def _most(self) -> int:
@@ -141,21 +143,22 @@ class Scaling:
             return f"more than {FARTHEST} times the {self._most} workers measured"
         return ""
 
-    def _log_rates(self, workers: int) -> Floats:
+    def log_rates(self, workers: int) -> Floats:
+        """Return log rates with so many workers that are as likely as each other, a row of them."""
         load = self.order.load(workers)
-        return sum(
-            (layer.posterior.log_rates(load) for layer in self.layers[1:]), self.layers[0].posterior.log_rates(load)
-        )
+        first, *others = (part.log_rates(load) for part in self.parts)
+        return sum(others, first)
 
-    def _middle(self, workers: int) -> float:
+    def middle(self, workers: int) -> float:
+        """Return their median."""
         import numpy as np  # noqa: PLC0415 - imported on use
 
-        return float(np.median(self._log_rates(workers)))
+        return float(np.median(self.log_rates(workers)))
 
     def _band(self, workers: int) -> Estimate:
         import numpy as np  # noqa: PLC0415 - imported on use
 
-        low, middle, high = np.quantile(self._log_rates(workers), ((1 - BAND) / 2, 0.5, (1 + BAND) / 2))
+        low, middle, high = np.quantile(self.log_rates(workers), ((1 - HELD) / 2, 0.5, (1 + HELD) / 2))
         beyond = max(0.0, log2(workers / self._most))
         unforeseen = QUANTILE * sqrt(beyond * self._unforeseen)
         return Estimate(
@@ -174,8 +177,7 @@ class Scaling:
     def _assumed(self, workers: int) -> Iterator[str]:
         """Yield what is not known from points: what the order of CPUs assumes, and kinks with too few points beyond."""
         yield from self.order.assumed
-        machine = next(layer for layer in self.layers if layer.hardware)
-        counts = [point.load.workers for point in machine.points]
+        counts = [point.load.workers for point in self.bare or self.points]
         yield from dict.fromkeys(
             _assumption(kink, self.order)
             for kink in self.order.kinks
@@ -200,14 +202,14 @@ def scaling(curve: Curve, ceiling: Curve | None, order: CpuOrder) -> Scaling | s
     cells = [cell for cell in curve.cells if cell.workers in points]
     if reason := _at_work(cells) or _too_few(curve, order) or _too_wide(points):
         return reason
-    own = tuple(points.values())
     waits = not curve.reference_row and any(cell.batch_size == cell.num_envs for cell in cells if cell.workers > 1)
     bare = _points(ceiling, order) if ceiling is not None and not curve.reference_row else {}
-    if not bare.keys() >= points.keys():
-        return Scaling(own, (Layer(own, waits, hardware=True),), order)
-    ratios = tuple(_ratio(point, bare[workers]) for workers, point in points.items())
-    machine = Layer(tuple(bare.values()), waits=False, hardware=True)
-    return Scaling(own, (machine, Layer(ratios, waits, hardware=False)), order)
+    beside = tuple(bare.values()) if bare.keys() >= points.keys() else ()
+    return Scaling(tuple(points.values()), beside, waits, order)
+
+
+def _below(points: Sequence[Point], workers: int) -> tuple[Point, ...]:
+    return tuple(point for point in points if point.load.workers < workers)
 
 
 def _points(curve: Curve, order: CpuOrder) -> dict[int, Point]:
@@ -218,25 +220,33 @@ def _points(curve: Curve, order: CpuOrder) -> dict[int, Point]:
 
 def _point(cell: CellSummary, order: CpuOrder) -> Point | str:
     """Return a cell as a point, or why it is none."""
+    unfit = {
+        cell.status: cell.status != "ok",
+        "other work": cell.struck,
+        "held back by a quota": cell.throttled,
+        "disturbed": cell.disturbed,
+        "more than the CPUs": cell.workers > len(order.cpus),
+    }
     rate = cell.frames_per_second
-    if cell.status != "ok":
-        return cell.status
-    if cell.struck:
-        return "other work"
-    if cell.throttled:
-        return "held back by a quota"
-    if cell.disturbed:
-        return "disturbed"
-    if cell.workers > len(order.cpus):
-        return "more than the CPUs"
+    if why := next((why for why, is_so in unfit.items() if is_so), ""):
+        return why
     if rate is None or rate.low is None or rate.high is None or rate.low <= 0:
         return "no interval"
-    error = TO_ERROR * log(rate.high / rate.low) / 2
+    error = max(LEAST_ERROR, TO_ERROR * log(rate.high / rate.low) / 2)
     return Point(order.load(cell.workers), log(rate.median), error**2)
 
 
 def _ratio(point: Point, bare: Point) -> Point:
     return Point(point.load, point.log_rate - bare.log_rate, point.variance + bare.variance)
+
+
+def _pooled(bare: Point, point: Point, ratio: Posterior) -> Point:
+    """Return the rate of the bare simulator by both curves, each weighed by its precision."""
+    import numpy as np  # noqa: PLC0415 - imported on use
+
+    implied = point.log_rate - float(np.median(ratio.log_rates(point.load)))
+    share = point.variance / (bare.variance + point.variance)  # of the bare simulator's own rate
+    return Point(bare.load, share * bare.log_rate + (1 - share) * implied, share * bare.variance)
 
 
 def _at_work(cells: Sequence[CellSummary]) -> str:

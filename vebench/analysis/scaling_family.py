@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,22 +35,26 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+# The machine is what the bare simulator shows, the backend what its ratio to the bare simulator does.
+Part = Literal["whole", "machine", "backend"]
+
 DRAWS = 24_000
 KEPT = 2_000  # draws that stand for the weighed ones
 SEED = 8
 
-# What is known before anything is measured. Second threads: published curves have 2 to 14 % (EnvPool), general work 15
-# to 50 %. Packages: EnvPool's pools for each node against one for all, 4 % on two packages and 20 % on two of four nodes.
+# What is known before anything is measured; docs/scaling.md has the sources. Pairs are a mean and a standard deviation,
+# or the ends of a range in which the logarithm is uniform; single values are standard deviations from 0.
 THREAD = (0.3, 0.15)
 SLOWER = (0.6, 0.15)
 APART = 0.15
-SERIAL = (5e-4, 0.2)
-CROSSTALK = (1e-6, 5e-3)
+SERIAL = (1e-3, 1.0)
+CROSSTALK = (1e-5, 0.1)
 STRAGGLER = 0.15
-EXHAUSTED = (2.0, 1024.0)
+EXHAUSTED = (2.0, 128.0)
 SPREAD = (0.01, 0.06)  # of measured points around any law, beside what their intervals show
-CORNER = (3.0, 30.0)
-LIMITED = 2  # one draw in so many has a limit
+CORNER = (4.0, 30.0)
+# Shares of draws in which something holds back; of those with a serial share, half have crosstalk, too.
+HELD = {"serial": 1 / 3, "crosstalk": 1 / 2, "straggler": 1 / 3, "limit": 4 / 5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,19 +78,23 @@ def draws() -> Draws:
     import numpy as np  # noqa: PLC0415 - imported on use: it takes longer than most commands
 
     random = np.random.default_rng(SEED)
-    law = np.arange(DRAWS)
+
+    def held(what: str) -> NDArray[np.bool_]:
+        return random.random(DRAWS) < HELD[what]
 
     def between(ends: tuple[float, float]) -> Floats:
-        return np.exp(random.uniform(*np.log(ends), DRAWS))
+        low, high = ends
+        return low * (high / low) ** random.random(DRAWS)
 
     def around(middle: tuple[float, float]) -> Floats:
         return np.clip(random.normal(*middle, DRAWS), 0.0, 1.0)
 
+    serial = held("serial")
     return Draws(
-        serial=np.where(law % 3 > 0, between(SERIAL), 0.0),
-        crosstalk=np.where(law % 3 > 1, between(CROSSTALK), 0.0),
-        straggler=np.where(law // 3 % 2 > 0, np.abs(random.normal(0.0, STRAGGLER, DRAWS)), 0.0),
-        limit=np.where(law // 6 % LIMITED > 0, np.inf, between(EXHAUSTED)),
+        serial=np.where(serial, between(SERIAL), 0.0),
+        crosstalk=np.where(serial & held("crosstalk"), between(CROSSTALK), 0.0),
+        straggler=np.where(held("straggler"), np.abs(random.normal(0.0, STRAGGLER, DRAWS)), 0.0),
+        limit=np.where(held("limit"), between(EXHAUSTED), np.inf),
         corner=between(CORNER),
         thread=around(THREAD),
         slower=around(SLOWER),
@@ -96,25 +104,26 @@ def draws() -> Draws:
 
 
 @lru_cache(maxsize=64)
-def log_shape(load: Load, *, waits: bool, hardware: bool) -> Floats:
-    """Return the log rate over that of one core with this load, shape ``(DRAWS,)``.
+def log_shape(load: Load, of: Part, *, waits: bool) -> Floats:
+    """Return the log rate over that of one core with this load, shape ``(DRAWS,)``: as far as it is ``of`` this part.
 
-    ``waits``: a batch waits for all workers. Without ``hardware``, what the machine does is left out: it is for the
-    ratio of a backend to the bare simulator on the same CPUs, which has all of it.
+    ``waits``: a batch waits for all workers.
     """
     import numpy as np  # noqa: PLC0415 - imported on use
 
     known = draws()
     parts = zip(load.cores, load.threads, strict=True)
     cores = sum((known.slower**kind * (whole + known.thread * second) for kind, (whole, second) in enumerate(parts)))
-    more = np.maximum(cores - 1, 0.0)
-    log_rate = -np.log1p(known.serial * more + known.crosstalk * cores * more)
-    if waits:
-        log_rate = log_rate - np.log1p(known.straggler * expected_maximum(load.workers))
-    if hardware:
-        log_rate = log_rate + np.log(cores) + known.apart * load.apart
-        log_rate = log_rate - np.log1p((cores / known.limit) ** known.corner) / known.corner
-    return np.asarray(log_rate)
+    log_rate = np.zeros(DRAWS)
+    if of != "machine":
+        more = np.maximum(cores - 1, 0.0)
+        log_rate -= np.log1p(known.serial * more + known.crosstalk * cores * more)
+        if waits:
+            log_rate -= np.log1p(known.straggler * expected_maximum(load.workers))
+    if of != "backend":
+        log_rate += np.log(cores) + known.apart * load.apart
+        log_rate -= np.log1p((cores / known.limit) ** known.corner) / known.corner
+    return log_rate
 
 
 def expected_maximum(count: int) -> float:
@@ -149,7 +158,7 @@ class Posterior:
         return float(wanted[self.chosen].mean())
 
 
-def posterior(points: Sequence[Point], *, waits: bool, hardware: bool) -> Posterior:
+def posterior(points: Sequence[Point], of: Part, *, waits: bool) -> Posterior:
     """Return what one curve shows: draws are weighed by how likely they make its points, at the best of levels.
 
     The level has a flat prior and is integrated out; errors are normal.
@@ -159,7 +168,7 @@ def posterior(points: Sequence[Point], *, waits: bool, hardware: bool) -> Poster
     known = draws()
 
     def shape(load: Load) -> Floats:
-        return log_shape(load, waits=waits, hardware=hardware)
+        return log_shape(load, of, waits=waits)
 
     precision = np.stack([1 / (point.variance + known.spread**2) for point in points])
     over = np.stack([point.log_rate - shape(point.load) for point in points])
@@ -172,6 +181,6 @@ def posterior(points: Sequence[Point], *, waits: bool, hardware: bool) -> Poster
     ends = np.cumsum(weight)
     kept = np.searchsorted(ends, (np.arange(KEPT) + 0.5) / KEPT * ends[-1])
     # Of two curves, such as a backend and the bare simulator, the draws are independent.
-    random = np.random.default_rng((SEED, hardware))
+    random = np.random.default_rng((SEED, of == "machine"))
     chosen = random.permutation(kept)
     return Posterior(chosen, level[chosen], random.standard_normal(KEPT) / np.sqrt(total[chosen]), shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from support.pages import document_of, page_of
 from support.records import make_cell
 from support.sweeps import header_of, sweep_of
@@ -77,13 +78,13 @@ def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() ->
 
 
 def test_marks_at_one_place_are_one() -> None:
-    machine = header_of(2, threads=2, packages=2, smt="close")
-    assert chart_of(swept(machine, 1, 2, 4), "scaling").marks == (
-        Mark(1.0, "second threads begin"),
-        Mark(2.0, "another package begins"),
+    header = header_of(4, packages=2)
+    assert header.host.topology is not None
+    hybrid = structs.replace(header.host.topology, kinds=("2-3", "0-1"))
+    header = structs.replace(header, host=structs.replace(header.host, topology=hybrid))
+    assert chart_of(swept(header, 1, 2, 4), "scaling").marks == (
+        Mark(2.0, "another package begins, another kind of core begins"),
     )
-    twice = header_of(2, threads=1, packages=1)
-    assert chart_of(swept(twice, 1, 2, 4), "scaling").marks == (Mark(2.0, "CPUs end"),)
 
 
 def test_where_second_threads_are_is_not_guessed() -> None:

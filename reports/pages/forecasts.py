@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import ceiling_of
 from vebench.analysis.curves import curves, of_key
 from vebench.analysis.effective_cpus import cpu_order
-from vebench.analysis.scaling import Forecast, scaling
+from vebench.analysis.scaling import Forecast, nothing_to_predict, scaling
 from vebench.backends.registry import NULL
 from vebench.errors import one_line
 from vebench.reports import figures
@@ -65,7 +65,8 @@ def _prediction(curve: Curve, curves: Mapping[CellKey, Curve], order: CpuOrder |
         return Prediction(curve, Forecast(workers, refused=UNKNOWN_CORES))
     model = scaling(curve, curves.get(of_key(ceiling_of(curve.cells[0].key))), order)
     if isinstance(model, str):
-        return Prediction(curve, Forecast(workers, refused=model))
+        reason = nothing_to_predict([cell.workers for cell in curve.cells], order, workers) or model
+        return Prediction(curve, Forecast(workers, refused=reason))
     return Prediction(curve, model.forecast(workers), model.path(workers), model.peak)
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from support.sweeps import header_of, sweep_of
 
 from vebench.analysis.curves import curves
-from vebench.analysis.effective_cpus import cpu_order
+from vebench.analysis.effective_cpus import BOOST, UNPINNED, cpu_order
 from vebench.analysis.scaling import Forecast, Scaling, scaling
 from vebench.analysis.scaling_family import CROSSTALK, draws, expected_maximum
 from vebench.analysis.summary import summarise
@@ -147,6 +147,11 @@ def test_what_was_measured_is_not_predicted() -> None:
     assert forecast(header_of(64), 12, *sweep_of(by_law(linear))).rate is not None
 
 
+def test_fewer_workers_than_were_measured_are_refused() -> None:
+    cells = sweep_of(by_law(linear, (4, 8, 16, 32)))
+    assert forecast(header_of(64), 2, *cells).refused == "fewer than the 4 workers measured"
+
+
 def test_fewer_than_four_numbers_of_workers_are_refused() -> None:
     reason = forecast(header_of(64), 8, *sweep_of(by_law(linear, (1, 2, 4)))).refused
     assert reason == "3 numbers of workers measured: 4 are needed"
@@ -174,9 +179,7 @@ def test_cells_whose_rate_says_nothing_are_left_out(fields: dict[str, object], w
 
 def test_workers_beyond_the_cpus_are_no_points() -> None:
     reason = forecast(header_of(4), 3, *sweep_of(by_law(linear))).refused
-    assert reason == (
-        "3 numbers of workers measured, without 8 (more than the CPUs), 16 (more than the CPUs): 4 are needed"
-    )
+    assert reason == ("3 numbers of workers measured, without 8, 16 (more than the CPUs): 4 are needed")
 
 
 def test_a_backend_of_one_thread_is_not_extrapolated() -> None:
@@ -230,7 +233,8 @@ def test_nothing_heavy_is_loaded_before_a_curve_is_extrapolated() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_without_pinning_the_assumption_is_named() -> None:
+def test_what_the_machine_is_assumed_to_do_is_named() -> None:
     header = header_of(16, pin="none")
-    found = forecast(structs.replace(header), 32 // 2 - 4, *sweep_of(by_law(linear)))
-    assert [text.split(":")[0] for text in found.assumed] == ["workers were not pinned"]
+    limited = structs.replace(header, host=structs.replace(header.host, boost=True, quota_cpus=12.0, usable_cpus=12))
+    found = forecast(limited, 12, *sweep_of(by_law(linear, (1, 2, 4, 8))))
+    assert found.assumed == (UNPINNED, BOOST, "the quota remains 12 CPUs")

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.machine.topology import Topology
-    from vebench.results.records import RunRecord
+    from vebench.results.records import HostRecord, RunRecord
 
 Kind = Literal["thread", "region", "kind"]
 
-UNPINNED = "workers were not pinned: taken to use all cores before second threads"
+UNPINNED = "workers, which were not pinned, use all cores before second threads"
+BOOST = "clocks, which may rise above their base, fall with more cores at work as they did so far"
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,13 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
         order = tuple(dict.fromkeys((*most, *planned)))
     else:
         order = order_of(topology, allowed, "compact", "off" if spec.smt == "off" else "last")
-    return _described(order[: host.usable_cpus], topology, () if pinned else (UNPINNED,))
+    assumed = (*(() if pinned else (UNPINNED,)), *((BOOST,) if host.boost else ()), *_quota(host))
+    return _described(order[: host.usable_cpus], topology, assumed)
+
+
+def _quota(host: HostRecord) -> Iterator[str]:
+    if host.quota_cpus is not None and host.quota_cpus < len(host.cpus_allowed):
+        yield f"the quota remains {host.quota_cpus:g} CPUs"
 
 
 def _described(order: Sequence[int], topology: Topology, assumed: tuple[str, ...]) -> CpuOrder:

@@ -73,7 +73,8 @@ class Scaling:
 
     def forecast(self, workers: int) -> Forecast:
         """Return what it would reach with so many workers, or why that cannot be said."""
-        if reason := self._why_not(workers):
+        counts = [point.load.workers for point in self.points]
+        if reason := nothing_to_predict(counts, self.order, workers) or _out_of_reach(counts, workers):
             return Forecast(workers, refused=reason)
         return Forecast(workers, self._band(workers), self.back_test, tuple(self._assumed(workers)))
 
@@ -131,18 +132,6 @@ class Scaling:
     def _most(self) -> int:
         return self.points[-1].load.workers
 
-    def _why_not(self, workers: int) -> str:
-        counts = [point.load.workers for point in self.points]
-        if workers > len(self.order.cpus):
-            return f"there are {len(self.order.cpus)} CPUs to work on: workers beyond them add nothing"
-        if workers in counts:
-            return f"{workers} workers were measured"
-        if workers < counts[0]:
-            return f"fewer than the {counts[0]} workers measured"
-        if workers > FARTHEST * self._most:
-            return f"more than {FARTHEST} times the {self._most} workers measured"
-        return ""
-
     def log_rates(self, workers: int) -> Floats:
         """Return log rates with so many workers that are as likely as each other, a row of them."""
         load = self.order.load(workers)
@@ -191,6 +180,21 @@ def _assumption(kink: Kink, order: CpuOrder) -> str:
     if kink.kind == "kind":
         return f"a slower core has {SLOWER[0]:.0%} ± {SLOWER[1]:.0%} of a faster one's rate"
     return f"another {order.region_name} costs {1 - exp(-QUANTILE * APART):.0%} at most"
+
+
+def nothing_to_predict(measured: Sequence[int], order: CpuOrder, workers: int) -> str:
+    """Return why nobody needs a prediction for so many workers after these were ``measured``; empty if one may."""
+    if workers > len(order.cpus):
+        return f"there are {len(order.cpus)} CPUs to work on: workers beyond them add nothing"
+    return f"{workers} workers were measured" if workers in measured else ""
+
+
+def _out_of_reach(measured: Sequence[int], workers: int) -> str:
+    if workers < min(measured):
+        return f"fewer than the {min(measured)} workers measured"
+    if workers > FARTHEST * max(measured):
+        return f"more than {FARTHEST} times the {max(measured)} workers measured"
+    return ""
 
 
 def scaling(curve: Curve, ceiling: Curve | None, order: CpuOrder) -> Scaling | str:
@@ -259,10 +263,12 @@ def _at_work(cells: Sequence[CellSummary]) -> str:
 
 
 def _too_few(curve: Curve, order: CpuOrder) -> str:
-    points = {cell.workers: _point(cell, order) for cell in curve.cells}
-    left_out = [f"{workers} ({why})" for workers, why in points.items() if isinstance(why, str)]
-    count = len(points) - len(left_out)
-    without = f", without {', '.join(left_out)}" if left_out else ""
+    left_out: dict[str, list[str]] = {}
+    for cell in curve.cells:
+        if isinstance(why := _point(cell, order), str):
+            left_out.setdefault(why, []).append(str(cell.workers))
+    count = len(curve.cells) - sum(map(len, left_out.values()))
+    without = "".join(f", without {', '.join(workers)} ({why})" for why, workers in left_out.items())
     return f"{count} numbers of workers measured{without}: {FEWEST_COUNTS} are needed" if count < FEWEST_COUNTS else ""
 
 

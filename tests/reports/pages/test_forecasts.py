@@ -62,6 +62,14 @@ def test_below_it_stands_why_there_is_no_prediction_and_what_one_assumes() -> No
     )
 
 
+def test_what_needs_no_prediction_is_said_even_of_curves_that_would_bear_none() -> None:
+    for workers, reason in ((2, "2 workers were measured"), (17, "there are 16 CPUs to work on: workers beyond")):
+        listing = table_of(MACHINE, workers).listing
+        assert listing is not None
+        (line,) = listing.lines
+        assert line.startswith(f"gym-sync, shm-async, mine:<b>|Few: not predicted: {reason}")
+
+
 def test_a_file_that_does_not_say_which_cpus_share_a_core_bears_no_forecast() -> None:
     listing = table_of(header_of(8, threads=2, listed=False), 16).listing
     assert listing is not None

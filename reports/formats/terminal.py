@@ -99,7 +99,7 @@ class _Layout:
         """
         fitted = [terminal_tables.fitted(table, self.width) for table in document.tables]
         found = [*_findings(document), *_left_out(document), *_explanations(document.explanations, self.width)]
-        reading = [part for table in document.tables for part in _listing(table)]
+        reading = [*_listings(document.tables)]
         reading += [*_legend(document), *_once(part for table in fitted for part in _notes(table))]
         tables = [list(_table(table)) for table in fitted]
         charts: list[Section] = [list(part) for part in terminal_charts.drawn(document.charts, self.width)]
@@ -173,6 +173,19 @@ def _listing(table: Table) -> Iterator[RenderableType]:
     yield Line(table.listing.heading, style="dim")
     for line in table.listing.lines:
         yield Padding(Line(line, style="dim"), INDENT)
+
+
+def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
+    """Yield the listings of several tables as one for each heading. What does not hold for all says for which."""
+    headings: dict[str, dict[str, list[str]]] = {}
+    for group, listing in ((table.group, table.listing) for table in tables if table.listing is not None):
+        for line in listing.lines:
+            headings.setdefault(listing.heading, {}).setdefault(line, []).append(group)
+    every = len({table.group for table in tables})
+    for heading, groups in headings.items():
+        texts = (line if len(of) == every else f"{', '.join(of)}: {line}" for line, of in groups.items())
+        yield Line(heading, style="dim")
+        yield from (Padding(Line(text, style="dim"), INDENT) for text in texts)
 
 
 def _findings(document: Document) -> Iterator[RenderableType]:

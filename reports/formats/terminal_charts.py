@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from vebench.reports.chart import Chart, Series
 
 KIND = "scaling"  # the figure that is drawn on a terminal; files have the others
-ROWS = 8
+ROWS = 7
 WIDEST = 76
 LEAST_COLUMNS = 24  # a narrower figure shows nothing
-LABELLED = 3  # every so many rows have their rate beside them
+LABELLED = (0, ROWS // 2, ROWS - 1)  # rows that have their rate beside them
 DIGITS = 2  # of a label: a row is no more precise
 BOUND, MARK, MORE = "^", "|", "+"
 LINES = {"ideal": "·", "forecast": "~"}  # drawn as lines, the others as points
@@ -143,7 +143,7 @@ def _letters(every: Sequence[Series]) -> Iterator[tuple[str, str]]:
 
 def _lines(chart: Chart, canvas: _Canvas) -> list[Line]:
     """Return the figure with its title, labels of both axes, and the key."""
-    labels = {row: number(canvas.rate(row)) for row in (*range(0, ROWS - 1, LABELLED), ROWS - 1)}
+    labels = {row: number(canvas.rate(row)) for row in LABELLED}
     indent = max(map(len, labels.values()))
     return [
         Line(f"{chart.title} by {chart.x_label} (both axes logarithmic)", style="bold"),

@@ -40,7 +40,7 @@ def drawn(charts: Sequence[Chart], width: int) -> Iterator[list[Line]]:
 
 @dataclass
 class _Canvas:
-    """Characters by row and column, with the ranges that they stand for; ``margin`` is for points at the right."""
+    """Characters by row and column, with the ranges that they stand for; ``margin`` is right of the last points."""
 
     left: float
     right: float
@@ -79,7 +79,7 @@ def _canvas(chart: Chart, width: int) -> _Canvas | None:
     solid = [point for series in chart.series if series.role != "ideal" for point in series.points]
     places = {x for x, _ in solid}
     rates = [rate.median for _, rate in solid]
-    margin = len(chart.series)
+    margin = max(len(chart.series), len(f"{max(places, default=0):g} {chart.x_label}"))
     columns = width - margin - _label_width(rates) - 1
     if len(places) <= 1 or columns < LEAST_COLUMNS:
         return None

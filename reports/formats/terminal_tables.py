@@ -63,10 +63,10 @@ def _on_one_line(table: Table) -> Table:
 
 
 def _line_widths(texts: Sequence[Text]) -> list[int]:
-    depth = max((len(text.lines) for text in texts), default=0)
-    return [
-        max((len(text.lines[line]) for text in texts if line < len(text.lines)), default=0) for line in range(depth)
-    ]
+    """Return the width of each line of the places of a column."""
+    marked = [_marked(text) for text in texts]
+    depth = max(map(len, marked), default=0)
+    return [max((len(lines[line]) for lines in marked if line < len(lines)), default=0) for line in range(depth)]
 
 
 def _joined(text: Text, widths: Sequence[int]) -> Text:
@@ -104,17 +104,17 @@ def _words(table: Table, index: int) -> str:
 
 
 def _grid(table: Table, block: Sequence[int], width: int, gap: int) -> Grid:
-    """Return the columns of ``block``, reference rows set apart by a line."""
+    """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False, header_style="bold")
     grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE))
     side: JustifyMethod = "right" if table.numbers else "left"
     for index in block:
         grid.add_column(Line(table.columns[index], justify=side), justify=side, overflow="fold")
-    apart = False
+    apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
     for row in table.rows:
         if row.reference_row and not apart:
             grid.add_section()
-        apart = row.reference_row
+        apart = apart or row.reference_row
         grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
     return grid
 

@@ -54,7 +54,7 @@ EXHAUSTED = (2.0, 128.0)
 SPREAD = (0.01, 0.06)  # of measured points around any law, beside what their intervals show
 CORNER = (4.0, 30.0)
 # Shares of draws in which something holds back; of those with a serial share, half have crosstalk, too.
-HELD = {"serial": 1 / 3, "crosstalk": 1 / 2, "straggler": 1 / 3, "limit": 4 / 5}
+HELD = {"serial": 1 / 4, "crosstalk": 1 / 2, "straggler": 1 / 4, "limit": 4 / 5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,4 +183,6 @@ def posterior(points: Sequence[Point], of: Part, *, waits: bool) -> Posterior:
     # Of two curves, such as a backend and the bare simulator, the draws are independent.
     random = np.random.default_rng((SEED, of == "machine"))
     chosen = random.permutation(kept)
-    return Posterior(chosen, level[chosen], random.standard_normal(KEPT) / np.sqrt(total[chosen]), shape)
+    # That of a ratio has no error of its own: what both curves err by at all points, the machine's part has already.
+    error = np.zeros(KEPT) if of == "backend" else random.standard_normal(KEPT) / np.sqrt(total[chosen])
+    return Posterior(chosen, level[chosen], error, shape)

@@ -110,7 +110,8 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     """Return the sentences about a task, the most important first."""
     if (winner := answer.winner) is None:
         return _without_winner(name, answer, told)
-    loop = ", and nothing is faster than this plain loop" if winner.backend == REFERENCE else ""
+    alone = winner.backend == REFERENCE and not _left_out(winner, answer)
+    loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} on this machine{_so_far(told)}: {_figure(winner)}{loop}."
     tied = f"Not distinguishable: {_listed([_short(cell) for cell in answer.tied])}." if answer.tied else ""
     workers = _workers(winner, answer, told)
@@ -155,10 +156,10 @@ def _why_none(answer: TaskAnswer, told: Told) -> str:
             reason = _doubted(answer, told)
         case Reason.ALONE:
             reason = _alone(answer, told)
-        case Reason.WIDE if fastest and fastest.frames_per_second:
-            highest = f"{_short(fastest)} has the highest rate, {_frames(fastest)} frames/s"
+        case Reason.WIDE if fastest:
+            highest = f"{_short(fastest)} has the highest rate, {_rate(fastest)}"
             more = told.goes_on if told.spec.until else told.again("--until", NARROW_ENOUGH)
-            reason = f"{highest}, but known to {figures.spread(fastest.frames_per_second)} only; measure with {more}"
+            reason = f"{highest}, but such an interval says nothing; measure with {more}"
         case Reason.TIED if answer.best:
             labels = [one_line(cell.label) for cell in (answer.best, *answer.tied)]
             reason = f"{_listed(labels)} cannot be told apart; measure with {told.more_repeats}"
@@ -212,12 +213,20 @@ def _figure(cell: CellSummary) -> str:
 
 def _caveat(winner: CellSummary, answer: TaskAnswer) -> str:
     """Return what a reader should know before using the winner's figure; empty if there is nothing."""
-    for cell, doubt in answer.doubted[:1]:
-        if _median(cell) > _median(winner):
-            return f"Left out, though faster: {_short(cell)}, {_rate(cell)}; it {DOUBTS[doubt][0]}."
+    if left_out := _left_out(winner, answer):
+        return left_out
     if winner.throttled:
         return "A CPU quota held it back: with more CPUs it may be faster."
     return "Others took CPU time while it was measured: it may be faster still." if winner.disturbed else ""
+
+
+def _left_out(winner: CellSummary, answer: TaskAnswer) -> str:
+    """Return which rate above the winner's does not count, the highest if there are several; empty if there is none."""
+    if not answer.doubted:
+        return ""
+    cell, doubt = answer.doubted[0]
+    faster = f"Left out, though faster: {_short(cell)}, {_rate(cell)}; it {DOUBTS[doubt][0]}."
+    return faster if _median(cell) > _median(winner) else ""
 
 
 def _workers(winner: CellSummary, answer: TaskAnswer, told: Told) -> str:
@@ -246,13 +255,9 @@ def _median(cell: CellSummary) -> float:
     return cell.frames_per_second.median if cell.frames_per_second else 0.0
 
 
-def _frames(cell: CellSummary) -> str:
-    return figures.number(_median(cell))
-
-
 def _rate(cell: CellSummary) -> str:
     distance = f" {_distance(cell.frames_per_second)}" if cell.frames_per_second else ""
-    return f"{_frames(cell)} frames/s{distance}"
+    return f"{figures.number(_median(cell))} frames/s{distance}"
 
 
 def _distance(estimate: Estimate) -> str:

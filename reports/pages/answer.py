@@ -125,7 +125,7 @@ def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     if answer.reason is Reason.UNUSABLE:
         return [_unusable(name, told)]
     first = f"{name} on this machine, no winner{_so_far(told)}: {_why_none(answer, told)}"
-    cell = answer.best or (None if answer.reason is Reason.WIDE else answer.fastest)
+    cell = answer.known if answer.reason is Reason.WIDE else answer.best
     if cell is None:
         return [first]
     begin = "Of the others, the fastest is" if answer.reason is Reason.WIDE else "The highest rate:"
@@ -145,7 +145,7 @@ def _so_far(told: Told) -> str:
 
 def _why_none(answer: TaskAnswer, told: Told) -> str:
     """Return why there is no winner, and what to do."""
-    fastest = answer.fastest
+    best = answer.best
     reason = f"no cell has a rate yet; measure with {told.goes_on}"
     match answer.reason:
         case Reason.NO_BACKEND:
@@ -156,12 +156,12 @@ def _why_none(answer: TaskAnswer, told: Told) -> str:
             reason = _doubted(answer, told)
         case Reason.ALONE:
             reason = _alone(answer, told)
-        case Reason.WIDE if fastest:
-            highest = f"{_short(fastest)} has the highest rate, {_rate(fastest)}"
+        case Reason.WIDE if best:
+            highest = f"{_short(best)} has the highest rate, {_rate(best)}"
             more = told.goes_on if told.spec.until else told.again("--until", NARROW_ENOUGH)
             reason = f"{highest}, but such an interval says nothing; measure with {more}"
-        case Reason.TIED if answer.best:
-            labels = [one_line(cell.label) for cell in (answer.best, *answer.tied)]
+        case Reason.TIED if best:
+            labels = [one_line(cell.label) for cell in (best, *answer.tied)]
             reason = f"{_listed(labels)} cannot be told apart; measure with {told.more_repeats}"
     return reason
 
@@ -175,7 +175,7 @@ def _alone(answer: TaskAnswer, told: Told) -> str:
 
 def _left(answer: TaskAnswer) -> str:
     """Return the label of the only backend to choose from; of the loop if only that is there, whatever it is for."""
-    labels = answer.contestants or ((answer.fastest.label,) if answer.fastest else ())
+    labels = answer.contestants or ((answer.best.label,) if answer.best else ())
     return "".join(map(one_line, labels))
 
 

@@ -105,6 +105,8 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     valid = [cell for cell in rated if doubt_of(cell) is None]
     contestants = _contestants(valid, spec)
     reason = _uncontested(choices, contestants, doubted) if usable or not rated else Reason.UNUSABLE
+    if reason is Reason.ALONE:  # and not the loop beside it
+        valid = [cell for cell in valid if cell.label in contestants] or valid
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
     best = valid[0]

@@ -45,12 +45,14 @@ class Load:
 
     ``cores`` counts the cores at work, ``threads`` the second threads on them, both by kind of core, the fastest first.
     ``apart`` is how far they are spread over regions: 0 in one, 1 in the halves of two, 1.5 in the quarters of four.
+    ``all_cores`` counts the cores that there are, at work or not.
     """
 
     workers: int
     cores: tuple[int, ...]
     threads: tuple[int, ...]
     apart: float
+    all_cores: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class CpuOrder:
             tuple(cores[kind] for kind in kinds),
             tuple(threads[kind] for kind in kinds),
             _apart([cpu.region for cpu in owned]),
+            sum(not cpu.second for cpu in self.cpus),
         )
 
     @property

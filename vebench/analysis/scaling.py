@@ -179,7 +179,7 @@ def _assumption(kink: Kink, order: CpuOrder) -> str:
         return f"a second thread adds {THREAD[0]:.0%} ± {THREAD[1]:.0%} of a core"
     if kink.kind == "kind":
         return f"a slower core has {SLOWER[0]:.0%} ± {SLOWER[1]:.0%} of a faster one's rate"
-    return f"another {order.region_name} costs {1 - exp(-QUANTILE * APART):.0%} at most"
+    return f"another {order.region_name} costs 0 to {1 - exp(-QUANTILE * APART):.0%}"
 
 
 def nothing_to_predict(measured: Sequence[int], order: CpuOrder, workers: int) -> str:
@@ -277,4 +277,4 @@ def _too_wide(points: Mapping[int, Point]) -> str:
     widest = max(halves, key=lambda workers: halves[workers])
     if halves[widest] <= WIDEST:
         return ""
-    return f"the rate of {widest} workers is known to ±{halves[widest]:.0%}: ±{WIDEST:.0%} is needed"
+    return f"the rate of {widest} workers is known to ±{halves[widest]:.0%}: measure with --until {WIDEST:.0%}"

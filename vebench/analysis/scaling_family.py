@@ -1,18 +1,21 @@
 """The family of scaling laws, as many draws from what is known of such curves before any is measured.
 
-With c the cores at work, in effective cores, the rate over that of a core is
+With c the cores at work, in effective cores, and rates in those of one core, they achieve
 
-    c / (1 + s (c - 1) + k c (c - 1))  x  1 / (1 + v z(w))  x  (1 + (c / C)^4)^(-1/4)  x  g^apart
+    a = c / (1 + s (c - 1) + k c (c - 1))  x  1 / (1 + v z(w))  x  (1 - t share),
+
+and the rate is a x (1 + (a / C)^m)^(-1/m) x g^apart.
 
 - s is Amdahl's serial share, k the crosstalk of the universal scalability law (G. Amdahl, AFIPS 1967; N. Gunther,
   Guerrilla Capacity Planning, 2007, chapter 4).
 - v is the spread of the workers' times, where a batch waits for the slowest of them: z(w) is the expected maximum of w
   normal values (G. Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
 - C is where something shared is exhausted, such as memory bandwidth (S. Williams, A. Waterman, D. Patterson, Roofline,
-  CACM 52, 2009), with a rounded corner.
-- g is what it costs to work in two packages, c counts a second thread as h cores and a slower core as less than one.
+  CACM 52, 2009), with a corner rounded by m.
+- t is by how much clocks fall from one core at work to all of them, g what it costs to work in two packages.
+- c counts a second thread as h cores and a slower core as less than one.
 
-Each of s, k, v, C is in some draws and not in others: the laws are nested, and no law is chosen. What a curve shows
+Each of s, k, v, C, t is in some draws and not in others: the laws are nested, and no law is chosen. What a curve shows
 makes some draws likelier than others; their weights average over parameters and laws at once (J. Hoeting, D. Madigan,
 A. Raftery, C. Volinsky, Bayesian Model Averaging, Statistical Science 14, 1999). Weighed draws need no start values and
 no bounds, and are right where a parameter lies on its bound, where normal approximations are not.
@@ -40,30 +43,37 @@ Part = Literal["whole", "machine", "backend"]
 
 DRAWS = 24_000
 KEPT = 2_000  # draws that stand for the weighed ones
+FEWEST = 30  # draws that carry the weight: fewer would make a band too narrow
 SEED = 8
 
 # What is known before anything is measured; docs/scaling.md has the sources. Pairs are a mean and a standard deviation,
-# or the ends of a range in which the logarithm is uniform; single values are standard deviations from 0.
+# or the ends of a range in which the logarithm is uniform; single values are standard deviations from 0, or a bound.
 THREAD = (0.3, 0.15)
 SLOWER = (0.6, 0.15)
 APART = 0.15
 SERIAL = (1e-3, 1.0)
 CROSSTALK = (1e-5, 0.1)
 STRAGGLER = 0.15
-EXHAUSTED = (2.0, 128.0)
+CLOCK = 0.2  # the bound of a uniform range
+LEAST_LIMIT, LIMITS = 2.0, 64  # the least limit in cores, and the ratio of the most to it on machines of fewer cores
 SPREAD = (0.01, 0.06)  # of measured points around any law, beside what their intervals show
 CORNER = (4.0, 30.0)
 # Shares of draws in which something holds back; of those with a serial share, half have crosstalk, too.
-HELD = {"serial": 1 / 4, "crosstalk": 1 / 2, "straggler": 1 / 4, "limit": 4 / 5}
+HELD = {"serial": 1 / 6, "crosstalk": 1 / 2, "straggler": 1 / 6, "clock": 1 / 6, "limit": 4 / 5}
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Parameters, one value for each draw: see the module. ``spread`` is that of points around them."""
+    """Parameters, one value for each draw: see the module.
+
+    ``limit`` is where in its range the limit lies: 0 at the least, 1 at the most, infinity for none. ``spread`` is that
+    of points around the law.
+    """
 
     serial: Floats
     crosstalk: Floats
     straggler: Floats
+    clock: Floats
     limit: Floats
     corner: Floats
     thread: Floats
@@ -94,7 +104,8 @@ def draws() -> Draws:
         serial=np.where(serial, between(SERIAL), 0.0),
         crosstalk=np.where(serial & held("crosstalk"), between(CROSSTALK), 0.0),
         straggler=np.where(held("straggler"), np.abs(random.normal(0.0, STRAGGLER, DRAWS)), 0.0),
-        limit=np.where(held("limit"), between(EXHAUSTED), np.inf),
+        clock=np.where(held("clock"), random.uniform(0.0, CLOCK, DRAWS), 0.0),
+        limit=np.where(held("limit"), random.random(DRAWS), np.inf),
         corner=between(CORNER),
         thread=around(THREAD),
         slower=around(SLOWER),
@@ -121,8 +132,10 @@ def log_shape(load: Load, of: Part, *, waits: bool) -> Floats:
         if waits:
             log_rate -= np.log1p(known.straggler * expected_maximum(load.workers))
     if of != "backend":
-        log_rate += np.log(cores) + known.apart * load.apart
-        log_rate -= np.log1p((cores / known.limit) ** known.corner) / known.corner
+        log_rate += np.log(cores) + np.log1p(-known.clock * sum(load.cores) / load.all_cores)
+        log_limit = np.log(LEAST_LIMIT) + known.limit * np.log(max(LIMITS, load.all_cores))
+        log_rate -= np.log1p(np.exp(known.corner * (log_rate - log_limit))) / known.corner
+        log_rate += known.apart * load.apart
     return log_rate
 
 
@@ -177,6 +190,10 @@ def posterior(points: Sequence[Point], of: Part, *, waits: bool) -> Posterior:
     misfit = (precision * (over - level) ** 2).sum(axis=0)
     log_weight = 0.5 * (np.log(precision).sum(axis=0) - np.log(total) - misfit)
     weight = np.exp(log_weight - log_weight.max())
+    # Few draws carry the weight of a curve that hardly any law foresees. Likelihoods to the power of a half are those
+    # of twice the variance; the size of a weighed sample is that of L. Kish, Survey Sampling, 1965, section 11.7.
+    while weight.sum() ** 2 / (weight**2).sum() < FEWEST:
+        weight **= 0.5
     # Systematic resampling: each draw is kept as often as its weight says, to within one.
     ends = np.cumsum(weight)
     kept = np.searchsorted(ends, (np.arange(KEPT) + 0.5) / KEPT * ends[-1])

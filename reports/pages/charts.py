@@ -13,7 +13,7 @@ from vebench.reports.chart import Chart, Mark, Series
 from vebench.reports.pages.forecasts import curve_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.curves import Curve
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vebench.results.records import RunRecord
 
     Figure = Callable[[CellSummary], Estimate | None]
+    Bend = tuple[int, str]  # the number of workers after which something begins, and what
 
 FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
 
@@ -30,23 +31,29 @@ def charts(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[
 
     The rates go on with what is ``predicted``.
     """
+    order, cpus = cpu_order(header, cells), header.host.usable_cpus
+    bends = (*((kink.after, kink.text) for kink in (order.kinks if order else ())), (cpus, "CPUs end"))
+    parts = {
+        env: ([cell for cell in cells if cell.env == env], [one for one in predicted if one.curve.env == env])
+        for env in dict.fromkeys(cell.env for cell in cells)
+    }
     return tuple(
         chart
-        for env in dict.fromkeys(cell.env for cell in cells)
-        for chart in _task(
-            [cell for cell in cells if cell.env == env], header, [one for one in predicted if one.curve.env == env]
-        )
+        for own, ahead in parts.values()
+        for chart in _task(own, cpus, bends, ahead)
         if any(len(series.points) >= FEWEST_FOR_CURVE for series in chart.series)
     )
 
 
-def _task(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction]) -> Iterator[Chart]:
+def _task(
+    cells: Sequence[CellSummary], cpus: int, bends: Iterable[Bend], predicted: Sequence[Prediction]
+) -> Iterator[Chart]:
     drawn = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
     several = len({curve.envs_per_worker for curve in drawn}) > 1
     ahead = [Series(curve_name(one.curve, several=several), one.points, "forecast") for one in predicted if one.points]
-    name, cpus = one_line(cells[0].env), header.host.usable_cpus
-    most = int(max((x for series in ahead for x, _ in series.points), default=0))
-    marks, reached = _marks(cells, header), _marks(cells, header, most)
+    counts, farthest = [cell.workers for cell in cells], [int(series.points[-1][0]) for series in ahead]
+    name, most = one_line(cells[0].env), max(counts + farthest)
+    marks, reached = _marks(bends, min(counts), max(counts)), _marks(bends, min(counts), most)
     rates = [_series(curve, lambda cell: cell.frames_per_second, several=several) for curve in drawn]
     lines = (*rates, *_ideal(drawn, cpus, most), *ahead)
     yield Chart(name, "scaling", f"{name}: frames/s", "workers", "frames/s", lines, reached)
@@ -70,27 +77,19 @@ def _series(curve: Curve, figure: Figure, *, several: bool) -> Series:
     return Series(name, points, "bound" if curve.cells[0].backend == CEILING else "measured")
 
 
-def _ideal(drawn: Sequence[Curve], usable_cpus: int, predicted: int) -> Iterator[Series]:
-    """Yield the line of a backend that would gain, by every worker with a CPU, as much as the plain loop has.
-
-    It goes as far as the workers that were measured or ``predicted``.
-    """
+def _ideal(drawn: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[Series]:
+    """Yield, up to ``most`` workers, the line of a backend of which each worker with a CPU is as fast as the loop."""
     loops = [cell for curve in drawn for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
-    most = max(predicted, *(cell.workers for curve in drawn for cell in curve.cells))
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:
         ends = sorted({1, min(most, usable_cpus), most})
         points = tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends)
         yield Series("ideal", points, "ideal")
 
 
-def _marks(cells: Sequence[CellSummary], header: RunRecord, predicted: int = 0) -> tuple[Mark, ...]:
-    """Return where workers begin to gain less, as far as the sweep or what is ``predicted`` goes."""
-    order = cpu_order(header, cells)
-    counts = [cell.workers for cell in cells]
-    most = max(predicted, *counts)
-    kinks = [(kink.after, kink.text) for kink in order.kinks] if order else []
+def _marks(bends: Iterable[Bend], fewest: int, most: int) -> tuple[Mark, ...]:
+    """Return where workers begin to gain less, between the fewest and the most of them."""
     texts: dict[int, list[str]] = {}
-    for after, text in (*kinks, (header.host.usable_cpus, "CPUs end")):
-        if min(counts) <= after < most:
+    for after, text in bends:
+        if fewest <= after < most:
             texts.setdefault(after, []).append(text)
     return tuple(Mark(float(after), ", ".join(texts[after])) for after in sorted(texts))

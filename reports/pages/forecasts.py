@@ -100,13 +100,18 @@ def curve_name(curve: Curve, *, several: bool) -> str:
 def _texts(forecast: Forecast) -> tuple[Text, Text, Text]:
     if forecast.rate is None or forecast.rate.low is None or forecast.rate.high is None:
         return (Text(("not predicted",), "missing"), Text((figures.NOTHING,)), Text((figures.NOTHING,)))
-    band = f"{figures.number(forecast.rate.low)} to {figures.number(forecast.rate.high)}"
+    band = f"{_rounded(forecast.rate.low)} to {_rounded(forecast.rate.high)}"
     back_test = figures.NOTHING if forecast.back_test is None else f"±{forecast.back_test:.0%}"
     return (
-        Text((figures.number(forecast.rate.median),), value=forecast.rate),
+        Text((_rounded(forecast.rate.median),), value=forecast.rate),
         Text((band,)),
         Text((back_test,), value=forecast.back_test),
     )
+
+
+def _rounded(rate: float) -> str:
+    """Return a rate with three digits: no prediction is good for more."""
+    return figures.number(float(f"{rate:.3g}"))
 
 
 def _remarks(predicted: Prediction) -> Iterator[str]:

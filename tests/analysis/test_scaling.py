@@ -236,7 +236,7 @@ def test_laws_are_averaged_and_none_is_chosen() -> None:
 def test_the_path_to_a_forecast_passes_doublings_and_kinks() -> None:
     model = model_of(header_of(24, threads=2), *sweep_of(by_law(linear)))
     assert isinstance(model, Scaling)
-    assert [step.workers for step in model.path(32)] == [24, 25, 32]
+    assert [step.workers for step in model.path(32)] == [24, 32]
     assert model.path(64) == ()
 
 

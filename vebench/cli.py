@@ -174,6 +174,19 @@ def report(
         ),
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
+    every_finding: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Also show notes, the cost of the measuring loop, all facts, and the scaling curve."
+        ),
+    ] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also show these, such as efficiency, peak_rss or startup, in tables of their own. Comma or repeat.",
+        ),
+    ] = None,
 ) -> None:
     """Render runs as tables.
 
@@ -183,10 +196,13 @@ def report(
     \b
     vebench report
     vebench report pong.jsonl -o pong.md
+    vebench report --all --columns efficiency,of_ceiling
     """  # noqa: D301 - as above
     from vebench.commands import report as command
+    from vebench.reports.columns import names
+    from vebench.reports.view import View
 
-    command.report(files or (), form, output)
+    command.report(files or (), form, output, View(names("--columns", columns or ()), every_finding))
 
 
 @app.command()

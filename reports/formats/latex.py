@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
 from vebench.plan.tasks import short_name
-from vebench.reports.formats.markdown import one_line_of
+from vebench.reports.formats.markdown import one_line_of, places_of
 from vebench.reports.formats.without_folders import without_folders
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _table(table: Table, document: Document, name: str, plain: Plain) -> Iterato
         yield r"  \scriptsize\setlength{\tabcolsep}{3pt}%"
     yield rf"  \caption{{{caption}}}"
     yield rf"  \label{{{name}}}"
-    yield rf"  \begin{{tabular}}{{l{''.join('l' if place is None else 'r' for place in _places(table))}}}"
+    yield rf"  \begin{{tabular}}{{l{''.join('l' if place is None else 'r' for place in places_of(table))}}}"
     yield r"    \toprule"
     yield f"    {' & '.join(map(escaped, (table.corner, *table.columns)))} \\\\"
     yield r"    \midrule"
@@ -100,11 +100,6 @@ def _table(table: Table, document: Document, name: str, plain: Plain) -> Iterato
     for note in (*document.legend, *((f"Bold: {document.best}.",) if document.best else ()), *table.notes):
         yield rf"  \par\footnotesize {escaped(plain(note))}"
     yield r"\end{table}"
-
-
-def _places(table: Table) -> tuple[int | None, ...]:
-    """Return the place of each column on the axis, None for one that has none."""
-    return table.axis or (None,) * len(table.columns)
 
 
 def _row(row: TableRow, plain: Plain) -> Iterator[str]:

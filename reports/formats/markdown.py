@@ -180,10 +180,10 @@ def _table(table: Table, writer: _Writer) -> Iterator[str]:
     head = [table.corner, *map(writer.escaped, table.columns)]
     body = [[_label(row, writer), *(_place(text, writer) for text in row.texts)] for row in table.rows]
     widths = [max(len(line[index]) for line in (head, *body)) for index in range(len(head))]
-    yield _line(head, widths)
-    end = ":" if table.numbers else "-"
-    yield f"| {'-' * widths[0]} | {' | '.join('-' * (width - 1) + end for width in widths[1:])} |"
-    yield from (_line(line, widths) for line in body)
+    right = [False, *(table.numbers and place is not None for place in places_of(table))]
+    yield _line(head, widths, right)
+    yield _line(["-" * (width - end) + ":" * end for width, end in zip(widths, right, strict=True)], widths, right)
+    yield from (_line(line, widths, right) for line in body)
     yield ""
     yield from (f"{writer.escaped(note)}  " for note in table.notes)
     if table.notes:
@@ -198,9 +198,14 @@ def _listing(listing: Listing, writer: _Writer) -> Iterator[str]:
         yield from (listing.heading, "", *lines, "")
 
 
-def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
-    first = texts[0].ljust(widths[0])
-    return f"| {' | '.join([first, *(text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))])} |"
+def places_of(table: Table) -> Sequence[int | None]:
+    """Return the place of each column on the axis, None for one beside it; any number where there is no axis."""
+    return table.axis or [0] * len(table.columns)
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    places = zip(texts, widths, right, strict=True)
+    return f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
 
 
 def _label(row: TableRow, writer: _Writer) -> str:

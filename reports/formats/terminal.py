@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from vebench.reports.document import Document, Explanation, FindingText, Listing, Table, Text
+    from vebench.reports.document import Answer, Document, Explanation, FindingText, Listing, Table, Text
     from vebench.reports.page import Page
 
 STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
@@ -46,7 +46,7 @@ class _Documents:
 
 
 def _document(document: Document, width: int) -> Iterator[RenderableType]:
-    """Yield the drawing, the notice, the facts, the tables, how to read them, and findings and explanations."""
+    """Yield the drawing, the notice, the facts, the tables, how to read them, findings, and last the answers."""
     if document.drawing is not None:
         yield document.drawing
         yield NewLine()
@@ -67,7 +67,19 @@ def _document(document: Document, width: int) -> Iterator[RenderableType]:
         yield NewLine()
         yield Line("Findings", style="bold")
         yield from _advice(document.advice, width)
+    for answer in document.answers:
+        yield NewLine()
+        yield from _answer(answer)
     yield NewLine()
+
+
+def _answer(answer: Answer) -> Iterator[RenderableType]:
+    """Yield the sentences as a paragraph, and what to paste below it."""
+    first, *others = answer.sentences
+    line = Line(first, style="bold")
+    line.append("".join(f" {sentence}" for sentence in others), style="not bold")
+    yield line
+    yield from (Padding(Line(code), INDENT) for code in answer.code)
 
 
 def _advice(items: Sequence[FindingText | Explanation], width: int) -> Iterator[RenderableType]:

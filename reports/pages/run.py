@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from vebench.analysis.answer import answer
 from vebench.analysis.cell import is_base
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.grouping import grouped
@@ -18,6 +19,7 @@ from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
+from vebench.reports.pages.answer import Told, answers
 from vebench.reports.pages.charts import charts
 from vebench.results.header import what_differs
 
@@ -118,12 +120,15 @@ def _beside(section: Section, first: Section) -> str:
 
 
 def _document(section: Section) -> Document:
-    envs = dict.fromkeys(cell.env for cell in section.cells)
-    spec = section.run.header.spec
+    head = section.run.header
+    by_env: dict[str, list[CellSummary]] = {}
+    for cell in section.cells:
+        by_env.setdefault(cell.env, []).append(cell)
+    found = {
+        env: answer(cells, head.spec, head.host.usable_cpus, usable=not section.notice) for env, cells in by_env.items()
+    }
     tables = tuple(
-        table
-        for env in envs
-        for table in _task(env, [cell for cell in section.cells if cell.env == env], spec, usable=not section.notice)
+        table for env, cells in by_env.items() for table in _task(env, cells, head.spec, best=found[env].winner)
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
     return Document(
@@ -132,9 +137,10 @@ def _document(section: Section) -> Document:
         tables=tables,
         legend=tuple(_legend(section.cells)),
         findings=_findings(section),
-        best="highest median" if marked else "",
+        best="the winner" if marked else "",
         notice=section.notice,
-        charts=charts(section.cells, section.run.header.host),
+        answers=answers(found, Told(head, section.name, section.findings)),
+        charts=charts(section.cells, head.host),
     )
 
 
@@ -150,12 +156,11 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool) -> Iterator[Table]:
+def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, *, best: CellSummary | None) -> Iterator[Table]:
     """Yield the table of one task, or one for each number of environments per worker if workers vary, too.
 
-    Footnotes are below the last one. In a run that is not ``usable``, no cell is marked as the best.
+    Footnotes are below the last one. The place of ``best`` is marked, None if there is no winner.
     """
-    best = max(filter(_may_be_best, cells), key=_speed, default=None) if usable else None
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     skips = sorted({cell.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
@@ -230,17 +235,6 @@ def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:
     if spec.base:
         return f"{what} was not measured yet"
     return f"{what} was not measured (leave out --no-base, or add -b {REFERENCE} and 1 to --workers)"
-
-
-def _may_be_best(cell: CellSummary) -> bool:
-    """Return whether the cell's rate can be recommended: a backend to choose, with an interval, and a possible rate."""
-    known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
-    possible = all(finding.code is not Code.ABOVE_CEILING for finding in cell.findings)
-    return known and possible and not cell.reference_row and not cell.struck
-
-
-def _speed(cell: CellSummary) -> float:
-    return cell.frames_per_second.median if cell.frames_per_second else 0.0
 
 
 def _work_verdict(cells: Sequence[CellSummary]) -> Text:

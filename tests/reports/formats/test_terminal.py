@@ -43,7 +43,7 @@ def test_without_colour_the_best_is_still_marked(page: RunPage) -> None:
 
 def test_findings_come_last_with_their_remedies(page: RunPage) -> None:
     text = on_terminal(page, 200)
-    assert text.index("Findings") > text.index("highest median")
+    assert text.index("Findings") > text.index("the winner")
     assert re.search(
         r"\nfailed +timed out after 300 s in recv \| see log *\n +ALE/Pong-v5: gym-async at 4 workers *\n"
         r" +-> see pong\.jsonl\.log .*vebench run --resume pong\.jsonl measures it again",

@@ -48,12 +48,16 @@ def show(page: Page, form: Format = TERMINAL) -> None:
 def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bool = False) -> None:
     """Write ``page`` to the file ``path`` and to those that belong beside it; or append it with an empty line after it.
 
-    A file gets its name once it is whole: what had the name before is intact until then. Raises UsageError if one
-    cannot be written, or would overwrite a run file; ``option`` is what named it.
+    A file gets its name once it is whole: what had the name before is intact until then. What is no ordinary file, such
+    as a pipe, is written into, and gets no others beside it. Raises UsageError if a file cannot be written, or if one
+    beside ``path`` would overwrite a run file; ``option`` is what named it.
     """
     try:
         if append:
             _append(form.render(page), path)
+            return
+        if not _is_ordinary(path):
+            _write_file(path, form.render(page), "w")
             return
         files = {path.parent / name: content for name, content in form.files(page, path.name).items()}
         for beside in files.keys() - {path}:
@@ -74,15 +78,12 @@ def _replace(files: Mapping[Path, Content]) -> None:
     drafts: dict[Path, Path] = {}
     try:
         for path, content in files.items():
-            if _is_ordinary(path):
-                target = Path(os.path.realpath(path))
-                draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
-                drafts[draft] = target
-                _write_file(draft, content, "x")
-                with suppress(FileNotFoundError):
-                    draft.chmod(stat.S_IMODE(target.stat().st_mode))
-            else:
-                _write_file(path, content, "w")
+            target = Path(os.path.realpath(path))
+            draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
+            drafts[draft] = target
+            _write_file(draft, content, "x")
+            with suppress(FileNotFoundError):
+                draft.chmod(stat.S_IMODE(target.stat().st_mode))
         for draft, target in reversed([*drafts.items()]):
             draft.replace(target)
     finally:

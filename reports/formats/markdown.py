@@ -33,8 +33,9 @@ MARKS = {"best": "**", "struck": "~~"}
 SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
 FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
-FOLDED_FACTS = "Machine, packages and command"
-FOLDED_LEGEND = "How to read this"
+READING = "How to read this"
+FACTS = "Machine, packages and command"
+ALWAYS_OPEN = "compared"  # the fact that says whether the figures below may be compared with those above
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,9 @@ def _document(document: Document, writer: _Writer) -> Iterator[str]:
         yield ""
     for answer in document.answers:
         yield from _answer(answer, writer)
-    if not writer.folds:
-        yield from _facts(document, writer)
+    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] != ALWAYS_OPEN]
+    yield from _facts([fact for fact in document.facts if fact not in folded_facts], writer)
+    if not (writer.folds and document.tables):
         yield from _legend(document, writer)
     yield from _tables(document, writer)
     in_the_open = [item for item in document.advice if not (writer.folds and _is_of_less_weight(item))]
@@ -104,9 +106,10 @@ def _document(document: Document, writer: _Writer) -> Iterator[str]:
     if folded:
         more = "more " if in_the_open else ""
         yield from _folded(figures.counted(len(folded), f"{more}finding"), _advice(folded, writer))
-    if writer.folds:
-        yield from _folded(FOLDED_LEGEND, _legend(document, writer))
-        yield from _folded(FOLDED_FACTS, _facts(document, writer))
+    if writer.folds and document.tables:
+        yield from _folded(READING, _legend(document, writer))
+    machine = dict(folded_facts).get("machine")
+    yield from _folded(f"Measured on {writer.plain(machine)}" if machine else FACTS, _facts(folded_facts, writer))
 
 
 def _is_of_less_weight(item: FindingText | Explanation) -> bool:
@@ -124,17 +127,19 @@ def _answer(answer: Answer, writer: _Writer) -> Iterator[str]:
         yield ""
 
 
-def _facts(document: Document, writer: _Writer) -> Iterator[str]:
-    for name, value in document.facts:
+def _facts(facts: Sequence[tuple[str, str]], writer: _Writer) -> Iterator[str]:
+    for name, value in facts:
         yield f"- {name}: {_code(writer.plain(value)) if name == 'command' else writer.escaped(value)}"
-    yield ""
+    if facts:
+        yield ""
 
 
 def _legend(document: Document, writer: _Writer) -> Iterator[str]:
     yield from (f"{writer.escaped(line)}  " for line in document.legend)
     if document.best:
         yield f"**Bold**: {document.best}."
-    yield ""
+    if document.legend or document.best:
+        yield ""
 
 
 def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:

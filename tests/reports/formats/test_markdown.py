@@ -69,12 +69,19 @@ def test_the_answer_comes_first_and_what_explains_it_is_folded(page: RunPage) ->
         "- **failed**",
         "<summary>How to read this",
         "In each cell",
-        "<summary>Machine, ",
+        "<summary>Measured on Test CPU, 2 of 2 CPUs usable, 24.0 GiB</summary>",
         "- machine: ",
     )
     assert [*map(text.index, order)] == sorted(map(text.index, order))
     assert text.count("<details>") == text.count("</details>") == len(re.findall(r"</summary>\n\n(?=\S)", text))
     assert text.count("\n\n</details>\n") == text.count("</details>")
+
+
+def test_whether_a_run_may_be_compared_with_the_first_is_in_the_open(sweep: Run) -> None:
+    text = markdown.render(RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep)]))
+    before_its_table = text[text.index("## b.jsonl") :].partition("\n### ")[0]
+    assert "\n- compared: comparable with a.jsonl: " in before_its_table
+    assert "<details>" not in before_its_table
 
 
 def test_faults_are_in_the_open_and_other_findings_are_folded(page: RunPage) -> None:

@@ -31,6 +31,7 @@ MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
 # is, for those who read the plain text.
 SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
+IN_BRACKETS = re.compile(rf"{SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
 FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
 READING = "How to read this"
@@ -49,9 +50,9 @@ class _Writer:
     folds: bool
     files: Sequence[tuple[Chart, str]] = field(default=())
 
-    def escaped(self, text: str) -> str:
+    def escaped(self, text: str, special: re.Pattern[str] = SPECIAL) -> str:
         """Return ``text`` so that it shows as itself within a line."""
-        text = SPECIAL.sub(r"\\\1", self.plain(one_line(text)))
+        text = special.sub(r"\\\1", self.plain(one_line(text)))
         for found, instead in FOUND_LATER.items():
             text = found.sub(instead, text)
         return text
@@ -172,7 +173,7 @@ def _tables(document: Document, writer: _Writer) -> Iterator[str]:
 def _figures(drawn: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
     """Yield the first figure, and the others folded."""
     for index, (chart, file) in enumerate(drawn):
-        image = f"![{writer.escaped(chart.title)}]({quote(file)})"
+        image = f"![{writer.escaped(chart.title, IN_BRACKETS)}]({quote(file)})"
         if index:
             yield from _folded(writer.plain(chart.title), (image,))
         else:

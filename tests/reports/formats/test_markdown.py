@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
+from markdown_it import MarkdownIt
 from support.charts import make_chart
 from support.pages import Pages, make_pages, page_of
 from support.records import make_cell, make_header
@@ -210,17 +211,39 @@ HOSTILE = (
 )
 
 
-def test_a_hostile_name_is_text_wherever_it_stands(sweep: Run) -> None:
+OUR_HTML = {"<details>", "</details>", "<span>", "</span>", "<!-- -->"}
+
+
+def hostile_page(sweep: Run) -> Pages:
+    """Return a page on which every text from outside is hostile."""
     cells = [replace(cell, env=HOSTILE, reason=HOSTILE if cell.reason else None) for cell in sweep.cells]
-    page = RunPage.of([(HOSTILE, Run(msgspec.structs.replace(sweep.header, command=HOSTILE), tuple(cells)))])
-    (document,) = page.documents
-    answers = (Answer(HOSTILE, (HOSTILE,), (f"make({HOSTILE!r})", "```", HOSTILE)),)
-    files = markdown.with_figures(Pages(replace(document, answers=answers)), "report.md")
+    mine = [replace(cell, backend=HOSTILE, env=HOSTILE) for cell in sweep.cells[1:3]]
+    header = msgspec.structs.replace(sweep.header, command=HOSTILE, packages={HOSTILE: HOSTILE})
+    (document,) = RunPage.of([(HOSTILE, Run(header, (*cells, *mine)))]).documents
+    answer = Answer(HOSTILE, (HOSTILE, HOSTILE), (f"make({HOSTILE!r})", "```", HOSTILE))
+    return Pages(replace(document, answers=(answer,), notice=HOSTILE))
+
+
+def test_a_hostile_name_is_text_wherever_it_stands(sweep: Run) -> None:
+    files = markdown.with_figures(hostile_page(sweep), "report.md")
     text = files["report.md"]
-    outside = re.sub(r"^(`{3,})python\n.*?^\1$|^- command: .*?$", "", text, flags=re.MULTILINE | re.DOTALL)
-    tags = re.findall(r"(?<!\\)<(?!!-- -->)[^>]*>", outside)
-    assert {*tags} == {"<details>", "</details>", "<summary>", "</summary>", "<span>", "</span>"}
-    assert tags.count("<details>") == tags.count("</details>") == len(re.findall("^</details>$", text, re.MULTILINE))
-    assert not set("\x1b\x9b\u202e") & set(text)
-    assert not [line for line in text.splitlines() if line.startswith("::")]
-    assert len({line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("| ")}) == 1
+    tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
+    inside = [child for token in tokens for child in token.children or ()]
+    blocks = [line for token in tokens if token.type == "html_block" for line in token.content.splitlines() if line]
+    assert {token.content for token in inside if token.type == "html_inline"} <= OUR_HTML
+    assert {line for line in blocks if not line.startswith("<summary>")} <= OUR_HTML
+    assert all(line.count("<") == 2 and line.endswith("</summary>") for line in blocks if "<summary>" in line)
+    assert blocks.count("<details>") == blocks.count("</details>") > 3
+    assert [token for token in inside if token.type == "link_open"] == []
+    assert {unquote(str(token.attrs["src"])) for token in inside if token.type == "image"} == {*files} - {"report.md"}
+    (fence,) = (token for token in tokens if token.type == "fence")
+    assert fence.info == "python"
+    assert fence.content.splitlines()[1] == "```"
+    assert len({token.level for token in tokens if token.type == "tr_open"}) == 1
+    assert {token.tag for token in tokens if token.type == "heading_open"} == {"h2", "h3"}
+
+
+def test_no_control_character_and_no_command_of_a_ci_service_is_in_it(sweep: Run) -> None:
+    for text in markdown.with_figures(hostile_page(sweep), "report.md").values():
+        assert not {character for character in text if not character.isprintable()} - {"\n"}
+        assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]

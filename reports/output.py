@@ -32,9 +32,9 @@ def show(page: Page, form: Format = TERMINAL) -> None:
     A reader who goes away early, as ``head`` does, is no error: what the command found stays the same. Raises
     UsageError for what no terminal can show.
     """
-    rendered = form.render(page)
-    if isinstance(rendered, bytes) and sys.stdout.isatty():
+    if form.binary and sys.stdout.isatty():
         raise UsageError(f"-f {form.name}: no terminal can show it: -o report{form.suffixes[0]} writes it to a file")
+    rendered = form.render(page)
     try:
         if isinstance(rendered, bytes):
             sys.stdout.buffer.write(rendered)

@@ -37,6 +37,7 @@ class Format:
     A file with one of ``suffixes`` is written in it. ``reader`` is the program that reads it, where the name does not
     say so. ``beside`` is the ``module:function`` for a format that is more than one file when it is written into one:
     it takes the page and the name of that file, and returns what is written under which name, that file first.
+    ``binary``: it is bytes, which no terminal can show.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Format:
     suffixes: tuple[str, ...] = ()
     reader: str = ""
     beside: str = ""
+    binary: bool = False
 
     def render(self, page: Page) -> Content:
         """Return ``page`` in this format; its module is imported on use."""
@@ -86,8 +88,8 @@ FORMATS: tuple[Format, ...] = (
     JUNIT,
     Format("latex", "vebench.reports.formats.latex:render", RUN, (".tex",)),
     Format("svg", "vebench.reports.formats.drawn:svg", RUN, (".svg",)),
-    Format("png", "vebench.reports.formats.drawn:png", RUN, (".png",)),
-    Format("pdf", "vebench.reports.formats.drawn:pdf", RUN, (".pdf",)),
+    Format("png", "vebench.reports.formats.drawn:png", RUN, (".png",), binary=True),
+    Format("pdf", "vebench.reports.formats.drawn:pdf", RUN, (".pdf",), binary=True),
 )
 
 

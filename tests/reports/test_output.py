@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from vebench.reports.formats.registry import Format
     from vebench.reports.pages.run import RunPage
 
-OF_RUNS = [form for form in FORMATS if "run" in form.kinds]
+# PDF is left out: it is bytes as PNG is, and slow to write.
+OF_RUNS = [form for form in FORMATS if "run" in form.kinds and form.name != "pdf"]
 
 
 def name(form: Format) -> str:

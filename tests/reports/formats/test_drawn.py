@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.commands import Result
 from support.records import make_cell, make_header, make_sweep
 
 from vebench.reports import plots
@@ -31,39 +31,36 @@ def write(path: Path, *cells: CellRecord) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Return a run file with curves over three numbers of workers."""
-    return write(tmp_path / "run.jsonl", *make_sweep().cells)
+    """Return a run file with curves over two numbers of workers."""
+    cells = [cell for cell in make_sweep().cells if cell.workers < 4 and cell.backend in ("for-loop", "ceiling")]
+    return write(tmp_path / "run.jsonl", *cells)
 
 
 @pytest.mark.parametrize("form", BEGINS)
 def test_figures_are_written_to_a_file_by_its_suffix(vebench: Command, run: Path, form: str) -> None:
-    assert vebench("report", run, "-o", f"figures.{form}") == vebench("report", run, "-f", form, "-o", "other")
-    written = (run.parent / f"figures.{form}").read_bytes()
-    assert written.startswith(BEGINS[form])
-    assert (run.parent / "other").read_bytes() == written
-    assert sorted(path.name for path in run.parent.iterdir()) == [f"figures.{form}", "other", "run.jsonl"]
+    assert vebench("report", run, "-o", f"figures.{form}") == Result(0, "", "")
+    assert (run.parent / f"figures.{form}").read_bytes().startswith(BEGINS[form])
+    assert sorted(path.name for path in run.parent.iterdir()) == [f"figures.{form}", "run.jsonl"]
+
+
+def test_figures_are_written_to_any_file_if_the_format_is_named(vebench: Command, run: Path) -> None:
+    assert vebench("report", run, "-f", "svg", "-o", "figures").status == 0
+    assert (run.parent / "figures").read_text() == vebench("report", run, "-f", "svg").out
 
 
 def test_all_figures_of_a_task_are_in_one_file(vebench: Command, run: Path) -> None:
     root = ET.fromstring(vebench("report", run, "-f", "svg").out.encode())  # noqa: S314 - our own text
     texts = {element.text for element in root.iter() if element.tag.endswith("}text")}
-    assert {"ALE/Pong-v5: frames/s", "ALE/Pong-v5: speedup over each CPU owned", "envpool-sync", "ceiling"} <= texts
-    assert "CPUs end" in texts
+    assert {"ALE/Pong-v5: frames/s", "ALE/Pong-v5: speedup over each CPU owned", "for-loop", "ceiling"} <= texts
 
 
 def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other.jsonl", *make_sweep().cells)
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(run.read_bytes())
     text = vebench("report", run, other, "-f", "svg").out
     assert "run.jsonl: ALE/Pong-v5: frames/s" in text
     assert "other.jsonl: ALE/Pong-v5: frames/s" in text
     assert str(tmp_path) not in text
-
-
-def test_a_picture_can_be_piped(vebench: Command, run: Path) -> None:
-    with vebench.start("report", run, "-f", "png", stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.buffer.read().startswith(BEGINS["png"])  # type: ignore[attr-defined]
-    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("form", ["png", "pdf"])

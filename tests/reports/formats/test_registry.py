@@ -50,7 +50,7 @@ def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 @pytest.mark.parametrize(("form", "kind"), PAIRS, ids=[f"{form.name}-{kind}" for form, kind in PAIRS])
 def test_a_format_renders_every_kind_of_page_that_the_table_says(form: Format, kind: Kind) -> None:
     rendered = form.render(make_pages()[kind])
-    assert isinstance(rendered, bytes) == (form.name in ("png", "pdf"))
+    assert isinstance(rendered, bytes) == form.binary
     assert isinstance(rendered, str | bytes) == (form is not TERMINAL)
     if form.name in ("json", "github", "bmf"):
         assert json.loads(str(rendered))

@@ -70,8 +70,9 @@ class Told:
 
     def again(self, *added: str, without: Collection[str] = ()) -> str:
         """Return the run's own command with options added and others left out. It writes into a new file."""
+        command = self.head.command or shlex.join(("vebench", "run", "--env", ",".join(self.spec.envs)))
         left_out = {"-o", "--output", *without, *(word for word in added if word.startswith("-"))}
-        return one_line(shlex.join((*_kept(self.head.command, left_out), *added)))
+        return one_line(shlex.join((*_kept(command, left_out), *added)))
 
     def finding(self, code: Code) -> Finding | None:
         """Return the finding about the run with this code, None if there is none."""
@@ -125,11 +126,12 @@ def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     if answer.reason is Reason.UNUSABLE:
         return [_unusable(name, told)]
     first = f"{name} on this machine, no winner{_so_far(told)}: {_why_none(answer, told)}"
-    cell = answer.best or (None if answer.reason is Reason.WIDE else answer.fastest)
+    cell = answer.known if answer.reason is Reason.WIDE else answer.best
     if cell is None:
         return [first]
     begin = "Of the others, the fastest is" if answer.reason is Reason.WIDE else "The highest rate:"
-    return [first, f"{begin} {_figure(cell)}."]
+    workers = _workers(cell, answer, told) if answer.reason is Reason.ALONE else ""
+    return [text for text in (first, f"{begin} {_figure(cell)}.", workers) if text]
 
 
 def _unusable(name: str, told: Told) -> str:
@@ -145,24 +147,24 @@ def _so_far(told: Told) -> str:
 
 def _why_none(answer: TaskAnswer, told: Told) -> str:
     """Return why there is no winner, and what to do."""
-    fastest = answer.fastest
+    best = answer.best
     reason = f"no cell has a rate yet; measure with {told.goes_on}"
     match answer.reason:
         case Reason.NO_BACKEND:
             reason = f"only reference rows were measured; measure with {told.again(without=BACKENDS)}"
         case Reason.FAILED:
-            reason = f"no backend could be measured; once what the findings name is mended, {told.goes_on}"
+            reason = f"no backend could be measured; once what the findings name is mended, measure with {told.goes_on}"
         case Reason.DOUBTED:
             reason = _doubted(answer, told)
         case Reason.ALONE:
             reason = _alone(answer, told)
-        case Reason.WIDE if fastest:
-            highest = f"{_short(fastest)} has the highest rate, {_rate(fastest)}"
+        case Reason.WIDE if best:
+            highest = f"{_short(best)} has the highest rate, {_rate(best)}"
             more = told.goes_on if told.spec.until else told.again("--until", NARROW_ENOUGH)
             reason = f"{highest}, but such an interval says nothing; measure with {more}"
-        case Reason.TIED if answer.best:
-            labels = [one_line(cell.label) for cell in (answer.best, *answer.tied)]
-            reason = f"{_listed(labels)} cannot be told apart; measure with {told.more_repeats}"
+        case Reason.TIED if best:
+            labels = [one_line(cell.label) for cell in (best, *answer.tied)]
+            reason = f"{_listed(labels)} cannot be told apart; take any, or measure with {told.more_repeats}"
     return reason
 
 
@@ -175,7 +177,7 @@ def _alone(answer: TaskAnswer, told: Told) -> str:
 
 def _left(answer: TaskAnswer) -> str:
     """Return the label of the only backend to choose from; of the loop if only that is there, whatever it is for."""
-    labels = answer.contestants or ((answer.fastest.label,) if answer.fastest else ())
+    labels = answer.contestants or ((answer.best.label,) if answer.best else ())
     return "".join(map(one_line, labels))
 
 
@@ -229,14 +231,14 @@ def _left_out(winner: CellSummary, answer: TaskAnswer) -> str:
     return faster if _median(cell) > _median(winner) else ""
 
 
-def _workers(winner: CellSummary, answer: TaskAnswer, told: Told) -> str:
+def _workers(best: CellSummary, answer: TaskAnswer, told: Told) -> str:
     """Return which smaller size does about as well, or that a larger one may do better; empty if neither."""
     if (smaller := answer.smaller) is not None:
         verb = "reaches" if smaller.cell.workers == 1 else "reach"
         return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {_distance(smaller.share)}."
     if answer.rising:
         cpus = told.head.host.usable_cpus
-        return f"More may be faster: {winner.key.size} is the most that was measured, on {cpus} CPUs."
+        return f"More may be faster: {best.key.size} is the most that was measured, on {cpus} CPUs."
     return ""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from vebench.analysis.contrasts import LEVEL, contrast, ratio, rejected
+from vebench.analysis.contrasts import LEVEL, contrast, ratio, rejected, width_beside_others
 from vebench.analysis.curves import of_key
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.windows import WIDE
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Fewer workers do as well if they reach this share of the best rate: a loss of 5 % is what a gate lets pass by default.
 AS_GOOD = 0.95
-# Where none does, the nearest size is worth a word if it gives up a fifth of the rate at most.
+# Where none does, fewer are worth a word if they give up a fifth of the rate at most.
 WORTH_A_WORD = 0.8
 
 
@@ -46,7 +46,7 @@ class Reason(Enum):
     FAILED = auto()  # no cell has a rate, and some have failed or could not run
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
-    WIDE = auto()  # the interval of the highest rate says nothing
+    WIDE = auto()  # the highest rate is hardly known, and some other cannot be told from it
     TIED = auto()  # no backend can be told from the fastest
 
 
@@ -62,8 +62,8 @@ class Smaller:
 class TaskAnswer:
     """What the cells of one task say to somebody who has to choose a backend and a number of workers.
 
-    ``reason`` is why there is no winner, None if there is one. ``fastest`` is the cell with the highest rate that is
-    not in doubt, ``best`` the fastest of those whose interval says something; either is None if there is none.
+    ``reason`` is why there is no winner, None if there is one. ``best`` is the cell with the highest rate that is not
+    in doubt, ``known`` the same of those that are known well enough; either is None if there is none.
 
     About ``best``: ``tied`` are the best cells of other backends that cannot be told from it, and ``smaller`` is the
     one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more is
@@ -77,8 +77,8 @@ class TaskAnswer:
 
     reason: Reason | None
     contestants: tuple[str, ...] = ()
-    fastest: CellSummary | None = None
     best: CellSummary | None = None
+    known: CellSummary | None = None
     tied: tuple[CellSummary, ...] = ()
     smaller: Smaller | None = None
     rising: bool = False
@@ -94,35 +94,37 @@ class TaskAnswer:
 def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
     """Return what the cells of one task answer: those of a run that asked for ``spec``, findings included.
 
-    ``usable_cpus`` is how many CPUs cells could have. ``usable``: the run as a whole is not too disturbed. Nobody wins
-    if the highest rate is known to no better than 20 %: it may be the fastest, and may be not. A rate that is in doubt
-    is passed over: it is not that of the backend, or is comparable with nothing.
+    ``usable_cpus`` is how many CPUs cells could have. ``usable``: the run as a whole is not too disturbed.
+
+    Nobody wins if the highest rate is known to no better than 20 %, unless all others are slower beyond doubt even so.
+    A rate that is in doubt is passed over: it is not that of the backend, or is comparable with nothing.
     """
     choices = [cell for cell in cells if not cell.reference_row]
     rated = sorted((cell for cell in choices if _rate(cell) > 0), key=_rate, reverse=True)
     doubted = tuple((cell, doubt) for cell in rated if (doubt := doubt_of(cell)) is not None)
     valid = [cell for cell in rated if doubt_of(cell) is None]
-    precise = [cell for cell in valid if _precise(cell)]
     contestants = _contestants(valid, spec)
     reason = _uncontested(choices, contestants, doubted) if usable or not rated else Reason.UNUSABLE
-    if not precise:
-        fastest = valid[0] if valid else None
-        return TaskAnswer(reason or Reason.WIDE, contestants, fastest=fastest, doubted=doubted)
-    best = precise[0]
+    if reason is Reason.ALONE:  # and not the loop beside it
+        valid = [cell for cell in valid if cell.label in contestants] or valid
+    if not valid:
+        return TaskAnswer(reason, doubted=doubted)
+    best = valid[0]
+    known = [cell for cell in valid if _known(cell)]
     rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
     tied = _tied(best, rivals)
-    smaller = _smaller(best, precise)
+    if reason is None and tied:
+        reason = Reason.WIDE if best not in known else Reason.TIED if len(tied) == len(rivals) else None
+    smaller = _smaller(best, known)
     return TaskAnswer(
-        reason=reason
-        or (Reason.WIDE if valid[0] is not best else None)
-        or (Reason.TIED if len(tied) == len(rivals) else None),
-        contestants=contestants,
-        fastest=valid[0],
-        best=best,
+        reason,
+        contestants,
+        best,
+        known=known[0] if known else None,
         tied=tied,
         smaller=smaller,
         rising=smaller is None and _rising(best, choices, usable_cpus),
-        in_gymnasium=None if _in_gymnasium(best) else next(filter(_in_gymnasium, precise), None),
+        in_gymnasium=None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None),
         doubted=doubted,
     )
 
@@ -142,10 +144,14 @@ def _rate(cell: CellSummary) -> float:
     return cell.frames_per_second.median if cell.frames_per_second else 0.0
 
 
-def _precise(cell: CellSummary) -> bool:
-    """Return whether the interval says something. The bound is that of the finding ``unstable``."""
+def _known(cell: CellSummary) -> bool:
+    """Return whether the rate is known well enough, by the bound of the finding ``unstable``.
+
+    So is one of which little is known but that a pass did much to all cells: it makes no choice between them uncertain.
+    """
     half = cell.frames_per_second.half_width if cell.frames_per_second else None
-    return half is not None and half <= WIDE
+    widths = [width for width in (half, width_beside_others(cell.sample)) if width is not None]
+    return bool(widths) and min(widths) <= WIDE
 
 
 def _in_gymnasium(cell: CellSummary) -> bool:
@@ -199,22 +205,23 @@ def _left(cell: CellSummary) -> float:
     return 1 - cell.stolen_share - cell.others_share if cell.disturbed else 1.0
 
 
-def _smaller(best: CellSummary, precise: Sequence[CellSummary]) -> Smaller | None:
-    """Return the cell with the fewest workers that does as well, or else the one that comes nearest, if it is near.
+def _smaller(best: CellSummary, known: Sequence[CellSummary]) -> Smaller | None:
+    """Return the cell with the fewest workers that do as well, or else the fewest that give up little.
 
-    Point estimates decide: a test would call sizes equal because they were measured badly. Who saves workers wants the
-    fewest that do; where none does, wants to know what the cheapest loss is.
+    Point estimates decide: a test would call sizes equal because they were measured badly. The fewest are named, not
+    the nearest: 4 of 32 workers that reach 88 % are of more use to know than 16 that reach 92 %.
     """
-    fewer = [cell for cell in precise if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
+    fewer = [cell for cell in known if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
     shares = [
         Smaller(cell, share)
         for cell in sorted(fewer, key=lambda cell: cell.workers)
         if (share := ratio(cell.sample, best.sample)) is not None
     ]
-    as_good = (one for one in shares if one.share.median >= AS_GOOD)
-    nearest = max(shares, key=lambda one: one.share.median, default=None)
-    near = nearest is not None and nearest.share.median >= WORTH_A_WORD
-    return next(as_good, nearest if near else None)
+    for bound in (AS_GOOD, WORTH_A_WORD):
+        for one in shares:
+            if one.share.median >= bound:
+                return one
+    return None
 
 
 def _rising(best: CellSummary, cells: Sequence[CellSummary], usable_cpus: int) -> bool:

@@ -27,7 +27,7 @@ def test_a_task_is_a_table_of_booktabs_with_a_line_for_each_backend(page: RunPag
     rules = [line.strip() for line in text.splitlines() if re.fullmatch(r" +\\(top|mid|bottom)rule", line)]
     assert rules == [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert len(lines) == 1 + 6
+    assert len(lines) == 1 + 5
     assert {line.replace(r"\&", "").count("&") for line in lines} == {4}
     assert r"\textbf{14,402 \textpm{}4.0\% 1.56x}" in text
     assert r"mine.adapters:Fast{[}mode=a\textbar{}b{]}" in text

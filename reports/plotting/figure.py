@@ -113,36 +113,38 @@ def name_of(series: Series) -> str:
     return name if series.role != "forecast" or PREDICTED in name else f"{name}, {PREDICTED}"
 
 
+def continued(series: Series, chart: Chart) -> Series | None:
+    """Return what a forecast continues, by its name; None if that is not in the chart, or ``series`` is no forecast."""
+    if series.role != "forecast":
+        return None
+    return next((one for one in drawn(chart) if one.name == series.name and one.role in ("measured", "bound")), None)
+
+
+def own_points(series: Series, chart: Chart) -> list[int]:
+    """Return the indices of the points of a series, without those that a forecast shares with what it continues."""
+    before = continued(series, chart)
+    known = {x for x, _ in before.points} if before else set()
+    return [index for index, (x, _) in enumerate(series.points) if x not in known]
+
+
 def looks_of(charts: Sequence[Chart]) -> dict[tuple[str, Role], Look]:
     """Return the look of each series by its name and role: the same in all charts.
 
-    A forecast has the colour and the marker of what it continues, by its name.
+    A forecast has the colour and the marker of what it continues.
     """
     lines = [series for chart in charts for series in chart.series]
-    measured = dict.fromkeys(series.name for series in lines if series.role == "measured")
-    others = dict.fromkeys(
-        series.name for series in lines if series.role == "forecast" and not _continued(series, measured)
-    )
-    numbers = {name: index for index, name in enumerate((*measured, *others))}
-    looks: dict[tuple[str, Role], Look] = {}
-    for series in lines:
-        if series.role == "bound":
-            looks[series.name, series.role] = Look(colours.MUTED, "_")
-        elif series.role == "ideal":
-            looks[series.name, series.role] = Look(colours.MUTED, line=DOTTED)
-        else:
-            number = numbers[_continued(series, measured) or series.name]
-            colour = colours.SERIES[number % len(colours.SERIES)]
-            marker = colours.MARKERS[number % len(colours.MARKERS)]
-            forecast = series.role == "forecast"
-            looks[series.name, series.role] = Look(colour, marker, DASHED if forecast else "-")
-    return looks
+    bounds = {series.name for series in lines if series.role == "bound"}
+    names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)
+    numbers = {name: index for index, name in enumerate(name for name in names if name not in bounds)}
+    return {(series.name, series.role): _look(series, numbers.get(series.name)) for series in lines}
 
 
-def _continued(series: Series, measured: Mapping[str, None]) -> str | None:
-    """Return the name of the measured series that a forecast continues, None for one that continues none."""
-    begins = [name for name in measured if series.name.startswith(name)]
-    return max(begins, key=len, default=None) if series.role == "forecast" else None
+def _look(series: Series, number: int | None) -> Look:
+    """Return how a series is drawn: the ``number``-th of its colours and markers, None for one without."""
+    line = {"forecast": DASHED, "ideal": DOTTED}.get(series.role, "-")
+    if series.role == "ideal" or number is None:
+        return Look(colours.MUTED, "" if series.role == "ideal" else "_", line)
+    return Look(colours.SERIES[number % len(colours.SERIES)], colours.MARKERS[number % len(colours.MARKERS)], line)
 
 
 def figure(charts: Sequence[Chart], *, ground: bool) -> Figure:
@@ -172,7 +174,7 @@ def figure(charts: Sequence[Chart], *, ground: bool) -> Figure:
 def _draw(space: Axes, panel: Panel, height: float) -> None:
     _lay_axes(space, panel, height)
     for mark in panel.marks:
-        _mark(space, mark, panel, height)
+        _mark(space, mark, height)
     for number, series in enumerate(panel.series):
         _band(space, series, panel)
         _line(space, series, panel, POINTS.format(panel.number, number))
@@ -219,9 +221,9 @@ def _lay_axes(space: Axes, panel: Panel, height: float) -> None:
     )
 
 
-def _mark(space: Axes, mark: axes.MarkText, panel: Panel, height: float) -> None:
+def _mark(space: Axes, mark: axes.MarkText, height: float) -> None:
     """Draw a mark: a line through the axes, up to its text."""
-    at = panel.x.at(mark.mark.x)
+    at = mark.line / WIDTH
     top = 1 + (LINE * mark.row + SMALL) / height
     space.plot(
         [at, at],
@@ -265,6 +267,7 @@ def _line(space: Axes, series: Series, panel: Panel, name: str) -> None:
         [panel.y.within(estimate.median) for _, estimate in series.points],
         gid=name,
         clip_on=False,
+        markevery=own_points(series, panel.chart),
         **_style(look, series.role),
     )
 
@@ -284,15 +287,14 @@ def _style(look: Look, role: Role) -> dict[str, Any]:
 
 def _names(panel: Panel) -> Iterator[Name]:
     """Yield a name for each series. One that a forecast continues ends where that does; one entry tells both apart."""
-    measured = {series.name: None for series in panel.series if series.role == "measured"}
-    continued = {_continued(series, measured): series for series in panel.series}
+    ahead = {before.name: series for series in panel.series if (before := continued(series, panel.chart))}
     for series in panel.series:
-        if series.role == "forecast" and _continued(series, measured):
-            continue
-        x, estimate = continued.get(series.name if series.role == "measured" else "", series).points[-1]
-        look = panel.looks[series.name, series.role]
-        yield Name(name_of(series), panel.x.at(x), panel.y.at(panel.y.within(estimate.median)), look, series.role)
-    if any(name is not None for name in continued):
+        if continued(series, panel.chart) is None:
+            longest = ahead.get(series.name, series) if series.role in ("measured", "bound") else series
+            x, estimate = longest.points[-1]
+            end = panel.y.at(panel.y.within(estimate.median))
+            yield Name(name_of(series), panel.x.at(x), end, panel.looks[series.name, series.role], series.role)
+    if ahead:
         yield Name(PREDICTED, 0.0, 0.0, Look(colours.MUTED, "o", DASHED), "forecast")
 
 

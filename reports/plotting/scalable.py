@@ -14,7 +14,8 @@ from xml.etree import ElementTree as ET
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.plotting.colours import COLOURS
-from vebench.reports.plotting.figure import POINTS, drawn, name_of, own_points
+from vebench.reports.plotting.figure import POINTS
+from vebench.reports.plotting.panels import drawn, name_of, own_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from vebench.errors import UsageError
 from vebench.reports import plots
 from vebench.reports.chart import Chart, Mark, Series
 from vebench.reports.plotting import colours
-from vebench.reports.plotting.figure import looks_of
+from vebench.reports.plotting.panels import looks_of
 
 NAMES = ("for-loop", "gym-async", "shm-sync")
 HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d"

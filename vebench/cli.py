@@ -175,7 +175,10 @@ def report(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
     every_finding: Annotated[
-        bool, typer.Option("--all", help="Also show notes, the cost of the measuring loop, and all facts.")
+        bool,
+        typer.Option(
+            "--all", help="Also show notes, the cost of the measuring loop, all facts, and the scaling curve."
+        ),
     ] = False,
     columns: Annotated[
         list[str] | None,
@@ -191,14 +194,16 @@ def report(  # noqa: PLR0913 - one parameter for each option
         ),
     ] = None,
 ) -> None:
-    """Render runs as tables.
+    """Render runs as tables and figures.
 
     FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
-    with -o, must be named.
+    with -o, must be named. Markdown that is written to a file has its figures beside it.
 
     \b
     vebench report
     vebench report pong.jsonl -o pong.md
+    vebench report pong.jsonl -o figures.pdf
+    vebench report --all --columns efficiency,of_ceiling
     """  # noqa: D301 - as above
     from vebench.commands import report as command
     from vebench.reports.columns import names

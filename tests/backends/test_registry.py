@@ -51,11 +51,11 @@ def test_what_is_needed_is_installed_by_the_extra_that_the_remedy_names(package:
     assert package.name in names(installed)
 
 
-def test_the_base_brings_no_simulator_and_all_brings_every_one() -> None:
+def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_look_at() -> None:
     assert names(PROJECT["dependencies"]) == {"gymnasium", "msgspec", "numpy", "rich", "scipy", "typer"}
     (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
     assert everything.name == PROJECT["name"] == "vebench-rl"
-    assert everything.extras == {package.extra for package in registry.PACKAGES if package.extra}
+    assert everything.extras == {"report", *(package.extra for package in registry.PACKAGES if package.extra)}
 
 
 @pytest.mark.parametrize(

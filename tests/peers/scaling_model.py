@@ -3,8 +3,8 @@
 ``python scaling_model.py [SWEEPS] [SEED]``: machines of 8, 16 and 64 cores with two threads each; 1, 2, 4 ... workers
 up to a quarter, half and all of the cores, each rate with 3 % of noise. Twice the largest number of workers is
 predicted. Beside the median error of the model are those of simpler predictions and of least squares, and how often the
-90 % bands hold the true rate. The constants of the model were chosen on the seeds 1 to 4 and 100 to 102; docs/scaling.md
-has the results on the default.
+90 % bands hold the true rate. The constants of the model were chosen on the seeds 1 to 4 and 100 to 102, and
+docs/scaling.md has the results on the default.
 """
 
 from __future__ import annotations

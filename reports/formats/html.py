@@ -1,0 +1,215 @@
+"""Pages as HTML: one file that needs nothing else, to be read with or without JavaScript, and to be printed.
+
+Jinja2 escapes what comes from outside. The page's own policy lets no other script run than the one that belongs to it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from vebench import __version__
+from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.statistics import Estimate
+from vebench.backends.packages import Package, how_to_install, importable
+from vebench.errors import UsageError
+from vebench.reports.document import Document
+from vebench.reports.formats import csv, json
+from vebench.reports.formats.html_figures import numbers_of, strip
+from vebench.reports.pages.all_cells import all_cells
+from vebench.reports.pages.cpu_map import cpu_map
+from vebench.reports.pages.noise import noise
+from vebench.reports.pages.noise import table as noise_table
+from vebench.reports.plots import svg
+from vebench.reports.plotting.figure import looks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from vebench.reports.chart import Chart
+    from vebench.reports.document import FindingText, Table, Value
+    from vebench.reports.formats.html_figures import Strip
+    from vebench.reports.page import DataPage, Page
+    from vebench.reports.pages.cpu_map import Part
+    from vebench.reports.pages.run import RunPage, Section
+
+TEMPLATES = Path(__file__).with_name("templates")
+NEEDED = (Package("jinja2", "jinja2", "report"), Package("matplotlib", "matplotlib", "report"))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with the numbers behind it. ``key``: the name of each series and that of its colour."""
+
+    chart: Chart
+    svg: Markup
+    key: tuple[tuple[str, str], ...]
+    numbers: Table
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is of one group, such as a task: its figures and its tables."""
+
+    name: str
+    figures: tuple[Figure, ...]
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """What only a run has: all its cells, its windows if there are any, and the machine."""
+
+    cells: Table
+    strip: Strip | None
+    windows: Table
+    machine: Part
+    pinned: bool
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A document as the template writes it."""
+
+    document: Document
+    groups: tuple[Group, ...]
+    findings: tuple[tuple[Gravity, tuple[FindingText, ...]], ...]
+    of_run: OfRun | None
+
+
+def render(page: Page) -> str:
+    """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
+    if missing := [package for package in NEEDED if not importable(package.module)]:
+        raise UsageError(
+            f"-f html needs {' and '.join(package.name for package in missing)}: {how_to_install(missing)}"
+        )
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: only this format needs it
+
+    shown = [*_shown(page)]
+    style, script = (_template(name) for name in ("report.css", "report.js"))
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            page=page,
+            shown=shown,
+            raw=_raw(page),
+            style=Markup(style),  # noqa: S704 - our own files
+            script=Markup(script),  # noqa: S704 - as above
+            script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+            version=__version__,
+        )
+    )
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_printable,
+    )
+    environment.filters.update(sort_key=sort_key, number_columns=number_columns)
+    return environment
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _printable(value: object) -> object:
+    """Return a text without characters that no page may hold, or that would change how others are shown.
+
+    Pages have cleaned most texts already; the raw numbers below a page are as they are in the data.
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value
+    )
+
+
+def sort_key(value: Value) -> float | str:
+    """Return the number that a place of a column of numbers is sorted by, an empty text if it has none."""
+    number = value.median if isinstance(value, Estimate) else value
+    return number if isinstance(number, int | float) else ""
+
+
+def number_columns(table: Table) -> list[bool]:
+    """Return for each column whether its places have numbers as values."""
+    return [
+        any(isinstance(row.texts[index].value, Estimate | int | float) for row in table.rows)
+        for index in range(len(table.columns))
+    ]
+
+
+def _raw(page: Page) -> tuple[str, str] | None:
+    """Return the data of ``page`` for other programs with the name of its format, None if it has no data."""
+    if page.kind == "run":
+        return "CSV", csv.render(cast("RunPage", page))
+    return ("JSON", json.render(cast("DataPage", page))) if hasattr(page, "data") else None
+
+
+def _shown(page: Page) -> Iterator[Shown]:
+    """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
+    sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
+    for document in page.documents:
+        section = sections.pop(document.title, None)
+        yield Shown(
+            document,
+            tuple(_groups(document)),
+            tuple(_by_gravity(document.findings)),
+            None if section is None else _of_run(section),
+        )
+    for section in sections.values():
+        yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section))
+
+
+def _groups(document: Document) -> Iterator[Group]:
+    """Yield the groups in the order in which they first appear."""
+    for name in dict.fromkeys((*(one.group for one in document.charts), *(one.group for one in document.tables))):
+        yield Group(
+            name,
+            tuple(_figure(chart) for chart in document.charts if chart.group == name),
+            tuple(table for table in document.tables if table.group == name),
+        )
+
+
+def _figure(chart: Chart) -> Figure:
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
+
+    key = tuple((name, look.colour.name) for (name, _), look in looks_of((chart,)).items())
+    drawn = Markup(svg((chart,), inline=True))  # noqa: S704 - the names in it are escaped
+    return Figure(chart, drawn, key, numbers_of(chart))
+
+
+def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:
+    """Yield the levels that any finding has, the gravest first, each with its findings."""
+    for gravity in Gravity:
+        if members := tuple(finding for finding in findings if finding.code.gravity is gravity):
+            yield gravity, members
+
+
+def _of_run(section: Section) -> OfRun | None:
+    """Return what only a run has; None if no cell has ended yet."""
+    if not section.cells:
+        return None
+    windows = noise(section.run)
+    return OfRun(
+        cells=all_cells(section.cells),
+        strip=strip(windows) if windows else None,
+        windows=noise_table(windows),
+        machine=cpu_map(section.run.header.host, section.cells),
+        pinned=section.run.header.host.pinning,
+    )

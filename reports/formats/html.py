@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from xml.etree import ElementTree as ET
 
 from vebench import __version__
 from vebench.analysis.finding_codes import Gravity
@@ -45,10 +46,11 @@ NEEDED = (Package("jinja2", "jinja2", "report"), Package("matplotlib", "matplotl
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with the numbers behind it. ``key``: the name of each series and that of its colour."""
+    """A figure and the numbers behind it. ``width`` is in points; ``key``: the name and the colour of each series."""
 
     chart: Chart
     svg: Markup
+    width: float
     key: tuple[tuple[str, str], ...]
     numbers: Table
 
@@ -91,21 +93,18 @@ def render(page: Page) -> str:
         )
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: only this format needs it
 
-    shown = [*_shown(page)]
-    style, script = (_template(name) for name in ("report.css", "report.js"))
-    return (
-        _environment()
-        .get_template("report.html.jinja")
-        .render(
-            page=page,
-            shown=shown,
-            raw=_raw(page),
-            style=Markup(style),  # noqa: S704 - our own files
-            script=Markup(script),  # noqa: S704 - as above
-            script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-            version=__version__,
-        )
-    )
+    template = _environment().get_template("report.html.jinja")
+    content = {
+        "page": page,
+        "shown": [*_shown(page)],
+        "raw": _raw(page),
+        "style": Markup(_template("report.css")),  # noqa: S704 - our own file
+        "script": Markup(_template("report.js")),  # noqa: S704 - as above
+        "version": __version__,
+    }
+    # A script in the content would need to know the hash of a page that it is itself a part of.
+    nonce = b64encode(sha256(template.render(content, nonce="").encode()).digest()).decode()
+    return template.render(content, nonce=nonce)
 
 
 def _environment() -> Environment:
@@ -190,8 +189,9 @@ def _figure(chart: Chart) -> Figure:
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
     key = tuple((name, look.colour.name) for (name, _), look in looks_of((chart,)).items())
-    drawn = Markup(svg((chart,), inline=True))  # noqa: S704 - the names in it are escaped
-    return Figure(chart, drawn, key, numbers_of(chart))
+    drawn = svg((chart,), inline=True)
+    _, _, width, _ = ET.fromstring(drawn).attrib["viewBox"].split()  # noqa: S314 - our own
+    return Figure(chart, Markup(drawn), float(width), key, numbers_of(chart))  # noqa: S704 - the names in it are escaped
 
 
 def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:

@@ -15,7 +15,6 @@ from xml.etree import ElementTree as ET
 from vebench import __version__
 from vebench.analysis.finding_codes import Gravity
 from vebench.analysis.statistics import Estimate
-from vebench.backends.packages import Package, how_to_install, importable
 from vebench.errors import UsageError
 from vebench.reports.document import Document
 from vebench.reports.formats import csv, json
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from vebench.reports.pages.run import RunPage, Section
 
 TEMPLATES = Path(__file__).with_name("templates")
-NEEDED = (Package("jinja2", "jinja2", "report"), Package("matplotlib", "matplotlib", "report"))
+NEEDED = "pages as HTML need jinja2: pip install 'vebench-rl[report]'"
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,10 @@ class Shown:
 
 def render(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
-    if missing := [package for package in NEEDED if not importable(package.module)]:
-        raise UsageError(
-            f"-f html needs {' and '.join(package.name for package in missing)}: {how_to_install(missing)}"
-        )
-    from markupsafe import Markup  # noqa: PLC0415 - imported on use: only this format needs it
+    environment = _environment()
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
 
-    template = _environment().get_template("report.html.jinja")
+    template = environment.get_template("report.html.jinja")
     content = {
         "page": page,
         "shown": [*_shown(page)],
@@ -108,8 +104,10 @@ def render(page: Page) -> str:
 
 
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
-
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
+    except ImportError:
+        raise UsageError(NEEDED) from None
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

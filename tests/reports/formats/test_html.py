@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -175,9 +176,13 @@ def test_findings_are_ranked_and_notes_are_folded(root: ET.Element) -> None:
     assert "slower-than-for-loop" in folded[0]
 
 
-def test_numbers_can_be_copied_as_they_are_written_for_programs(vebench: Command, sweep: Run) -> None:
-    with open("a.jsonl", "wb") as file:  # noqa: PTH123 - in the folder of the test
-        file.writelines(encode(line) + b"\n" for line in (sweep.header, *sweep.cells))
+def write_run(path: Path) -> None:
+    run = make_sweep()
+    path.write_bytes(b"".join(encode(line) + b"\n" for line in (run.header, *run.cells)))
+
+
+def test_numbers_can_be_copied_as_they_are_written_for_programs(vebench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "a.jsonl")
     root = parsed(vebench("report", "a.jsonl", "-f", "html").out)
     raw = next(element for element in root.iter("pre") if element.attrib.get("id") == "raw-text")
     assert raw.text == vebench("report", "a.jsonl", "-f", "csv").out
@@ -219,16 +224,16 @@ def test_what_comes_from_outside_is_text_and_nothing_else(hostile: str, root: ET
     assert hostile.encode("utf-8")
 
 
-def test_without_jinja2_or_matplotlib_one_line_says_what_to_install(
-    vebench: Command, monkeypatch: pytest.MonkeyPatch, sweep: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("module", "what"), [("jinja2", "pages as HTML need jinja2"), ("matplotlib", "figures need matplotlib")]
+)
+def test_without_a_package_one_line_says_what_to_install(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, what: str
 ) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"".join(encode(line) + b"\n" for line in (sweep.header, *sweep.cells)))
-    monkeypatch.setattr(html, "importable", lambda module: module != "jinja2")
+    write_run(tmp_path / "a.jsonl")
+    monkeypatch.setitem(sys.modules, module, None)
     result = vebench("report", "a.jsonl", "-o", "report.html")
-    assert (result.status, result.refusal) == (
-        2,
-        "vebench: -f html needs jinja2: pip install 'vebench-rl[report]'\n",
-    )
+    assert (result.status, result.refusal) == (2, f"vebench: {what}: pip install 'vebench-rl[report]'\n")
     assert not (tmp_path / "report.html").exists()
 
 
@@ -280,6 +285,19 @@ def test_a_browser_sorts_the_table_by_keyboard_and_shows_the_verdict(
         assert values == [*map(str, values[: len(rates)]), *[""] * (len(values) - len(rates))]  # what has none is last
         assert len(rates) == 11
     assert browser.script('return document.getElementById("status").textContent') == "Sorted by frames/s, ascending"
+
+
+def test_a_button_copies_the_code(browser: Browser, text: str, tmp_path: Path) -> None:
+    show(browser, text, tmp_path)
+    copied = """
+    let copied = null;
+    document.addEventListener("copy", () => { copied = document.activeElement.value; });
+    navigator.clipboard.writeText = async (text) => { copied = text; };
+    document.querySelector("[data-copy]").click();
+    await new Promise((done) => setTimeout(done, 20));
+    return [copied, document.getElementById("status").textContent, document.activeElement.textContent];
+    """
+    assert browser.script(copied) == ["import envpool\npool = <x>", "Copied", "Copy the Python"]
 
 
 def test_rows_that_are_equal_keep_their_order(browser: Browser, text: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from vebench.reports.pages.cpu_map import cpu_map
 from vebench.reports.pages.noise import noise
 from vebench.reports.pages.noise import table as noise_table
 from vebench.reports.plots import svg
-from vebench.reports.plotting.figure import looks_of
+from vebench.reports.plotting.figure import drawn, looks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,10 +144,12 @@ def sort_key(value: Value) -> float | str:
 
 
 def number_columns(table: Table) -> list[bool]:
-    """Return for each column whether its places have numbers as values."""
+    """Return for each column whether its places have numbers as values, or would have, had they been measured."""
+    columns = [[row.texts[index].value for row in table.rows] for index in range(len(table.columns))]
     return [
-        any(isinstance(row.texts[index].value, Estimate | int | float) for row in table.rows)
-        for index in range(len(table.columns))
+        any(isinstance(value, Estimate | int | float) for value in values)
+        or (table.numbers and not any(isinstance(value, str) for value in values))
+        for values in columns
     ]
 
 
@@ -186,10 +188,11 @@ def _groups(document: Document) -> Iterator[Group]:
 def _figure(chart: Chart) -> Figure:
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
-    key = tuple((name, look.colour.name) for (name, _), look in looks_of((chart,)).items())
-    drawn = svg((chart,), inline=True)
-    _, _, width, _ = ET.fromstring(drawn).attrib["viewBox"].split()  # noqa: S314 - our own
-    return Figure(chart, Markup(drawn), float(width), key, numbers_of(chart))  # noqa: S704 - the names in it are escaped
+    looks = looks_of((chart,))
+    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in drawn(chart))
+    picture = svg((chart,), inline=True)
+    _, _, width, _ = ET.fromstring(picture).attrib["viewBox"].split()  # noqa: S314 - our own
+    return Figure(chart, Markup(picture), float(width), key, numbers_of(chart))  # noqa: S704 - its texts are escaped
 
 
 def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vebench.backends.registry import REFERENCE
+from vebench.errors import UsageError, shown
 from vebench.machine.placement import format_cpu_list
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ class Fact:
 
     name: str
     value: Callable[[CellSummary], Plain]
+    meaning: str
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Figure:
 
     name: str
     value: Callable[[CellSummary], Estimate | None]
+    meaning: str
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -43,39 +49,105 @@ class Items:
     name: str
     value: Callable[[CellSummary], Sequence[object]]
     text: Callable[[CellSummary], str]
+    meaning: str
+    unit: str = ""
 
 
+# ``meaning`` is one line for those who read the data, ``unit`` that of the value, empty if it has none.
 Column = Fact | Figure | Items
 
 COLUMNS: tuple[Column, ...] = (
-    Fact("num_envs", lambda cell: cell.num_envs),
-    Fact("batch_size", lambda cell: cell.batch_size),
-    Fact("processes", lambda cell: cell.processes),
-    Fact("threads", lambda cell: cell.threads),
-    Items("cpus", lambda cell: cell.cpus, lambda cell: format_cpu_list(cell.cpus)),
-    Fact("frame_skip", lambda cell: cell.frame_skip),
-    Fact("status", lambda cell: cell.status),
-    Fact("reason", lambda cell: cell.reason),
-    Fact("repeats", lambda cell: cell.repeats),
-    Fact("windows", lambda cell: cell.windows),
-    Fact("rows", lambda cell: cell.rows),
-    Fact("resets", lambda cell: cell.resets),
-    Figure("steps_per_second", lambda cell: cell.steps_per_second),
-    Figure("frames_per_second", lambda cell: cell.frames_per_second),
-    Figure("speedup", lambda cell: cell.speedup),
-    Figure("efficiency", lambda cell: cell.efficiency),
-    Figure("of_ceiling", lambda cell: cell.of_ceiling),
-    Figure("frames_per_cpu_second", lambda cell: cell.frames_per_cpu_second),
-    Figure("ns_per_batch", lambda cell: cell.ns_per_batch),
-    Fact("startup_seconds", lambda cell: cell.startup_seconds),
-    Fact("peak_rss_bytes", lambda cell: cell.peak_rss_bytes),
-    Fact("oversubscribed", lambda cell: cell.oversubscribed or cell.crowded),
-    Fact("verdict", lambda cell: cell.verdict),
-    Items("findings", lambda cell: cell.findings, lambda cell: " ".join(finding.code for finding in cell.findings)),
-    Fact("verdict_reason", lambda cell: cell.verdict_reason),
-    Figure("loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch),
-    Fact("disturbed_windows", lambda cell: cell.disturbed_windows),
+    Fact("num_envs", lambda cell: cell.num_envs, "environments alive at the same time", "environments"),
+    Fact("batch_size", lambda cell: cell.batch_size, "rows that one recv() returns", "rows"),
+    Fact("processes", lambda cell: cell.processes, "processes that step environments"),
+    Fact("threads", lambda cell: cell.threads, "threads that step environments, in each process"),
+    Items("cpus", lambda cell: cell.cpus, lambda cell: format_cpu_list(cell.cpus), "CPUs owned, by their numbers"),
+    Fact("frame_skip", lambda cell: cell.frame_skip, "frames in each step", "frames"),
+    Fact("status", lambda cell: cell.status, "ok, failed or skipped; ok if any repeat went well"),
+    Fact("reason", lambda cell: cell.reason, "why it failed or was skipped"),
+    Fact("repeats", lambda cell: cell.repeats, "passes in which it was measured, each in a fresh process"),
+    Fact("windows", lambda cell: cell.windows, "timed windows over all repeats that went well"),
+    Fact("rows", lambda cell: cell.rows, "rows received in these windows: steps and resets", "rows"),
+    Fact("resets", lambda cell: cell.resets, "rows that only report a reset, and are no steps", "rows"),
+    Figure("steps_per_second", lambda cell: cell.steps_per_second, "steps of all environments together", "steps/s"),
+    Figure(
+        "frames_per_second",
+        lambda cell: cell.frames_per_second,
+        "the rate of the tables: steps x frame skip",
+        "frames/s",
+    ),
+    Figure(
+        "speedup", lambda cell: cell.speedup, f"frames/s over those of {REFERENCE} with one worker, same run", "times"
+    ),
+    Figure("efficiency", lambda cell: cell.efficiency, "speedup over the number of CPUs owned", "ratio"),
+    Figure(
+        "of_ceiling",
+        lambda cell: cell.of_ceiling,
+        "frames/s over those of the bare simulator on the same CPUs",
+        "ratio",
+    ),
+    Figure(
+        "frames_per_cpu_second",
+        lambda cell: cell.frames_per_cpu_second,
+        "frames for each second of CPU time of the whole process tree",
+        "frames/s",
+    ),
+    Figure("ns_per_batch", lambda cell: cell.ns_per_batch, "wall time from one batch to the next", "ns"),
+    Fact(
+        "startup_seconds",
+        lambda cell: cell.startup_seconds,
+        "from the interpreter's first line to the first batch, the median of repeats",
+        "s",
+    ),
+    Fact("peak_rss_bytes", lambda cell: cell.peak_rss_bytes, "most memory of the whole process tree", "bytes"),
+    Fact(
+        "oversubscribed",
+        lambda cell: cell.oversubscribed or cell.crowded,
+        "more workers, processes or threads than CPUs",
+    ),
+    Fact(
+        "verdict", lambda cell: cell.verdict, f"whether it does the same work as {REFERENCE}; none for a reference row"
+    ),
+    Items(
+        "findings",
+        lambda cell: cell.findings,
+        lambda cell: " ".join(finding.code for finding in cell.findings),
+        "what was found about it, each with a code, a message and a remedy",
+    ),
+    Fact("verdict_reason", lambda cell: cell.verdict_reason, "why the verdict is unverified or different"),
+    Figure(
+        "loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch, "what the measuring loop itself costs: null", "ns"
+    ),
+    Fact("disturbed_windows", lambda cell: cell.disturbed_windows, "windows in which others used its CPUs"),
 )
+
+
+def names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns in ``texts``, each once. Each text is one or more names joined by commas.
+
+    The beginning of a name is enough if no other column has it: ``startup``. Raises UsageError for anything else.
+    """
+    wanted = [name.strip() for text in texts for name in text.split(",")]
+    return tuple(dict.fromkeys(_name(option, beginning) for beginning in wanted))
+
+
+def _name(option: str, beginning: str) -> str:
+    known = [column.name for column in COLUMNS]
+    found = [name for name in known if name == beginning] or [name for name in known if name.startswith(beginning)]
+    if beginning and len(found) == 1:
+        return found[0]
+    which = f"could be {' or '.join(found)}" if beginning and found else f"no such column; there are {', '.join(known)}"
+    raise UsageError(f"{option} {shown(beginning)}: {which}")
+
+
+def named(name: str) -> Column:
+    """Return the column of that name. Raises KeyError if there is none."""
+    return {column.name: column for column in COLUMNS}[name]
+
+
+def words(column: Column) -> str:
+    """Return what the column is, in one line."""
+    return f"{column.name}: {column.meaning}{f' ({column.unit})' if column.unit else ''}"
 
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:

@@ -174,6 +174,16 @@ def report(
         ),
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
+    every_finding: Annotated[
+        bool, typer.Option("--all", help="Also show notes, the cost of the measuring loop, and all facts.")
+    ] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also show these, such as efficiency, peak_rss or startup, in tables of their own. Comma or repeat.",
+        ),
+    ] = None,
 ) -> None:
     """Render runs as tables.
 
@@ -185,8 +195,10 @@ def report(
     vebench report pong.jsonl -o pong.md
     """  # noqa: D301 - as above
     from vebench.commands import report as command
+    from vebench.reports.columns import names
+    from vebench.reports.view import View
 
-    command.report(files or (), form, output)
+    command.report(files or (), form, output, View(names("--columns", columns or ()), every_finding))
 
 
 @app.command()

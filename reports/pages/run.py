@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from vebench.analysis.answer import answer
 from vebench.analysis.cell import is_base
-from vebench.analysis.finding_codes import Code
+from vebench.analysis.finding_codes import GRAVEST_FIRST, Code, Gravity
 from vebench.analysis.findings.grouping import grouped
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.report_order import in_report_order
@@ -18,11 +20,15 @@ from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
+from vebench.reports.pages.answer import Told, answers
 from vebench.reports.pages.charts import charts
+from vebench.reports.pages.conditions import CONDITION, OF_CONDITION, condition
+from vebench.reports.pages.on_demand import of_column
+from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Finding
     from vebench.plan.spec import RunSpec
@@ -38,6 +44,7 @@ FIRST = (
     *("efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings"),
 )
 DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
+KEY_FACTS = ("machine", CONDITION, "compared")
 
 
 @dataclass(frozen=True)
@@ -62,22 +69,23 @@ class Section:
 
 @dataclass(frozen=True)
 class RunPage:
-    """Run files in the order in which they were named, each a section of its own."""
+    """Run files in the order in which they were named, each a section of its own. ``view`` is what is shown of them."""
 
     sections: tuple[Section, ...]
+    view: View = DEFAULT
     kind: ClassVar[Kind] = "run"
     title: ClassVar[str] = "Throughput of vector-env backends"
 
     @classmethod
-    def of(cls, runs: Iterable[tuple[str, Run]]) -> Self:
+    def of(cls, runs: Iterable[tuple[str, Run]], view: View = DEFAULT) -> Self:
         """Return the page of ``runs``, each with the name of its file."""
         sections = [_section(name, run) for name, run in runs]
-        return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections))
+        return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections), view)
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """A document for each run file."""
-        return tuple(map(_document, self.sections))
+        return tuple(_document(section, self.view) for section in self.sections)
 
     @property
     def data(self) -> list[dict[str, object]]:
@@ -117,25 +125,51 @@ def _beside(section: Section, first: Section) -> str:
     return one_line(f"not comparable with {first.name}: {'; '.join(differences)}")
 
 
-def _document(section: Section) -> Document:
-    envs = dict.fromkeys(cell.env for cell in section.cells)
-    spec = section.run.header.spec
+def _document(section: Section, view: View) -> Document:
+    head, cells = section.run.header, section.cells
+    envs = dict.fromkeys(cell.env for cell in cells)
+    found = {
+        env: answer(
+            [cell for cell in cells if cell.env == env], head.spec, head.host.usable_cpus, usable=not section.notice
+        )
+        for env in envs
+    }
+    matters = [cell for cell in cells if view.every_finding or _matters(cell, cells)]
     tables = tuple(
         table
         for env in envs
-        for table in _task(env, [cell for cell in section.cells if cell.env == env], spec, usable=not section.notice)
+        for table in _task(env, [cell for cell in matters if cell.env == env], head.spec, view, best=found[env].winner)
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
+    findings = _findings(section, matters)
+    shown = [one for one in findings if view.every_finding or _is_news(one)]
     return Document(
         title=section.name,
-        facts=(*_facts(section.run), *((("compared", section.beside),) if section.beside else ())),
+        facts=(*_facts(section), *((("compared", section.beside),) if section.beside else ())),
         tables=tables,
-        legend=tuple(_legend(section.cells)),
-        findings=_findings(section),
-        best="highest median" if marked else "",
+        legend=tuple(_legend(matters)),
+        findings=tuple(shown),
+        best="the winner" if marked else "",
         notice=section.notice,
-        charts=charts(section.cells, section.run.header.host),
+        answers=answers(found, Told(head, section.name, section.findings)),
+        charts=charts(cells, head.host),
+        notes_left_out=len({one.code for one in findings if one.gravity is Gravity.NOTE} - {one.code for one in shown}),
+        key_facts=KEY_FACTS,
+        in_full=view.every_finding,
     )
+
+
+def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
+    """Return whether a table needs the cell: what the loop costs is left out if no backend's rate suffers from it."""
+    if cell.loop_ns_per_batch is None:
+        return True
+    beside = [other for other in cells if other.env == cell.env and not other.reference_row]
+    return not beside or any(finding.code is Code.LOOP_COST for other in beside for finding in other.findings)
+
+
+def _is_news(finding: FindingText) -> bool:
+    """Return whether a reader has to know it, and the condition of the run does not say it."""
+    return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.code not in OF_CONDITION)
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
@@ -144,26 +178,38 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield "No cell has been measured yet."
         return
     as_many = " and as many environments" if len({cell.envs_per_worker for cell in cells}) > 1 else ""
-    yield f"In each cell: frames/s, steps/s, and the speedup over {REFERENCE} with one worker{as_many}."
+    yield f"In each cell: frames/s, and the speedup over {REFERENCE} with one worker{as_many}."
     yield "±: the true rate lies within this distance, with 95 % confidence."
     if any(cell.sample.one_process for cell in cells):
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool) -> Iterator[Table]:
+def _task(
+    env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
+) -> Iterator[Table]:
     """Yield the table of one task, or one for each number of environments per worker if workers vary, too.
 
-    Footnotes are below the last one. In a run that is not ``usable``, no cell is marked as the best.
+    Footnotes are below the last one. Tables of further columns follow. The place of ``best`` is marked, None if there
+    is no winner.
     """
-    best = max(filter(_may_be_best, cells), key=_speed, default=None) if usable else None
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     skips = sorted({cell.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
-    parts = _parts(cells)
+    parts = {f"{one_line(env)}{name}": part for name, part in _parts(cells).items()}
     for name, part in parts.items():
-        table = replace(_table(f"{one_line(env)}{name}: {unit}", part, best, marked, spec), group=one_line(env))
+        grid = _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict)
+        table = replace(grid, title=f"{name}: {unit}", group=one_line(env))
         last = name == [*parts][-1]
-        yield replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells)) if last else table
+        yield (
+            replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells, view))
+            if last
+            else table
+        )
+    for wanted in view.columns:
+        column = columns.named(wanted)
+        for name, part in parts.items():
+            grid = _grid(part, marked, spec, partial(of_column, column))
+            yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=(columns.words(column),))
 
 
 def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:
@@ -177,10 +223,17 @@ def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:
     }
 
 
-def _table(
-    title: str, cells: Sequence[CellSummary], best: CellSummary | None, marked: Container[int], spec: RunSpec
+def _grid(
+    cells: Sequence[CellSummary],
+    marked: Container[int],
+    spec: RunSpec,
+    place: Callable[[CellSummary], Text],
+    aside: Callable[[Sequence[CellSummary]], Text] | None = None,
 ) -> Table:
-    """Return a table with a row for each backend and a column for each size, those of ``marked`` workers with a !."""
+    """Return a table with a row for each backend and a column for each size, those of ``marked`` workers with a !.
+
+    ``place`` makes the text of a cell. ``aside``, if there is one, makes that of all cells of a backend, beside them.
+    """
     heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
     sizes = {(cell.workers, cell.envs_per_worker): cell.key.size for cell in cells}
     swept = len({workers for workers, _ in heads}) > 1
@@ -188,16 +241,22 @@ def _table(
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
     return Table(
-        title=title,
+        title="",
         corner="backend",
-        columns=(*(f"{sizes[head]}{' !' * (head[0] in marked)}" for head in heads), figures.SAME_WORK),
-        axis=(*(workers if swept or len(heads) == 1 else envs for workers, envs in heads), None),
+        columns=(
+            *(f"{sizes[head]}{' !' * (head[0] in marked)}" for head in heads),
+            *((figures.SAME_WORK,) if aside else ()),
+        ),
+        axis=(
+            *(workers if swept or len(heads) == 1 else envs for workers, envs in heads),
+            *((None,) if aside else ()),
+        ),
         rows=tuple(
             TableRow(
                 one_line(label),
                 (
-                    *(_figure(row[head], best) if head in row else _absent(label, head[0], spec) for head in heads),
-                    _work_verdict(list(row.values())),
+                    *(place(row[head]) if head in row else _absent(label, head[0], spec) for head in heads),
+                    *((aside(list(row.values())),) if aside else ()),
                 ),
                 next(iter(row.values())).reference_row,
             )
@@ -232,17 +291,6 @@ def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:
     return f"{what} was not measured (leave out --no-base, or add -b {REFERENCE} and 1 to --workers)"
 
 
-def _may_be_best(cell: CellSummary) -> bool:
-    """Return whether the cell's rate can be recommended: a backend to choose, with an interval, and a possible rate."""
-    known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
-    possible = all(finding.code is not Code.ABOVE_CEILING for finding in cell.findings)
-    return known and possible and not cell.reference_row and not cell.struck
-
-
-def _speed(cell: CellSummary) -> float:
-    return cell.frames_per_second.median if cell.frames_per_second else 0.0
-
-
 def _work_verdict(cells: Sequence[CellSummary]) -> Text:
     """Return whether the backend does the same work, by the worst verdict of its cells."""
     verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
@@ -259,7 +307,7 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     values: dict[str, Value] = {"frames_per_second": rate, "steps_per_second": cell.steps_per_second}
     if cell.struck:
         return Text((figures.rate(rate), "other work"), "struck", rate, values)
-    lines = [figures.rate(rate), f"{figures.number(cell.steps_per_second.median)} steps/s"]
+    lines = [figures.rate(rate)]
     # No backend can beat a reference row: its speedup would read as that of a backend.
     if cell.speedup is not None and not cell.reference_row:
         lines.append(figures.times(cell.speedup))
@@ -268,26 +316,29 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     return Text(tuple(lines), tone, rate, values)
 
 
-def _differences(cells: Sequence[CellSummary]) -> Listing | None:
+def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
+    """Return what backends do differently. That a reference row does is what it is there for."""
     labels_by_difference: dict[str, dict[str, None]] = {}
-    for cell in cells:
+    for cell in (cell for cell in cells if view.every_finding or not cell.reference_row):
         for difference in cell.differences:
             labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
     lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
     return Listing(DIFFERENCES, lines) if lines else None
 
 
-def _findings(section: Section) -> tuple[FindingText, ...]:
-    of_cells = ((group.finding, group.places) for group in grouped(section.cells))
+def _findings(section: Section, cells: Sequence[CellSummary]) -> list[FindingText]:
+    """Return all findings about the run and about these cells of it, the gravest first."""
+    of_cells = ((group.finding, group.places) for group in grouped(cells))
     of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
-    return tuple(
+    found = [
         FindingText(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))
         for finding, places in (*of_cells, *of_run)
-    )
+    ]
+    return sorted(found, key=lambda finding: GRAVEST_FIRST.index(finding.code))
 
 
-def _facts(run: Run) -> tuple[tuple[str, str], ...]:
-    header, spec = run.header, run.header.spec
+def _facts(section: Section) -> tuple[tuple[str, str], ...]:
+    header, spec = section.run.header, section.run.header.spec
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
     repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
     if spec.until is not None:
@@ -300,6 +351,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     facts = (
         ("machine", _machine(header.host)),
+        (CONDITION, condition(header, section.cells)),
         ("system", _system(header.host)),
         ("packages", packages),
         ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
@@ -311,8 +363,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
 def _machine(host: HostRecord) -> str:
     cpus = f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable"
     memory = f"{host.memory_bytes / GIB:.1f} GiB" if host.memory_bytes is not None else ""
-    kind = "virtual machine" if host.virtual else ""
-    return ", ".join(part for part in (host.cpu_model, cpus, memory, kind) if part)
+    return ", ".join(part for part in (host.cpu_model, cpus, memory) if part)
 
 
 def _system(host: HostRecord) -> str:

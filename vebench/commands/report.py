@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from vebench.reports.view import View
 
-def report(files: Sequence[Path], form: str | None, output: str | None) -> None:
+
+def report(files: Sequence[Path], form: str | None, output: str | None, view: View) -> None:
     """Render runs, by default the newest in ``.vebench/``, as ``form``, by default the format of ``output``'s suffix.
 
     Raises UsageError for an unknown format or a file that would be overwritten, RunFileError for a file that is not a
@@ -28,7 +30,7 @@ def report(files: Sequence[Path], form: str | None, output: str | None) -> None:
     if target is not None:
         store.refuse_to_overwrite(target, sources)
     knowledge = Knowledge.load()
-    page = RunPage.of((str(path), informed(store.read(path), knowledge)) for path in sources)
+    page = RunPage.of(((str(path), informed(store.read(path), knowledge)) for path in sources), view)
     if target is None:
         show(page, chosen)
     else:

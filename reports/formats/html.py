@@ -6,7 +6,7 @@ Jinja2 escapes what comes from outside. The page's own policy lets no other scri
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -86,6 +86,7 @@ class Shown:
 
 def render(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
+    page = _in_full(page)
     environment = _environment()
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
 
@@ -101,6 +102,14 @@ def render(page: Page) -> str:
     # A script in the content would need to know the hash of a page that it is itself a part of.
     nonce = b64encode(sha256(template.render(content, nonce="").encode()).digest()).decode()
     return template.render(content, nonce=nonce)
+
+
+def _in_full(page: Page) -> Page:
+    """Return ``page`` with all that was found: there is room for it, and notes are folded."""
+    if page.kind != "run":
+        return page
+    run = cast("RunPage", page)
+    return replace(run, view=replace(run.view, every_finding=True))
 
 
 def _environment() -> Environment:
@@ -198,7 +207,7 @@ def _figure(chart: Chart) -> Figure:
 def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:
     """Yield the levels that any finding has, the gravest first, each with its findings."""
     for gravity in Gravity:
-        if members := tuple(finding for finding in findings if finding.code.gravity is gravity):
+        if members := tuple(finding for finding in findings if finding.gravity is gravity):
             yield gravity, members
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from support.records import make_cell, make_header, make_sweep
 
 from vebench.child.window import Window
 from vebench.reports import figures
-from vebench.reports.document import Answer
 from vebench.reports.formats import html
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run, TopologyRecord, encode
@@ -30,21 +28,10 @@ if TYPE_CHECKING:
     from support.browser import Browser
     from support.commands import Command
 
-    from vebench.reports.document import Document
+    from vebench.reports.document import Answer
 
 SECOND = 1_000_000_000
 HOSTILE = '<script>document.title="acted"</script>|" onclick="x\x1b[31m\x9b\u202e\u2028\n</pre></style>&amp;{{ 7 * 7 }}'
-SENTENCE = "Pong on this machine: envpool-sync with 2 workers, 14,402 frames/s, 1.56x a plain loop."
-
-
-@dataclass(frozen=True)
-class Answered(RunPage):
-    """A page whose documents say what to choose."""
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        answer = Answer("ALE/Pong-v5", (SENTENCE, "Second to it: gym-async."), ("import envpool", "pool = <x>"))
-        return tuple(replace(document, answers=(answer,)) for document in super().documents)
 
 
 def parsed(text: str) -> ET.Element:
@@ -78,14 +65,23 @@ def wide_run(repeats: int = 3) -> Run:
 
 
 @pytest.fixture(scope="module")
-def answered() -> RunPage:
-    """Return the page of a run with every outcome that a cell can have, and with an answer."""
-    return Answered.of([("a.jsonl", make_sweep())])
+def of_sweep() -> RunPage:
+    """Return the page of a run with every outcome that a cell can have."""
+    return RunPage.of([("a.jsonl", make_sweep())])
 
 
 @pytest.fixture(scope="module")
-def text(answered: RunPage) -> str:
-    return html.render(answered)
+def answer(of_sweep: RunPage) -> Answer:
+    """Return what that page has to say first."""
+    (document,) = of_sweep.documents
+    (found,) = document.answers
+    assert found.code
+    return found
+
+
+@pytest.fixture(scope="module")
+def text(of_sweep: RunPage) -> str:
+    return html.render(of_sweep)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +97,9 @@ def wide() -> str:
     return html.render(page)
 
 
-def test_every_median_is_in_the_table_of_all_cells(root: ET.Element, answered: RunPage) -> None:
+def test_every_median_is_in_the_table_of_all_cells(root: ET.Element, of_sweep: RunPage) -> None:
     rows = [words(row) for row in table_named(root, "All cells").iter("tr")][1:]
-    cells = answered.sections[0].cells
+    cells = of_sweep.sections[0].cells
     assert len(rows) == len(cells) == 14
     for row, cell in zip(rows, cells, strict=True):
         shown = cell.loop_ns_per_batch or cell.frames_per_second
@@ -155,9 +151,10 @@ def test_what_needs_a_script_is_not_shown_without_one(root: ET.Element) -> None:
     assert all("hidden" in button.attrib for button in buttons)
 
 
-def test_an_answer_comes_first_with_its_code(text: str) -> None:
-    assert text.index(SENTENCE) < text.index("<figure") < text.index("<table")
-    assert "import envpool\npool = &lt;x&gt;</code>" in text
+def test_an_answer_comes_first_with_its_code(text: str, root: ET.Element, answer: Answer) -> None:
+    assert text.index(answer.sentences[0]) < text.index("<figure") < text.index("<table")
+    code = next(element for element in root.iter("code") if element.attrib.get("id") == "d1-code1")
+    assert code.text == "\n".join(answer.code)
 
 
 def test_a_figure_has_its_numbers_in_a_table(root: ET.Element) -> None:
@@ -270,10 +267,10 @@ heads.find((cell) => cell.textContent === column).querySelector("button").focus(
 
 
 def test_a_browser_sorts_the_table_by_keyboard_and_shows_the_verdict(
-    browser: Browser, text: str, tmp_path: Path
+    browser: Browser, text: str, answer: Answer, tmp_path: Path
 ) -> None:
     show(browser, text, tmp_path)
-    assert browser.script('return document.querySelector(".answer .lead").innerText') == SENTENCE
+    assert browser.script('return document.querySelector(".answer .lead").innerText') == answer.sentences[0]
     assert browser.script(SORTED, "frames/s")[0] is None
     browser.script(FOCUS, "frames/s")
     for direction, falling in (("descending", True), ("ascending", False)):
@@ -287,17 +284,16 @@ def test_a_browser_sorts_the_table_by_keyboard_and_shows_the_verdict(
     assert browser.script('return document.getElementById("status").textContent') == "Sorted by frames/s, ascending"
 
 
-def test_a_button_copies_the_code(browser: Browser, text: str, tmp_path: Path) -> None:
+def test_a_button_copies_the_code(browser: Browser, text: str, answer: Answer, tmp_path: Path) -> None:
     show(browser, text, tmp_path)
     copied = """
     let copied = null;
-    document.addEventListener("copy", () => { copied = document.activeElement.value; });
     navigator.clipboard.writeText = async (text) => { copied = text; };
     document.querySelector("[data-copy]").click();
     await new Promise((done) => setTimeout(done, 20));
     return [copied, document.getElementById("status").textContent, document.activeElement.textContent];
     """
-    assert browser.script(copied) == ["import envpool\npool = <x>", "Copied", "Copy the Python"]
+    assert browser.script(copied) == ["\n".join(answer.code), "Copied", "Copy the Python"]
 
 
 def test_rows_that_are_equal_keep_their_order(browser: Browser, text: str, tmp_path: Path) -> None:

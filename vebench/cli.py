@@ -185,14 +185,15 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Render runs as tables.
+    """Render runs as tables and figures.
 
     FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
-    with -o, must be named.
+    with -o, must be named. Markdown that is written to a file has its figures beside it.
 
     \b
     vebench report
     vebench report pong.jsonl -o pong.md
+    vebench report pong.jsonl -o figures.pdf
     """  # noqa: D301 - as above
     from vebench.commands import report as command
     from vebench.reports.columns import names

@@ -14,7 +14,8 @@ from xml.etree import ElementTree as ET
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.plotting.colours import COLOURS
-from vebench.reports.plotting.figure import POINTS, drawn, name_of
+from vebench.reports.plotting.figure import POINTS
+from vebench.reports.plotting.panels import drawn, name_of, own_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +40,6 @@ def finished(text: str, charts: Sequence[Chart], *, inline: bool) -> str:
         "svg",
         {
             "xmlns": SVG,
-            "class": CLASS,
             "viewBox": f"0 0 {_rounded(width)} {_rounded(height)}",
             "width": f"{_rounded(width)}pt",
             "height": f"{_rounded(height)}pt",
@@ -54,7 +54,7 @@ def finished(text: str, charts: Sequence[Chart], *, inline: bool) -> str:
     ET.SubElement(root, "style").text = _style_sheet()
     root.extend(_copies(made, {element.attrib["id"]: element for element in made.iter() if "id" in element.attrib}))
     _name_points(root, charts)
-    written = ET.tostring(root, encoding="unicode")
+    written = ET.tostring(root, encoding="unicode").replace("<svg ", f'<svg class="{CLASS}" ', 1)
     return f"{written}\n" if inline else f"{PROLOG}{written}\n"
 
 
@@ -137,7 +137,8 @@ def _name_points(root: ET.Element, charts: Sequence[Chart]) -> None:
     for number, chart in enumerate(charts):
         for index, series in enumerate(drawn(chart)):
             markers = [path for path in by_id[POINTS.format(number, index)].iter("path") if "transform" in path.attrib]
-            for marker, (x, estimate) in zip(markers, series.points, strict=False):
+            own = [series.points[place] for place in own_points(series, chart)]
+            for marker, (x, estimate) in zip(markers, own, strict=False):
                 ET.SubElement(marker, "title").text = one_line(
                     f"{name_of(series)}: {figures.rate(estimate)}, {x:g} {chart.x_label}"
                 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from vebench.plan.known_work import Knowledge
+from vebench.reports import plots
 from vebench.reports.formats import registry
 from vebench.reports.output import save, show
 from vebench.reports.pages.run import RunPage
@@ -33,5 +35,7 @@ def report(files: Sequence[Path], form: str | None, output: str | None, view: Vi
     page = RunPage.of(((str(path), informed(store.read(path), knowledge)) for path in sources), view)
     if target is None:
         show(page, chosen)
-    else:
-        save(page, chosen, target)
+        return
+    save(page, chosen, target)
+    if chosen.beside and any(document.charts for document in page.documents) and (reason := plots.missing()):
+        sys.stderr.write(f"vebench: {target} has no figures: {reason}\n")

@@ -59,7 +59,7 @@ def _task(
     yield Chart(name, "scaling", f"{name}: frames/s", "workers", "frames/s", lines, reached)
     choices = [curve for curve in drawn if not curve.reference_row]
     shares = tuple(_series(curve, lambda cell: cell.efficiency, several=several) for curve in choices)
-    title = f"{name}: speedup over each CPU owned"
+    title = f"{name}: speedup per CPU owned"
     yield Chart(name, "efficiency", title, "workers", "efficiency", shares, marks, linear=True)
     costs = tuple(_series(curve, lambda cell: cell.frames_per_cpu_second, several=several) for curve in drawn)
     title = f"{name}: frames for each second of CPU time"

@@ -1,0 +1,47 @@
+"""What the README and the how-tos tell users to type and to write works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+from support.commands import Command
+
+from vebench import cli
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "docs" / "examples" / "threads.py"
+PAGES = ("README.md", "docs/how-to.md")
+COMMAND = re.compile(r"^ {4}vebench (.+)$", re.MULTILINE)
+
+
+def commands() -> list[str]:
+    return [line for page in PAGES for line in COMMAND.findall((ROOT / page).read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_line_of_the_documents_has_only_options_that_there_are(line: str) -> None:
+    name, *words = shlex.split(line, comments=True)
+    group = typer.main.get_command(cli.app)
+    command = group.get_command(typer.Context(group), name)  # type: ignore[attr-defined]
+    assert command is not None
+    command.make_context(name, words, obj=None)
+
+
+def test_the_adapter_in_the_readme_is_the_one_among_the_examples() -> None:
+    (block,) = re.findall(r"```python\n(\"\"\"A backend of your own.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block == EXAMPLE.read_text(encoding="utf-8")
+
+
+def test_the_adapter_of_the_examples_does_the_same_work_as_the_loop(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parent))
+    done = vebench("verify", "--env", "CartPole", "-b", "threads:Threads", "--steps", "200", "-f", "json")
+    (proof,) = json.loads(done.out)
+    assert (proof["verdict"], proof["ends"] > 0) == ("identical", True)

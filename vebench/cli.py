@@ -158,7 +158,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
-def report(
+def report(  # noqa: PLR0913 - one parameter for each option
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", hidden=True),  # described below, without the name of its Python type
@@ -184,8 +184,11 @@ def report(
             help="Also show these, such as efficiency, peak_rss or startup, in tables of their own. Comma or repeat.",
         ),
     ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Also show what others have published for these tasks, apart.")
+    ] = False,
 ) -> None:
-    """Render runs as tables.
+    """Render runs as tables, several side by side: how much faster each is than the first.
 
     FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
     with -o, must be named.
@@ -193,12 +196,15 @@ def report(
     \b
     vebench report
     vebench report pong.jsonl -o pong.md
+    vebench report old-machine.jsonl new-machine.jsonl
     """  # noqa: D301 - as above
     from vebench.commands import report as command
     from vebench.reports.columns import names
     from vebench.reports.view import View
 
-    command.report(files or (), form, output, View(names("--columns", columns or ()), every_finding))
+    command.report(
+        files or (), form, output, View(names("--columns", columns or ()), every_finding, published=published)
+    )
 
 
 @app.command()

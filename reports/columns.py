@@ -70,18 +70,12 @@ COLUMNS: tuple[Column, ...] = (
     Fact("resets", lambda cell: cell.resets, "rows that only report a reset, and are no steps", "rows"),
     Figure("steps_per_second", lambda cell: cell.steps_per_second, "steps of all environments together", "steps/s"),
     Figure(
-        "frames_per_second",
-        lambda cell: cell.frames_per_second,
-        "the rate of the tables: steps x frame skip",
-        "frames/s",
+        "frames_per_second", lambda cell: cell.frames_per_second, "the rate of the tables: steps x frame skip", "frames/s"
     ),
     Figure("speedup", lambda cell: cell.speedup, "frames/s over those of for-loop with one worker, same run", "times"),
     Figure("efficiency", lambda cell: cell.efficiency, "speedup over the number of CPUs owned", "ratio"),
     Figure(
-        "of_ceiling",
-        lambda cell: cell.of_ceiling,
-        "frames/s over those of the bare simulator on the same CPUs",
-        "ratio",
+        "of_ceiling", lambda cell: cell.of_ceiling, "frames/s over those of the bare simulator on the same CPUs", "ratio"
     ),
     Figure(
         "frames_per_cpu_second",
@@ -98,9 +92,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Fact("peak_rss_bytes", lambda cell: cell.peak_rss_bytes, "most memory of the whole process tree", "bytes"),
     Fact(
-        "oversubscribed",
-        lambda cell: cell.oversubscribed or cell.crowded,
-        "more workers, processes or threads than CPUs",
+        "oversubscribed", lambda cell: cell.oversubscribed or cell.crowded, "more workers, processes or threads than CPUs"
     ),
     Fact("verdict", lambda cell: cell.verdict, "whether it does the same work as for-loop; empty for a reference row"),
     Items(
@@ -110,9 +102,7 @@ COLUMNS: tuple[Column, ...] = (
         "what was found about it, each with a code, a message and a remedy",
     ),
     Fact("verdict_reason", lambda cell: cell.verdict_reason, "why the verdict is unverified or different"),
-    Figure(
-        "loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch, "what the measuring loop itself costs: null", "ns"
-    ),
+    Figure("loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch, "what the measuring loop itself costs: null", "ns"),
     Fact("disturbed_windows", lambda cell: cell.disturbed_windows, "windows in which others used its CPUs"),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import format_cpu_list
 
@@ -70,12 +71,20 @@ COLUMNS: tuple[Column, ...] = (
     Fact("resets", lambda cell: cell.resets, "rows that only report a reset, and are no steps", "rows"),
     Figure("steps_per_second", lambda cell: cell.steps_per_second, "steps of all environments together", "steps/s"),
     Figure(
-        "frames_per_second", lambda cell: cell.frames_per_second, "the rate of the tables: steps x frame skip", "frames/s"
+        "frames_per_second",
+        lambda cell: cell.frames_per_second,
+        "the rate of the tables: steps x frame skip",
+        "frames/s",
     ),
-    Figure("speedup", lambda cell: cell.speedup, "frames/s over those of for-loop with one worker, same run", "times"),
+    Figure(
+        "speedup", lambda cell: cell.speedup, f"frames/s over those of {REFERENCE} with one worker, same run", "times"
+    ),
     Figure("efficiency", lambda cell: cell.efficiency, "speedup over the number of CPUs owned", "ratio"),
     Figure(
-        "of_ceiling", lambda cell: cell.of_ceiling, "frames/s over those of the bare simulator on the same CPUs", "ratio"
+        "of_ceiling",
+        lambda cell: cell.of_ceiling,
+        "frames/s over those of the bare simulator on the same CPUs",
+        "ratio",
     ),
     Figure(
         "frames_per_cpu_second",
@@ -92,9 +101,13 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Fact("peak_rss_bytes", lambda cell: cell.peak_rss_bytes, "most memory of the whole process tree", "bytes"),
     Fact(
-        "oversubscribed", lambda cell: cell.oversubscribed or cell.crowded, "more workers, processes or threads than CPUs"
+        "oversubscribed",
+        lambda cell: cell.oversubscribed or cell.crowded,
+        "more workers, processes or threads than CPUs",
     ),
-    Fact("verdict", lambda cell: cell.verdict, "whether it does the same work as for-loop; empty for a reference row"),
+    Fact(
+        "verdict", lambda cell: cell.verdict, f"whether it does the same work as {REFERENCE}; none for a reference row"
+    ),
     Items(
         "findings",
         lambda cell: cell.findings,
@@ -102,7 +115,9 @@ COLUMNS: tuple[Column, ...] = (
         "what was found about it, each with a code, a message and a remedy",
     ),
     Fact("verdict_reason", lambda cell: cell.verdict_reason, "why the verdict is unverified or different"),
-    Figure("loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch, "what the measuring loop itself costs: null", "ns"),
+    Figure(
+        "loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch, "what the measuring loop itself costs: null", "ns"
+    ),
     Fact("disturbed_windows", lambda cell: cell.disturbed_windows, "windows in which others used its CPUs"),
 )
 
@@ -128,6 +143,11 @@ def _name(option: str, beginning: str) -> str:
 def named(name: str) -> Column:
     """Return the column of that name. Raises KeyError if there is none."""
     return {column.name: column for column in COLUMNS}[name]
+
+
+def words(column: Column) -> str:
+    """Return what the column is, in one line."""
+    return f"{column.name}: {column.meaning}{f' ({column.unit})' if column.unit else ''}"
 
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:

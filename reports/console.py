@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
@@ -13,26 +15,43 @@ if TYPE_CHECKING:
 
 
 class OurConsole(Console):
-    """A console whose caller learns that its reader is gone; Rich's own would end the program."""
+    """A console whose caller learns that its reader is gone; Rich's own would end the program.
+
+    It is plain, without any control character, unless it writes to a terminal and the user allows colour
+    (https://no-color.org). ``endless``: it writes to a file, which has room for everything.
+    """
+
+    def __init__(self, *, endless: bool = False, **settings: Any) -> None:  # noqa: ANN401 - as Rich has it
+        if os.environ.get("NO_COLOR"):
+            settings["color_system"] = None
+        super().__init__(highlight=False, **settings)
+        self._endless = endless
 
     def on_broken_pipe(self) -> NoReturn:
         """Raise BrokenPipeError."""
         raise BrokenPipeError
 
+    @property
+    def room(self) -> float:
+        """How many lines can be seen at the same time: 0 in a pipe, of which nobody knows."""
+        if self._endless:
+            return math.inf
+        return self.height if self.is_terminal else 0
+
 
 def for_data() -> Console:
     """Return the console that writes to standard output."""
-    return OurConsole(highlight=False)
+    return OurConsole()
 
 
 def for_file(file: IO[str]) -> Console:
     """Return the console that writes to ``file``, without colour."""
-    return OurConsole(file=file, no_color=True, force_terminal=False, highlight=False)
+    return OurConsole(endless=True, file=file, color_system=None, force_terminal=False)
 
 
 def for_progress() -> Console:
-    """Return the console that writes to standard error."""
-    return OurConsole(stderr=True, highlight=False)
+    """Return the console that writes to standard error. A view that moves needs a real terminal, whatever is forced."""
+    return OurConsole(stderr=True, force_terminal=getattr(sys.stderr, "isatty", bool)())
 
 
 def discard(stream: IO[str]) -> None:

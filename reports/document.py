@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vebench.analysis.finding_codes import Code
+    from vebench.analysis.finding_codes import Code, Gravity
     from vebench.analysis.statistics import Estimate
     from vebench.reports.chart import Chart
 
@@ -90,6 +90,11 @@ class FindingText:
         """What it is listed under: its code."""
         return self.code.value
 
+    @property
+    def gravity(self) -> Gravity:
+        """What it means for the figures: a fault, a warning or a note."""
+        return self.code.gravity
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -126,6 +131,10 @@ class Document:
     ``notice`` is one line to be read before all else, empty if there is none. ``best`` is what the mark of the best
     places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
     there is; other formats leave it out.
+
+    ``findings`` have the gravest first. ``notes_left_out`` is how many kinds of notes are not among them, because
+    nobody asked for all. ``key_facts`` names the facts that are enough where there is little room; empty means all.
+    ``in_full``: nothing is to be left out for want of room.
     """
 
     title: str
@@ -139,6 +148,9 @@ class Document:
     notice: str = ""
     answers: tuple[Answer, ...] = ()
     charts: tuple[Chart, ...] = ()
+    notes_left_out: int = 0
+    key_facts: tuple[str, ...] = ()
+    in_full: bool = False
 
     @property
     def advice(self) -> tuple[FindingText | Explanation, ...]:

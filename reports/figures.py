@@ -18,6 +18,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 UNIT_STEP = 1024
 BARS = "▁▂▃▄▅▆▇"  # an odd number, so that what is steady keeps to the middle one
 LONGEST_SPARKLINE = 30
+BAR_WIDTH = 24
 LEAST_SPAN = 0.2
 NOTHING = "-"  # in a place where nothing applies
 SAME_WORK = "same work"  # heads the column of work verdicts
@@ -97,6 +98,12 @@ def sparkline(values: Sequence[float]) -> str:
     span = max(max(means) - min(means), LEAST_SPAN)
     lowest = (max(means) + min(means) - span) / 2
     return "".join(BARS[min(int((mean - lowest) / span * len(BARS)), len(BARS) - 1)] for mean in means)
+
+
+def bar(share: float) -> str:
+    """Return how much is done, from 0 to 1, as a bar that reads without colour."""
+    done = int(share * BAR_WIDTH)
+    return "█" * done + "░" * (BAR_WIDTH - done)
 
 
 def counted(count: int, noun: str) -> str:

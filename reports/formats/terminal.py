@@ -1,89 +1,230 @@
-"""Pages on a terminal. Colour only adds to what the characters say; tables too wide are split into blocks."""
+"""Pages on a terminal. Colour only adds to what the characters say; tables too wide are split into blocks.
+
+A terminal is read from its end, and shows few lines at a time. So what a run says comes last, right below its table,
+and what explains it comes before. Where there is room for more, figures and all facts are shown, too.
+"""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Group, NewLine
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
+from vebench.analysis.finding_codes import Gravity
+from vebench.reports.console import OurConsole
+from vebench.reports.figures import counted
+from vebench.reports.formats import terminal_charts, terminal_tables
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from vebench.reports.document import Document, Explanation, FindingText, Listing, Table, Text
-    from vebench.reports.page import Page
+    from vebench.reports.document import Document, Explanation, FindingText, Table
+    from vebench.reports.formats.terminal_tables import Fitted
+    from vebench.reports.page import Kind, Page
 
-STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
-BEST = "* "
-PADDING = 2  # a blank on either side of a column
-DIVIDER = 1
+    Section = list[RenderableType]
+
+GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 NARROW = 100
 INDENT = (0, 0, 0, 2)
 GAP = (0, 2, 0, 0)
-LABEL_SHARE = 3  # a label takes a third of the width at most; longer ones are folded
+TABLES_LAST: frozenset[Kind] = frozenset({"run"})  # what explains the tables of these pages comes before them
 
 
 def render(page: Page) -> RenderableType:
-    """Return what Rich lays out at the width of the terminal: one document after another."""
-    return _Documents(page.documents)
+    """Return what Rich lays out at the size of the terminal: one document after another."""
+    return _Documents(page.documents, tables_last=page.kind in TABLES_LAST)
 
 
 @dataclass(frozen=True)
 class _Documents:
-    """Documents that are laid out once the width is known. Rich looks for the method of that name."""
+    """Documents that are laid out once the size is known. Rich looks for the method of that name."""
 
     documents: tuple[Document, ...]
+    tables_last: bool
 
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        for document in self.documents:
-            yield from _document(document, options.max_width)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        room = console.room / len(self.documents) if isinstance(console, OurConsole) and self.documents else 0.0
+        layout = _Layout(console, options, room)
+        for number, document in enumerate(self.documents):
+            if number:
+                yield NewLine()
+            yield from (
+                layout.ending_with_tables(document) if self.tables_last else layout.beginning_with_tables(document)
+            )
+        if not self.tables_last:
+            yield NewLine()
 
 
-def _document(document: Document, width: int) -> Iterator[RenderableType]:
-    """Yield the drawing, the notice, the facts, the tables, how to read them, and findings and explanations."""
+@dataclass(frozen=True)
+class _Layout:
+    """How a document is laid out on a console with ``room`` for this many lines."""
+
+    console: Console
+    options: ConsoleOptions
+    room: float
+
+    @property
+    def width(self) -> int:
+        return self.options.max_width
+
+    def beginning_with_tables(self, document: Document) -> Iterator[RenderableType]:
+        """Yield the drawing, the facts, the tables, how to read them, and last findings and explanations."""
+        yield from _head(document, document.facts)
+        for table in document.tables:
+            fitted = terminal_tables.fitted(table, self.width)
+            yield NewLine()
+            yield from _table(fitted)
+            yield from _notes(fitted)
+            yield from _listing(table)
+        yield from _legend(document)
+        if document.advice:
+            yield NewLine()
+            yield Line("Findings", style="bold")
+            yield from _findings(document)
+            yield from _explanations(document.explanations, self.width)
+        yield from _apart([_answers(document)])
+
+    def ending_with_tables(self, document: Document) -> Iterator[RenderableType]:
+        """Yield the facts, what was found, how to read the tables, the tables, and last what they say.
+
+        Figures, and facts that are not needed, are there if the whole document still can be seen at the same time.
+        """
+        fitted = [terminal_tables.fitted(table, self.width) for table in document.tables]
+        found = [*_findings(document), *_left_out(document), *_explanations(document.explanations, self.width)]
+        reading = [part for table in document.tables for part in _listing(table)]
+        reading += [*_legend(document), *_once(part for table in fitted for part in _notes(table))]
+        tables = [list(_table(table)) for table in fitted]
+        charts: list[Section] = [list(part) for part in terminal_charts.drawn(document.charts, self.width)]
+        brief = list(_head(document, [fact for fact in document.facts if fact[0] in document.key_facts], cut=True))
+        full = list(_head(document, document.facts))
+        rest = [found, reading, *tables, _answers(document)]
+        choices = ([full, *charts, *rest], [brief, *charts, *rest], [full, *rest])
+        least = [brief if document.key_facts else full, *rest]
+        if document.in_full:
+            yield from _apart(choices[0])
+        else:
+            yield from _apart(next((choice for choice in choices if self._fits(choice)), least))
+
+    def _fits(self, sections: Sequence[Section]) -> bool:
+        """Return whether all can be seen at the same time, with a line for the prompt."""
+        lines = (self.console.render_lines(part, self.options, pad=False) for part in _apart(sections))
+        return self.room > 0 and sum(map(len, lines)) < self.room
+
+
+def _apart(sections: Iterable[Section]) -> Iterator[RenderableType]:
+    """Yield all parts, with an empty line between sections; those without a part do not count."""
+    for number, section in enumerate(filter(None, sections)):
+        if number:
+            yield NewLine()
+        yield from section
+
+
+def _head(document: Document, facts: Iterable[tuple[str, str]], *, cut: bool = False) -> Iterator[RenderableType]:
+    """Yield the drawing, the title, the notice and these facts, each ``cut`` to a line or in full."""
     if document.drawing is not None:
         yield document.drawing
         yield NewLine()
     yield Line(document.title, style="bold")
     if document.notice:
         yield Line(document.notice, style="bold red")
-    facts = Grid.grid(padding=GAP)
-    for name, value in document.facts:
-        facts.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
-    yield facts
-    for table in document.tables:
-        yield from _table(table, width)
+    grid = Grid.grid(padding=GAP)
+    for name, value in facts:
+        grid.add_row(Line(name, style="dim"), Line(value, overflow="ellipsis" if cut else "fold", no_wrap=cut))
+    if grid.row_count:
+        yield grid
+
+
+def _legend(document: Document) -> Iterator[RenderableType]:
     for line in document.legend:
         yield Line(line, style="dim")
     if document.best:
-        yield Line(f"{BEST}{document.best}", style="dim")
-    if document.advice:
-        yield NewLine()
-        yield Line("Findings", style="bold")
-        yield from _advice(document.advice, width)
-    yield NewLine()
+        yield Line(f"{terminal_tables.BEST} {document.best}", style="dim")
 
 
-def _advice(items: Sequence[FindingText | Explanation], width: int) -> Iterator[RenderableType]:
-    """Yield findings and explanations with their labels beside them, or above them where the terminal is narrow."""
+def _table(fitted: Fitted) -> Iterator[RenderableType]:
+    yield Line(fitted.table.title, style="bold")
+    for number, block in enumerate(fitted.blocks):
+        if number:
+            yield NewLine()
+        yield block
+
+
+def _notes(fitted: Fitted) -> Iterator[Line]:
+    for note in (*fitted.aside, *fitted.table.notes):
+        yield Line(note, style="dim")
+
+
+def _once(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield each line once: tables of several tasks share footnotes."""
+    yield from {line.plain: line for line in lines}.values()
+
+
+def _listing(table: Table) -> Iterator[RenderableType]:
+    if table.listing is None:
+        return
+    yield Line(table.listing.heading, style="dim")
+    for line in table.listing.lines:
+        yield Padding(Line(line, style="dim"), INDENT)
+
+
+def _findings(document: Document) -> Iterator[RenderableType]:
+    """Yield the findings, those with the same code together, with what they mean for the figures beside them."""
+    kinds: dict[str, list[FindingText]] = {}
+    for finding in document.findings:
+        kinds.setdefault(finding.label, []).append(finding)
+    grid = Grid.grid(padding=GAP)
+    for alike in kinds.values():
+        gravity = alike[0].gravity
+        grid.add_row(Line(gravity.value, style=GRAVITIES[gravity]), _kind(alike))
+    if kinds:
+        yield grid
+
+
+def _kind(alike: Sequence[FindingText]) -> RenderableType:
+    """Return findings with the same code in as few lines as possible: what, where and what to do about it."""
+    label, remedies = alike[0].label, {finding.remedy for finding in alike}
+    if len(alike) == 1:
+        return Line(f"{label}: {_what(alike[0])} -> {alike[0].remedy}", overflow="fold")
+    if len(remedies) > 1:
+        texts = [f"{_what(finding)} -> {finding.remedy}" for finding in alike]
+        return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), INDENT) for text in texts))
+    texts = [*map(_what, alike), f"-> {remedies.pop()}"]
+    return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), INDENT) for text in texts))
+
+
+def _what(finding: FindingText) -> str:
+    return f"{finding.text} ({'; '.join(finding.places)})" if finding.places else finding.text
+
+
+def _left_out(document: Document) -> Iterator[RenderableType]:
+    if document.notes_left_out:
+        how = f"vebench report --all {shlex.quote(document.title)}"
+        yield Line(f"{counted(document.notes_left_out, 'note')}: {how}", style="dim")
+
+
+def _explanations(items: Sequence[Explanation], width: int) -> Iterator[RenderableType]:
+    """Yield explanations with their labels beside them, or above them where the terminal is narrow."""
     if width < NARROW:
         for item in items:
             yield Line(item.label, style="yellow")
-            yield Padding(_item(item), INDENT)
+            yield Padding(_explanation(item), INDENT)
         return
     grid = Grid.grid(padding=GAP)
     for item in items:
-        grid.add_row(Line(item.label, style="yellow"), _item(item))
-    yield grid
+        grid.add_row(Line(item.label, style="yellow"), _explanation(item))
+    if items:
+        yield grid
 
 
-def _item(item: FindingText | Explanation) -> Group:
+def _explanation(item: Explanation) -> Group:
     """Return what is the case, where, and what to do, each on lines of its own, indented where they go on."""
     places = (Padding(Line(place), INDENT) for place in item.places)
     remedy = Grid.grid(padding=(0, 1, 0, 0))
@@ -91,69 +232,12 @@ def _item(item: FindingText | Explanation) -> Group:
     return Group(Line(item.text), *places, remedy)
 
 
-def _table(table: Table, width: int) -> Iterator[RenderableType]:
-    yield NewLine()
-    yield Line(table.title, style="bold")
-    for number, block in enumerate(_blocks(table, width)):
-        if number:
-            yield NewLine()
-        yield _grid(table, block, width)
-    for note in table.notes:
-        yield Line(note, style="dim")
-    if table.listing:
-        yield from _listing(table.listing)
-
-
-def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
-    """Return the columns of ``block``, reference rows set apart by a line."""
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), header_style="bold")
-    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE))
-    for index in block:
-        grid.add_column(Line(table.columns[index]), justify="right" if table.numbers else "left", overflow="fold")
-    apart = False
-    for row in table.rows:
-        if row.reference_row and not apart:
-            grid.add_section()
-        apart = row.reference_row
-        grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
-    return grid
-
-
-def _listing(listing: Listing) -> Iterator[RenderableType]:
-    yield Line(listing.heading, style="dim")
-    for line in listing.lines:
-        yield Padding(Line(line, style="dim"), INDENT)
-
-
-def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
-    """Yield the columns' indices, as many at a time as fit beside the labels; prose is never split but folded."""
-    if not table.numbers:
-        yield range(len(table.columns))
-        return
-    labels = max(len(text) for text in (table.corner, *(row.label for row in table.rows)))
-    left = start = min(labels, width // LABEL_SHARE) + PADDING
-    block: list[int] = []
-    for index, column in enumerate(table.columns):
-        needed = max(len(column), *(_width(row.texts[index]) for row in table.rows)) + PADDING + DIVIDER
-        if block and left + needed > width:
-            yield block
-            left, block = start, []
-        left += needed
-        block.append(index)
-    yield block
-
-
-def _width(text: Text) -> int:
-    return max(len(line) for line in _marked(text))
-
-
-def _marked(text: Text) -> tuple[str, ...]:
-    return (BEST + text.lines[0], *text.lines[1:]) if text.tone == "best" else text.lines
-
-
-def _lines(text: Text) -> Line:
-    first, *others = _marked(text)
-    line = Line(first, style=STYLES[text.tone])
-    for other in others:
-        line.append(f"\n{other}", style="not bold dim")
-    return line
+def _answers(document: Document) -> Section:
+    """Return what the tables say, each answer as a paragraph with its code. Code begins its lines, to be pasted."""
+    parts: Section = []
+    for answer in document.answers:
+        first, *others = answer.sentences
+        line = Line(first, style="bold")
+        line.append("".join(f" {sentence}" for sentence in others), style="not bold")
+        parts += [line, *(Line(code, style="cyan", overflow="fold") for code in answer.code)]
+    return parts

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from vebench.analysis.cell import is_base
-from vebench.analysis.finding_codes import Code
+from vebench.analysis.finding_codes import GRAVEST_FIRST, Code, Gravity
 from vebench.analysis.findings.grouping import grouped
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.report_order import in_report_order
@@ -21,12 +22,14 @@ from vebench.reports.document import Document, FindingText, Listing, Table, Tabl
 from vebench.reports.pages import published
 from vebench.reports.pages.beside import document as side_by_side
 from vebench.reports.pages.charts import charts
+from vebench.reports.pages.conditions import CONDITION, OF_CONDITION, condition
+from vebench.reports.pages.on_demand import of_column
 from vebench.reports.pages.sides import Side, short_names
 from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Finding
     from vebench.plan.spec import RunSpec
@@ -42,6 +45,7 @@ FIRST = (
     *("efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings"),
 )
 DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
+KEY_FACTS = ("machine", CONDITION, "compared")
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class RunPage:
     def documents(self) -> tuple[Document, ...]:
         """A document for each run file; of several that have a task in common, one before with all side by side."""
         together = _together(self.sections)
-        alone = tuple(map(_document, self.sections)) if together is None or self.view.each_run else ()
+        shown = self.sections if together is None or self.view.each_run else ()
+        alone = [_document(section, self.view) for section in shown]
         first, *others = alone if together is None else (together, *alone)
         return (_with_published(first, self.sections) if self.view.published else first, *others)
 
@@ -147,25 +152,44 @@ def _beside(section: Section, first: Section) -> str:
     return one_line(f"not comparable with {first.name}: {'; '.join(differences)}")
 
 
-def _document(section: Section) -> Document:
-    envs = dict.fromkeys(cell.env for cell in section.cells)
+def _document(section: Section, view: View) -> Document:
+    cells = [cell for cell in section.cells if view.every_finding or _matters(cell, section.cells)]
+    envs = dict.fromkeys(cell.env for cell in cells)
     spec = section.run.header.spec
     tables = tuple(
         table
         for env in envs
-        for table in _task(env, [cell for cell in section.cells if cell.env == env], spec, usable=not section.notice)
+        for table in _task(env, [cell for cell in cells if cell.env == env], spec, view, usable=not section.notice)
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
+    findings = _findings(section, cells)
+    shown = [one for one in findings if view.every_finding or _is_news(one)]
     return Document(
         title=section.name,
-        facts=(*_facts(section.run), *((("compared", section.beside),) if section.beside else ())),
+        facts=(*_facts(section), *((("compared", section.beside),) if section.beside else ())),
         tables=tables,
-        legend=tuple(_legend(section.cells)),
-        findings=_findings(section),
+        legend=tuple(_legend(cells)),
+        findings=tuple(shown),
         best="highest median" if marked else "",
         notice=section.notice,
         charts=charts(section.cells, section.run.header.host),
+        notes_left_out=len({one.code for one in findings if one.gravity is Gravity.NOTE} - {one.code for one in shown}),
+        key_facts=KEY_FACTS,
+        in_full=view.every_finding,
     )
+
+
+def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
+    """Return whether a table needs the cell: what the loop costs is left out where it takes next to nothing."""
+    if cell.loop_ns_per_batch is None:
+        return True
+    beside = [other for other in cells if other.env == cell.env and other.backend != NULL]
+    return not beside or any(finding.code is Code.LOOP_COST for other in (cell, *beside) for finding in other.findings)
+
+
+def _is_news(finding: FindingText) -> bool:
+    """Return whether a reader has to know it, and the condition of the run does not say it."""
+    return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.code not in OF_CONDITION)
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
@@ -174,26 +198,33 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield "No cell has been measured yet."
         return
     as_many = " and as many environments" if len({cell.envs_per_worker for cell in cells}) > 1 else ""
-    yield f"In each cell: frames/s, steps/s, and the speedup over {REFERENCE} with one worker{as_many}."
+    yield f"In each cell: frames/s, and the speedup over {REFERENCE} with one worker{as_many}."
     yield "±: the true rate lies within this distance, with 95 % confidence."
     if any(cell.sample.one_process for cell in cells):
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, *, usable: bool) -> Iterator[Table]:
+def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, usable: bool) -> Iterator[Table]:
     """Yield the table of one task, or one for each number of environments per worker if workers vary, too.
 
-    Footnotes are below the last one. In a run that is not ``usable``, no cell is marked as the best.
+    Footnotes are below the last one. Tables of further columns follow. In a run that is not ``usable``, no cell is
+    marked as the best.
     """
     best = max(filter(_may_be_best, cells), key=_speed, default=None) if usable else None
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     skips = sorted({cell.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
-    parts = _parts(cells)
+    parts = {f"{one_line(env)}{name}": part for name, part in _parts(cells).items()}
     for name, part in parts.items():
-        table = replace(_table(f"{one_line(env)}{name}: {unit}", part, best, marked, spec), group=one_line(env))
+        grid = _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict)
+        table = replace(grid, title=f"{name}: {unit}", group=one_line(env))
         last = name == [*parts][-1]
         yield replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells)) if last else table
+    for wanted in view.columns:
+        column = columns.named(wanted)
+        for name, part in parts.items():
+            grid = _grid(part, marked, spec, partial(of_column, column))
+            yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=(columns.words(column),))
 
 
 def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:
@@ -207,10 +238,17 @@ def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:
     }
 
 
-def _table(
-    title: str, cells: Sequence[CellSummary], best: CellSummary | None, marked: Container[int], spec: RunSpec
+def _grid(
+    cells: Sequence[CellSummary],
+    marked: Container[int],
+    spec: RunSpec,
+    place: Callable[[CellSummary], Text],
+    aside: Callable[[Sequence[CellSummary]], Text] | None = None,
 ) -> Table:
-    """Return a table with a row for each backend and a column for each size, those of ``marked`` workers with a !."""
+    """Return a table with a row for each backend and a column for each size, those of ``marked`` workers with a !.
+
+    ``place`` makes the text of a cell. ``aside``, if there is one, makes that of all cells of a backend, beside them.
+    """
     heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
     sizes = {(cell.workers, cell.envs_per_worker): cell.key.size for cell in cells}
     swept = len({workers for workers, _ in heads}) > 1
@@ -218,16 +256,22 @@ def _table(
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
     return Table(
-        title=title,
+        title="",
         corner="backend",
-        columns=(*(f"{sizes[head]}{' !' * (head[0] in marked)}" for head in heads), figures.SAME_WORK),
-        axis=(*(workers if swept or len(heads) == 1 else envs for workers, envs in heads), None),
+        columns=(
+            *(f"{sizes[head]}{' !' * (head[0] in marked)}" for head in heads),
+            *((figures.SAME_WORK,) if aside else ()),
+        ),
+        axis=(
+            *(workers if swept or len(heads) == 1 else envs for workers, envs in heads),
+            *((None,) if aside else ()),
+        ),
         rows=tuple(
             TableRow(
                 one_line(label),
                 (
-                    *(_figure(row[head], best) if head in row else _absent(label, head[0], spec) for head in heads),
-                    _work_verdict(list(row.values())),
+                    *(place(row[head]) if head in row else _absent(label, head[0], spec) for head in heads),
+                    *((aside(list(row.values())),) if aside else ()),
                 ),
                 next(iter(row.values())).reference_row,
             )
@@ -289,7 +333,7 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     values: dict[str, Value] = {"frames_per_second": rate, "steps_per_second": cell.steps_per_second}
     if cell.struck:
         return Text((figures.rate(rate), "other work"), "struck", rate, values)
-    lines = [figures.rate(rate), f"{figures.number(cell.steps_per_second.median)} steps/s"]
+    lines = [figures.rate(rate)]
     # No backend can beat a reference row: its speedup would read as that of a backend.
     if cell.speedup is not None and not cell.reference_row:
         lines.append(figures.times(cell.speedup))
@@ -307,17 +351,19 @@ def _differences(cells: Sequence[CellSummary]) -> Listing | None:
     return Listing(DIFFERENCES, lines) if lines else None
 
 
-def _findings(section: Section) -> tuple[FindingText, ...]:
-    of_cells = ((group.finding, group.places) for group in grouped(section.cells))
+def _findings(section: Section, cells: Sequence[CellSummary]) -> list[FindingText]:
+    """Return all findings about the run and about these cells of it, the gravest first."""
+    of_cells = ((group.finding, group.places) for group in grouped(cells))
     of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
-    return tuple(
+    found = [
         FindingText(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))
         for finding, places in (*of_cells, *of_run)
-    )
+    ]
+    return sorted(found, key=lambda finding: GRAVEST_FIRST.index(finding.code))
 
 
-def _facts(run: Run) -> tuple[tuple[str, str], ...]:
-    header, spec = run.header, run.header.spec
+def _facts(section: Section) -> tuple[tuple[str, str], ...]:
+    header, spec = section.run.header, section.run.header.spec
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
     repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
     if spec.until is not None:
@@ -330,6 +376,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     facts = (
         ("machine", _machine(header.host)),
+        (CONDITION, condition(header, section.cells)),
         ("system", _system(header.host)),
         ("packages", packages),
         ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
@@ -341,8 +388,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
 def _machine(host: HostRecord) -> str:
     cpus = f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable"
     memory = f"{host.memory_bytes / GIB:.1f} GiB" if host.memory_bytes is not None else ""
-    kind = "virtual machine" if host.virtual else ""
-    return ", ".join(part for part in (host.cpu_model, cpus, memory, kind) if part)
+    return ", ".join(part for part in (host.cpu_model, cpus, memory) if part)
 
 
 def _system(host: HostRecord) -> str:

@@ -11,12 +11,12 @@ from vebench.child.request import Proving
 from vebench.commands.planning import lay_out
 from vebench.engine import verifier
 from vebench.engine.interrupts import Interrupts
-from vebench.errors import one_line
 from vebench.plan import known_work
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.ordering import report_order
 from vebench.reports import console
 from vebench.reports.figures import counted
+from vebench.reports.live_proofs import proof_screen
 from vebench.reports.pages.verify import reason
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vebench.commands.world import World
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
+    from vebench.reports.live_proofs import ProofScreen
 
 # A comparison before a run takes seconds for each backend. On most tasks an episode ends within it, and the row of the
 # reset is compared, too: episodes of MuJoCo end after 1,000 steps.
@@ -52,25 +53,25 @@ def prove(
     None.
     """
     cells = _cells(spec, steps, frames, world)
-    progress = console.for_progress()
     proofs = []
     envs = cells[0].workers if cells else 0
-    progress.print(f"comparing {steps:,} steps of {counted(envs, 'environment')} for each backend", soft_wrap=True)
-    for cell in cells:
-        known = knowledge.of(cell.task, cell.backend)
-        if known.verdict in ("unverified", "different") and known.reason:
-            progress.print(one_line(f"known: {_words(cell, known)}"), markup=False, soft_wrap=True)
     with (
+        proof_screen(console.for_progress(), world.clock, cells) as screen,
         Interrupts() as interrupts,
         world.start(spec, interrupts) as launch,
         closing(verifier.prove(cells, launch)) as answers,
     ):
-        for count, (cell, proof) in enumerate(answers, start=1):
+        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} for each backend")
+        for cell in cells:
+            known = knowledge.of(cell.task, cell.backend)
+            if known.verdict in ("unverified", "different") and known.reason:
+                screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(known)}")
+        for cell, proof in answers:
             proofs.append((cell, proof))
             found = concluded(proof, steps, cell.workers)
-            progress.print(one_line(f"[{count}/{len(cells)}] {_words(cell, found)}"), markup=False, soft_wrap=True)
+            screen.ended(_words(found))
             if not proof.failed and knowledge.add(cell.task, cell.backend, found):
-                _keep(cell, found)
+                _keep(cell, found, screen)
     return proofs
 
 
@@ -84,17 +85,15 @@ def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
     return Known(proof.verdict, reason(proof), steps, num_envs)
 
 
-def _words(cell: Cell, known: Known) -> str:
-    why = f" ({known.reason})" if known.reason else ""
-    return f"{cell.task.id}  {cell.backend.label}  {known.verdict}{why}"
+def _words(known: Known) -> str:
+    return f"{known.verdict} ({known.reason})" if known.reason else known.verdict
 
 
-def _keep(cell: Cell, found: Known) -> None:
+def _keep(cell: Cell, found: Known, screen: ProofScreen) -> None:
     try:
         known_work.keep(cell.task, cell.backend, found)
     except OSError as error:
-        text = f"verdict not kept for later runs: {known_work.kept_file()}: {error.strerror}"
-        console.for_progress().print(one_line(text), markup=False, soft_wrap=True)
+        screen.say(f"verdict not kept for later runs: {known_work.kept_file()}: {error.strerror}")
 
 
 def _cells(spec: RunSpec, steps: int, frames: Path | None, world: World) -> tuple[Cell, ...]:

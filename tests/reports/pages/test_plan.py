@@ -32,12 +32,12 @@ def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
 
 
 def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:
-    pool = [line.split() for line in planned.splitlines() if line.startswith(" envpool-async ")]
+    pool = [line.split() for line in planned.splitlines() if line.startswith("envpool-async ")]
     assert pool == [
         ["envpool-async", "1", "3", "(1", "a", "batch)", "1", "x", "1", "0", "-"],
         ["envpool-async", "4", "12", "(4", "a", "batch)", "1", "x", "2", "0-1", "-"],
     ]
-    bare = [line.split() for line in planned.splitlines() if line.startswith(" ceiling ")]
+    bare = [line.split() for line in planned.splitlines() if line.startswith("ceiling ")]
     assert bare[1] == ["ceiling", "4", "2", "2", "x", "1", "0-1", "-"]
 
 

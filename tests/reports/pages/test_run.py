@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from support.pages import document_of, on_terminal, page_of, table_of
 from support.records import make_cell, make_header, make_sweep
 
+from vebench.analysis.finding_codes import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.child.window import Window
 from vebench.reports import figures
@@ -20,11 +22,28 @@ from vebench.reports.formats import csv as as_csv
 from vebench.reports.formats import json as as_json
 from vebench.reports.formats import markdown
 from vebench.reports.pages.run import RunPage
+from vebench.reports.view import DEFAULT, View
 from vebench.results.records import CellRecord, Run
 
+if TYPE_CHECKING:
+    from vebench.reports.document import Document
 
-def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_last(page: RunPage) -> None:
-    table = table_of(page)
+ALL = View(every_finding=True)
+
+
+@pytest.fixture
+def everything(sweep: Run) -> RunPage:
+    """Return the page of a run with every outcome that a cell can have, with nothing left out."""
+    return RunPage.of([("pong.jsonl", sweep)], ALL)
+
+
+def everything_of(*cells: CellRecord) -> Document:
+    """Return the document of a run with these cells, with nothing left out."""
+    return document_of(RunPage.of([("a.jsonl", Run(make_header(), cells))], ALL))
+
+
+def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_last(everything: RunPage) -> None:
+    table = table_of(everything)
     assert [row.label for row in table.rows] == [
         "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
     ]  # fmt: skip
@@ -38,8 +57,8 @@ def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
     assert titles == ["ALE/Pong-v5", "Ant-v5", "CartPole-v1"]
 
 
-def test_no_cell_is_blank(page: RunPage) -> None:
-    table = table_of(page)
+def test_no_cell_is_blank(everything: RunPage) -> None:
+    table = table_of(everything)
     texts = {
         (row.label, column): text.lines for row in table.rows for column, text in zip("124v", row.texts, strict=True)
     }
@@ -49,14 +68,14 @@ def test_no_cell_is_blank(page: RunPage) -> None:
     assert texts["null", "4"] == ("not run",)
 
 
-def test_a_cell_shows_frames_and_steps_with_interval_and_speedup(page: RunPage) -> None:
+def test_a_cell_shows_its_rate_and_its_speedup_with_intervals(page: RunPage) -> None:
     table = table_of(page)
-    assert table.rows[2].texts[1].lines == ("14,402 ±4.0%", "3,600 steps/s", "1.56x ±5.7%")
+    assert table.rows[2].texts[1].lines == ("14,402 ±4.0%", "1.56x ±5.7%")
 
 
 def test_a_reference_row_shows_no_speedup(page: RunPage) -> None:
     table = table_of(page)
-    assert (table.rows[4].label, table.rows[4].texts[1].lines) == ("ceiling", ("37,610 ±4.0%", "9,402 steps/s"))
+    assert (table.rows[4].label, table.rows[4].texts[1].lines) == ("ceiling", ("37,610 ±4.0%",))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +90,7 @@ def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tup
     cells = (make_cell("for-loop", workers, (900,) * 4, status=status), make_cell("gym-sync", 1, (900,) * 4))
     table = table_of(page_of(*cells))
     assert table.notes == (f"no speedups: for-loop with one worker {note}",)
-    assert [text.lines[1:] for text in table.rows[1].texts[:-1] if text.tone != "missing"] == [("900 steps/s",)]
+    assert [text.lines[1:] for text in table.rows[1].texts[:-1] if text.tone != "missing"] == [()]
 
 
 def test_with_a_base_that_is_still_to_come_the_note_promises_nothing_else() -> None:
@@ -128,13 +147,36 @@ def test_environments_swept_alone_are_the_columns_of_one_table() -> None:
 
 def test_one_window_is_shown_to_have_no_interval(page: RunPage) -> None:
     table = table_of(page)
-    assert table.rows[3].texts[1].lines == ("14,800 (no interval)", "3,700 steps/s", "1.61x (no interval)")
+    assert table.rows[3].texts[1].lines == ("14,800 (no interval)", "1.61x (no interval)")
 
 
-def test_the_null_backend_shows_the_cost_of_the_loop(page: RunPage) -> None:
-    table = table_of(page)
+NULL_NOTE = "null: what the measuring loop itself costs"
+
+
+def test_the_null_backend_shows_the_cost_of_the_loop_to_those_who_want_all(everything: RunPage, page: RunPage) -> None:
+    table = table_of(everything)
     assert table.rows[-1].texts[0].lines == ("0.40 µs ±4.0%", "a batch")
-    assert "null: what the measuring loop itself costs" in table.notes
+    assert NULL_NOTE in table.notes
+    assert "null" not in {row.label for row in table_of(page).rows}
+    assert NULL_NOTE not in table_of(page).notes
+
+
+def test_what_the_loop_costs_is_shown_where_it_takes_a_share_of_the_time() -> None:
+    cells = (make_cell("for-loop", 1, (100_000,) * 4, frame_skip=1), make_cell("null", 1, (2_500_000,) * 4))
+    page = page_of(*cells)
+    assert [row.label for row in table_of(page).rows] == ["for-loop", "null"]
+    assert "loop-cost" in {finding.label for finding in document_of(page).findings}
+
+
+def test_what_was_found_of_a_row_that_is_left_out_is_left_out_too() -> None:
+    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, (2_500_000,)))
+    assert document_of(page_of(*cells)).findings == ()
+    assert [finding.label for finding in everything_of(*cells).findings] == ["too-few-windows"]
+
+
+def test_a_null_backend_that_failed_is_shown() -> None:
+    cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, status="failed", reason="boom"))
+    assert [row.label for row in table_of(page_of(*cells)).rows] == ["for-loop", "null"]
 
 
 def test_the_best_is_the_fastest_with_an_interval_that_is_no_reference(page: RunPage) -> None:
@@ -197,7 +239,7 @@ RATE = re.compile(r"±|no interval|\(to ")
     ],
 )
 def test_every_place_that_shows_a_rate_has_the_estimate_behind_it(cells: tuple[CellRecord, ...]) -> None:
-    table = table_of(page_of(*cells))
+    (table,) = everything_of(*cells).tables
     texts = [text for row in table.rows for text in row.texts[:-1]]
     rates = [text for text in texts if RATE.search(text.lines[0])]
     assert len(rates) == sum(cell.status == "ok" for cell in cells)
@@ -209,7 +251,7 @@ def test_every_place_that_shows_a_rate_has_the_estimate_behind_it(cells: tuple[C
 
 def test_a_place_keeps_the_value_of_each_of_its_lines_for_a_chart(page: RunPage) -> None:
     cells = {(cell.label, cell.workers): cell for cell in page.sections[0].cells}
-    for row in table_of(page).rows[:-1]:
+    for row in table_of(page).rows:
         for workers, text in zip((1, 2, 4), row.texts[:-1], strict=True):
             if not isinstance(text.value, Estimate):
                 assert not text.values
@@ -297,9 +339,68 @@ def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
     assert document_of(page_of(cells[0])).notice == ""
 
 
-def test_a_run_under_a_quota_says_so() -> None:
-    half = msgspec.structs.replace(make_header().host, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max")
-    run = Run(msgspec.structs.replace(make_header(), host=half), (make_cell("for-loop", 1, (2300, 2310, 2305, 2290)),))
-    (finding,) = document_of(RunPage.of([("pong.jsonl", run)])).findings
+def of_host(view: View = DEFAULT, **host: object) -> Document:
+    """Return the document of a small run on a machine that is so."""
+    header = msgspec.structs.replace(make_header(), host=msgspec.structs.replace(make_header().host, **host))
+    run = Run(header, (make_cell("for-loop", 1, (2300, 2310, 2305, 2290)),))
+    return document_of(RunPage.of([("pong.jsonl", run)], view))
+
+
+def test_what_a_whole_run_was_measured_under_is_one_line() -> None:
+    document = of_host(quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max", virtual=True, pinning=False)
+    words = "a virtual machine; a quota of 0.5 CPUs; cells not held to CPUs of their own"
+    assert dict(document.facts)["condition"] == words
+    assert document.findings == ()
+    assert "condition" not in dict(of_host().facts)
+
+
+def test_what_others_took_of_a_runs_cpus_is_part_of_its_condition() -> None:
+    taken = (Window(10**9, 1000, 0, steal_ns=10**7, others_ns=0),) * 4
+    calm = (Window(10**9, 1000, 0, steal_ns=0, others_ns=0),) * 4
+    document = document_of(page_of(make_cell("for-loop", windows=taken), make_cell("gym-sync", windows=calm)))
+    assert dict(document.facts)["condition"] == "others took 0.5% of the CPUs' time, 1.0% at most in a cell"
+
+
+def test_a_run_under_a_quota_says_what_to_do_to_those_who_want_all() -> None:
+    (finding,) = of_host(ALL, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max").findings
     assert finding.code == "quota"
     assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in finding.text
+
+
+def test_findings_have_the_gravest_first_and_notes_only_for_those_who_want_all(
+    page: RunPage, everything: RunPage
+) -> None:
+    few, every = document_of(page), document_of(everything)
+    assert [finding.label for finding in few.findings] == ["failed", "too-few-windows"]
+    notes = ["slower-than-for-loop", "oversubscribed", "skipped"]
+    assert list(dict.fromkeys(finding.label for finding in every.findings)) == ["failed", "too-few-windows", *notes]
+    assert (few.notes_left_out, every.notes_left_out) == (len(notes), 0)
+
+
+def test_an_unfinished_run_is_among_the_warnings_though_it_is_of_the_whole_run(sweep: Run) -> None:
+    run = Run(msgspec.structs.replace(sweep.header, cells=30), sweep.cells)
+    found = document_of(RunPage.of([("a.jsonl", run)], ALL)).findings
+    gravities = [finding.gravity for finding in found]
+    assert gravities == sorted(gravities, key=list(Gravity).index)
+    assert "incomplete" in {finding.label for finding in found if finding.gravity is Gravity.WARNING}
+
+
+def test_a_column_that_was_asked_for_is_a_table_of_the_same_layout(sweep: Run) -> None:
+    view = View(columns=("efficiency", "peak_rss_bytes", "startup_seconds", "verdict", "oversubscribed", "findings"))
+    rates, *others = document_of(RunPage.of([("a.jsonl", sweep)], view)).tables
+    assert [table.title for table in others] == [f"ALE/Pong-v5: {name}" for name in view.columns]
+    efficiency, memory, startup, verdict, crowded, findings = others
+    for table in others:
+        assert [row.label for row in table.rows] == [row.label for row in rates.rows]
+        assert (table.columns, table.axis, table.group) == (rates.columns[:-1], rates.axis[:-1], rates.group)
+    assert efficiency.notes == ("efficiency: speedup over the number of CPUs owned (ratio)",)
+    pool = [table.rows[2].texts[1].lines[0] for table in others]
+    assert pool == ["0.78 ±5.7%", "100 MiB", "0.50 s", "identical", "no", "-"]
+    value = efficiency.rows[2].texts[1].value
+    assert isinstance(value, Estimate)
+    assert value.median == pytest.approx(14402 / 9212 / 2)
+    assert crowded.rows[0].texts[2].lines == ("yes",)
+    assert findings.rows[0].texts[2].lines == ("oversubscribed",)
+    assert [row.texts[0].lines[0] for row in memory.rows if row.label == "ceiling"] == ["100 MiB"]
+    assert [row.texts[0].lines[0] for row in verdict.rows if row.label == "ceiling"] == ["-"]
+    assert [text.lines for text in startup.rows[3].texts] == [("not run",), ("0.50 s",), ("not run",)]

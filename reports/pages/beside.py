@@ -105,7 +105,7 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
         axis=tuple(workers for workers, _ in heads),
         rows=tuple(sorted(rows, key=lambda row: row.reference_row)),
         notes=(
-            *(f"! more workers than the {_cpus(side)} of {side.name}" for side in crowded),
+            *_crowded(crowded),
             *_left_out(first, others, heads),
         ),
         group=one_line(env),
@@ -120,8 +120,13 @@ def _size(key: CellKey) -> Size:
     return key.workers, key.envs_per_worker
 
 
-def _cpus(side: Side) -> str:
-    return figures.counted(side.head.host.usable_cpus, "CPU")
+def _crowded(sides: Sequence[Side]) -> Iterator[str]:
+    """Yield which runs had fewer CPUs than workers in some columns."""
+    names: dict[int, list[str]] = {}
+    for side in sides:
+        names.setdefault(side.head.host.usable_cpus, []).append(side.name)
+    for cpus, of in names.items():
+        yield f"! more workers than the {figures.counted(cpus, 'CPU')} of {' and '.join(of)}"
 
 
 def _left_out(first: Side, others: Sequence[Other], heads: Collection[Size]) -> Iterator[str]:

@@ -89,7 +89,7 @@ class RunPage:
         together = _together(self.sections)
         shown = self.sections if together is None or self.view.each_run else ()
         alone = [_document(section, self.view) for section in shown]
-        first, *others = alone if together is None else (together, *alone)
+        first, *others = alone if together is None else (together if alone else _cut_short(together), *alone)
         return (_with_published(first, self.sections) if self.view.published else first, *others)
 
     @property
@@ -132,6 +132,10 @@ def _together(sections: Sequence[Section]) -> Document | None:
             for name, section in zip(names, sections, strict=True)
         ]
     )
+
+
+def _cut_short(together: Document) -> Document:
+    return replace(together, legend=(*together.legend, "--all shows each run alone, too."))
 
 
 def _with_published(document: Document, sections: Sequence[Section]) -> Document:

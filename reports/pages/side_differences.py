@@ -35,7 +35,7 @@ HOST: tuple[tuple[str, Fact], ...] = (
     ("microcode", lambda host: host.microcode),
     ("Python", lambda host: host.python or None),
 )
-PLAN = ("pin", "smt", "membind", "replicas", "rounds", "duration", "warmup", "repeats")
+PLAN = ("pin", "smt", "membind", "replicas", "repeats", "rounds", "duration", "warmup")
 UNKNOWN = "-"
 
 

@@ -50,7 +50,7 @@ def test_they_are_in_a_table_of_their_own_with_source_date_and_what_they_count()
 
 def test_they_reach_no_data(vebench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "pong.jsonl", make_repeated(RATES))
-    for form in ("json", "csv", "github", "bmf"):
+    for form in ("json", "csv"):
         plain, more = (vebench("report", "pong.jsonl", *flag, "-f", form).out for flag in ((), ("--published",)))
         assert plain == more
 

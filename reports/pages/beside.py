@@ -9,6 +9,7 @@ from vebench.analysis.beside import beside
 from vebench.analysis.comparison import prior_run_spread
 from vebench.analysis.findings.grouping import sizes
 from vebench.analysis.names import of_report
+from vebench.analysis.report_order import in_report_order
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Explanation, Table, TableRow, Text
@@ -93,9 +94,10 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
     sides = (first, *(other.side for other in others))
     crowded = [side for side in sides if heads[-1][0] > side.head.host.usable_cpus]
     rows = []
-    for label in dict.fromkeys(label for label, _ in keys):
+    for label in _labels(first, by_run):
         texts = [_cell(first, others, _of_all(by_run, keys.get((label, size)))) for size in heads]
-        rows.append(TableRow(one_line(label), tuple(texts), any(text.tone == "reference_row" for text in texts)))
+        if any(text.lines != (figures.NOTHING,) for text in texts):
+            rows.append(TableRow(one_line(label), tuple(texts), any(text.tone == "reference_row" for text in texts)))
     yield Table(
         title=f"{one_line(env)}: {others[0].side.name if len(others) == 1 else 'each run'} over {first.name}",
         corner="backend",
@@ -103,13 +105,19 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
             f"{names[size]}{' !' * any(size[0] > side.head.host.usable_cpus for side in crowded)}" for size in heads
         ),
         axis=tuple(workers for workers, _ in heads),
-        rows=tuple(sorted(rows, key=lambda row: row.reference_row)),
+        rows=tuple(rows),
         notes=(
             *_crowded(crowded),
             *_left_out(first, others, heads),
         ),
         group=one_line(env),
     )
+
+
+def _labels(first: Side, by_run: Iterable[Mapping[CellKey, Place]]) -> list[str]:
+    """Return the backends of all runs in the order in which the first would list them."""
+    cells = [cell for places in by_run for place in places.values() for cell in place.cells if cell is not None]
+    return list(dict.fromkeys(cell.label for cell in in_report_order(cells, first.head.spec)))
 
 
 def _of_all(by_run: Iterable[Mapping[CellKey, Place]], key: CellKey | None) -> list[Place | None]:

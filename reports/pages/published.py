@@ -28,8 +28,9 @@ HEADING = "What they count:"
 class Published:
     """What one source says of some of our tasks.
 
-    ``task`` is the task as the source has it. ``frames_per_second`` has for each system its highest rate on each of the
-    ``machines``, None where the source has none. ``counts`` says what a rate is of, by the names of systems.
+    ``task`` is the task as the source has it, ``date`` when it first gave these figures. ``frames_per_second`` has for
+    each system its highest rate on each of the ``machines``, None where the source has none; ``hardware`` says which
+    processors these are. ``counts`` says what a rate is of, by the names of systems.
     """
 
     of: tuple[str, ...]
@@ -37,6 +38,7 @@ class Published:
     source: str
     url: str
     date: str
+    hardware: str
     machines: tuple[str, ...]
     frames_per_second: Mapping[str, tuple[float | None, ...]]
     counts: Mapping[str, str]
@@ -53,6 +55,7 @@ def published() -> tuple[Published, ...]:
             source=entry["source"],
             url=entry["url"],
             date=entry["date"],
+            hardware=entry["hardware"],
             machines=tuple(entry["machines"]),
             frames_per_second={name: tuple(rates) for name, rates in entry["frames_per_second"].items()},
             counts=entry["counts"],
@@ -72,7 +75,7 @@ def _table(env: str, entry: Published) -> Table:
         corner="system",
         columns=entry.machines,
         rows=tuple(TableRow(name, tuple(map(_rate, rates))) for name, rates in entry.frames_per_second.items()),
-        notes=(f"source: {entry.source}, {entry.date}, {entry.url}",),
+        notes=(f"source: {entry.source}, since {entry.date}, {entry.url}", f"machines: {entry.hardware}"),
         listing=Listing(HEADING, tuple(f"{names}: {what}" for names, what in entry.counts.items())),
         group=one_line(env),
     )

@@ -36,7 +36,9 @@ def test_they_are_in_a_table_of_their_own_with_source_date_and_what_they_count()
     *measured, table = document.tables
     assert table.title.startswith(TITLE)
     assert all(TITLE not in other.title for other in measured)
-    (source,) = table.notes
+    source, machines = table.notes
+    assert "2022" in source
+    assert "EPYC 7742" in machines
     assert "EnvPool" in source
     assert "https://github.com/sail-sg/envpool" in source
     assert table.listing is not None

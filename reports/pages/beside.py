@@ -42,12 +42,12 @@ def document(sides: Sequence[Side]) -> Document | None:
             tasks.setdefault(found.env, []).append(Other(side, found))
     if not tasks:
         return None
-    differing = differences(sides)
+    runs, differ = differences(sides)
     tables = [table for env, of_task in tasks.items() for table in _tables(env, first, of_task)]
     return Document(
         title=f"{figures.counted(len(sides), 'run')} side by side",
-        facts=tuple(_facts(sides, tasks, in_turn, alike=differing is None)),
-        tables=(*([differing] if differing else []), *tables),
+        facts=tuple(_facts(sides, tasks, in_turn, alike=not differ)),
+        tables=(runs, *tables),
         legend=tuple(_legend(sides)),
         explanations=tuple(_explanations(tasks)),
         notice="; ".join(f"{side.name} is {side.notice}" for side in sides if side.notice),
@@ -57,10 +57,6 @@ def document(sides: Sequence[Side]) -> Document | None:
 
 
 def _facts(sides: Sequence[Side], tasks: Tasks, in_turn: Iterable[bool], *, alike: bool) -> Iterator[tuple[str, str]]:
-    for side in sides:
-        cpus = figures.counted(side.head.host.usable_cpus, "CPU")
-        parts = (side.file, side.head.host.cpu_model, cpus, side.head.started)
-        yield side.name, one_line(", ".join(part for part in parts if part))
     spread = f"two runs as a whole are taken to differ by {sqrt(prior_run_spread().variance):.1%}"
     cancels = "measured in turn, so that what slowed one slowed the other"
     yield "compared", f"frames/s; {cancels if all(in_turn) else spread}"

@@ -1,4 +1,4 @@
-"""What differs between the machines, packages and plans of runs side by side: a table with a row for each fact."""
+"""Which runs are set side by side, and what differs between their machines, packages and plans: a row for each fact."""
 
 from __future__ import annotations
 
@@ -36,29 +36,34 @@ HOST: tuple[tuple[str, Fact], ...] = (
     ("Python", lambda host: host.python or None),
 )
 PLAN = ("pin", "smt", "membind", "replicas", "repeats", "rounds", "duration", "warmup")
+ALWAYS = ("CPU model", "CPUs usable")
 UNKNOWN = "-"
+TITLE = "The runs, and what differs between them"
 
 
-def differences(sides: Sequence[Side]) -> Table | None:
-    """Return the facts in which the runs differ, None if there is none.
+def differences(sides: Sequence[Side]) -> tuple[Table, bool]:
+    """Return which runs these are and in what they differ, as a table, and whether they differ in anything at all.
 
     What only some of them know makes no difference; a package that only some of them have does.
     """
     heads = [side.head for side in sides]
+    named = {
+        "file": [side.file for side in sides],
+        "started": [head.started for head in heads],
+    }
     facts: dict[str, Sequence[str | None]] = {
         **{name: [fact(head.host) for head in heads] for name, fact in HOST},
         **{name: [head.packages.get(name, "none") for head in heads] for name in _packages(heads)},
         **{f"--{name}": [_option(head, name) for head in heads] for name in PLAN},
         "cells take turns": [_truth(head.spec.takes_turns) for head in heads],
     }
-    rows = tuple(
+    differing = [name for name, values in facts.items() if len({value for value in values if value is not None}) > 1]
+    shown = {**named, **{name: facts[name] for name in dict.fromkeys((*ALWAYS, *differing))}}
+    rows = (
         TableRow(one_line(name), tuple(Text((one_line(value or "") or UNKNOWN,)) for value in values))
-        for name, values in facts.items()
-        if len({value for value in values if value is not None}) > 1
+        for name, values in shown.items()
     )
-    if not rows:
-        return None
-    return Table("What differs", "fact", tuple(side.name for side in sides), rows, numbers=False)
+    return Table(TITLE, "fact", tuple(side.name for side in sides), tuple(rows), numbers=False), bool(differing)
 
 
 def _packages(heads: Sequence[RunRecord]) -> list[str]:

@@ -160,7 +160,6 @@ class LiveScreen(Screen):
             self._view = RunView(event, now, self._console.width, self._console.height)
         if self._view is None:
             return
-        news = self._reasons.are_new(event)
-        for line in self._view.note(event, now, news=news):
-            self._console.print(line)
+        if lines := list(self._view.note(event, now, news=self._reasons.are_new(event))):
+            self._console.print(Group(*lines))
         self._live.update(Group(*self._view.lines()), refresh=True)

@@ -99,8 +99,8 @@ class _Layout:
         """
         fitted = [terminal_tables.fitted(table, self.width) for table in document.tables]
         found = [*_findings(document), *_left_out(document), *_explanations(document.explanations, self.width)]
-        reading = [part for table in document.tables for part in _listing(table)]
-        reading += [*_legend(document), *_once(part for table in fitted for part in _notes(table))]
+        reading = [*_listings(document.tables)]
+        reading += _paragraph([*_legend(document), *(note for table in fitted for note in _notes(table))])
         tables = [list(_table(table)) for table in fitted]
         charts: list[Section] = [list(part) for part in terminal_charts.drawn(document.charts, self.width)]
         brief = list(_head(document, [fact for fact in document.facts if fact[0] in document.key_facts], cut=True))
@@ -142,7 +142,7 @@ def _head(document: Document, facts: Iterable[tuple[str, str]], *, cut: bool = F
         yield grid
 
 
-def _legend(document: Document) -> Iterator[RenderableType]:
+def _legend(document: Document) -> Iterator[Line]:
     for line in document.legend:
         yield Line(line, style="dim")
     if document.best:
@@ -162,9 +162,11 @@ def _notes(fitted: Fitted) -> Iterator[Line]:
         yield Line(note, style="dim")
 
 
-def _once(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield each line once: tables of several tasks share footnotes."""
-    yield from {line.plain: line for line in lines}.values()
+def _paragraph(lines: Iterable[Line]) -> Section:
+    """Return lines as sentences one after another, each once: tables of several tasks share footnotes."""
+    texts = dict.fromkeys(line.plain for line in lines)
+    sentences = (text if text.endswith(".") else f"{text}." for text in texts)
+    return [Line(" ".join(sentences), style="dim")] if texts else []
 
 
 def _listing(table: Table) -> Iterator[RenderableType]:
@@ -173,6 +175,19 @@ def _listing(table: Table) -> Iterator[RenderableType]:
     yield Line(table.listing.heading, style="dim")
     for line in table.listing.lines:
         yield Padding(Line(line, style="dim"), INDENT)
+
+
+def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
+    """Yield the listings of several tables as one for each heading. What does not hold for all says for which."""
+    headings: dict[str, dict[str, list[str]]] = {}
+    for group, listing in ((table.group, table.listing) for table in tables if table.listing is not None):
+        for line in listing.lines:
+            headings.setdefault(listing.heading, {}).setdefault(line, []).append(group)
+    every = len({table.group for table in tables})
+    for heading, groups in headings.items():
+        texts = (line if len(of) == every else f"{', '.join(of)}: {line}" for line, of in groups.items())
+        yield Line(heading, style="dim")
+        yield from (Padding(Line(text, style="dim"), INDENT) for text in texts)
 
 
 def _findings(document: Document) -> Iterator[RenderableType]:

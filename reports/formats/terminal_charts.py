@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from vebench.reports.chart import Chart, Series
 
 KIND = "scaling"  # the figure that is drawn on a terminal; files have the others
-ROWS = 8
+ROWS = 7
 WIDEST = 76
 LEAST_COLUMNS = 24  # a narrower figure shows nothing
-LABELLED = 3  # every so many rows have their rate beside them
+LABELLED = (0, ROWS // 2, ROWS - 1)  # rows that have their rate beside them
 DIGITS = 2  # of a label: a row is no more precise
 BOUND, MARK, MORE = "^", "|", "+"
 LINES = {"ideal": "·", "forecast": "~"}  # drawn as lines, the others as points
@@ -40,7 +40,7 @@ def drawn(charts: Sequence[Chart], width: int) -> Iterator[list[Line]]:
 
 @dataclass
 class _Canvas:
-    """Characters by row and column, with the ranges that they stand for; ``margin`` is for points at the right."""
+    """Characters by row and column, with the ranges that they stand for; ``margin`` is right of the last points."""
 
     left: float
     right: float
@@ -79,7 +79,7 @@ def _canvas(chart: Chart, width: int) -> _Canvas | None:
     solid = [point for series in chart.series if series.role != "ideal" for point in series.points]
     places = {x for x, _ in solid}
     rates = [rate.median for _, rate in solid]
-    margin = len(chart.series)
+    margin = max(len(chart.series), len(f"{max(places, default=0):g} {chart.x_label}"))
     columns = width - margin - _label_width(rates) - 1
     if len(places) <= 1 or columns < LEAST_COLUMNS:
         return None
@@ -143,7 +143,7 @@ def _letters(every: Sequence[Series]) -> Iterator[tuple[str, str]]:
 
 def _lines(chart: Chart, canvas: _Canvas) -> list[Line]:
     """Return the figure with its title, labels of both axes, and the key."""
-    labels = {row: number(canvas.rate(row)) for row in (*range(0, ROWS - 1, LABELLED), ROWS - 1)}
+    labels = {row: number(canvas.rate(row)) for row in LABELLED}
     indent = max(map(len, labels.values()))
     return [
         Line(f"{chart.title} by {chart.x_label} (both axes logarithmic)", style="bold"),

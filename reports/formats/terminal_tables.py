@@ -18,11 +18,14 @@ from vebench.reports.figures import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.console import JustifyMethod
+
     from vebench.reports.document import Table, Text
 
 STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
 BEST = "*"
 GAP = 2  # between two columns, and between two figures on a line
+WIDE_GAP = 4  # between two columns of several figures each
 LABEL_SHARE = 3  # a label takes a third of the width at most; longer ones are folded
 
 
@@ -38,12 +41,14 @@ class Fitted:
 def fitted(table: Table, width: int) -> Fitted:
     """Return ``table`` as it fits ``width`` best."""
     if not table.numbers:
-        return Fitted(table, (_grid(table, range(len(table.columns)), width),))
+        return Fitted(table, (_grid(table, range(len(table.columns)), width, GAP),))
     slim, aside = _without_asides(table)
-    for choice, words in ((_on_one_line(table), ()), (table, ()), (slim, aside)):
-        if len(blocks := list(_blocks(choice, width))) == 1:
-            return Fitted(choice, (_grid(choice, blocks[0], width),), words)
-    return Fitted(table, tuple(_grid(table, block, width) for block in _blocks(table, width)))
+    several = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
+    beside = (_on_one_line(table), WIDE_GAP if several else GAP, ())
+    for choice, gap, words in (beside, (table, GAP, ()), (slim, GAP, aside)):
+        if len(blocks := list(_blocks(choice, width, gap))) == 1:
+            return Fitted(choice, (_grid(choice, blocks[0], width, gap),), words)
+    return Fitted(table, tuple(_grid(table, block, width, GAP) for block in _blocks(table, width, GAP)))
 
 
 def _on_one_line(table: Table) -> Table:
@@ -58,10 +63,10 @@ def _on_one_line(table: Table) -> Table:
 
 
 def _line_widths(texts: Sequence[Text]) -> list[int]:
-    depth = max((len(text.lines) for text in texts), default=0)
-    return [
-        max((len(text.lines[line]) for text in texts if line < len(text.lines)), default=0) for line in range(depth)
-    ]
+    """Return the width of each line of the places of a column."""
+    marked = [_marked(text) for text in texts]
+    depth = max(map(len, marked), default=0)
+    return [max((len(lines[line]) for lines in marked if line < len(lines)), default=0) for line in range(depth)]
 
 
 def _joined(text: Text, widths: Sequence[int]) -> Text:
@@ -98,28 +103,29 @@ def _words(table: Table, index: int) -> str:
     return f"{table.columns[index]}: {'; '.join(parts)}"
 
 
-def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
-    """Return the columns of ``block``, reference rows set apart by a line."""
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, GAP - 1, 0, 0), pad_edge=False, header_style="bold")
+def _grid(table: Table, block: Sequence[int], width: int, gap: int) -> Grid:
+    """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False, header_style="bold")
     grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE))
+    side: JustifyMethod = "right" if table.numbers else "left"
     for index in block:
-        grid.add_column(Line(table.columns[index]), justify="right" if table.numbers else "left", overflow="fold")
-    apart = False
+        grid.add_column(Line(table.columns[index], justify=side), justify=side, overflow="fold")
+    apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
     for row in table.rows:
         if row.reference_row and not apart:
             grid.add_section()
-        apart = row.reference_row
+        apart = apart or row.reference_row
         grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
     return grid
 
 
-def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
+def _blocks(table: Table, width: int, gap: int) -> Iterator[Sequence[int]]:
     """Yield the columns' indices, as many at a time as fit beside the labels."""
     labels = max(len(text) for text in (table.corner, *(row.label for row in table.rows)))
     left = start = min(labels, width // LABEL_SHARE)
     block: list[int] = []
     for index, column in enumerate(table.columns):
-        needed = GAP + max([len(column), *(_width(row.texts[index]) for row in table.rows)])
+        needed = gap + max([len(column), *(_width(row.texts[index]) for row in table.rows)])
         if block and left + needed > width:
             yield block
             left, block = start, []
@@ -143,7 +149,8 @@ def _marked(text: Text) -> tuple[str, ...]:
 
 def _lines(text: Text) -> Line:
     first, *others = _marked(text)
-    line = Line(first, style=STYLES[text.tone])
+    # Rich would cut off blanks that align a figure with those above it.
+    line = Line(first, style=STYLES[text.tone], justify="left" if first.endswith(" ") else None)
     for other in others:
         line.append(f"\n{other}", style="not bold dim")
     return line

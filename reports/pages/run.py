@@ -223,7 +223,11 @@ def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, 
         grid = _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict)
         table = replace(grid, title=f"{name}: {unit}", group=one_line(env))
         last = name == [*parts][-1]
-        yield replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells)) if last else table
+        yield (
+            replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells, view))
+            if last
+            else table
+        )
     for wanted in view.columns:
         column = columns.named(wanted)
         for name, part in parts.items():
@@ -346,9 +350,10 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     return Text(tuple(lines), tone, rate, values)
 
 
-def _differences(cells: Sequence[CellSummary]) -> Listing | None:
+def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
+    """Return what backends do differently. That a reference row does is what it is there for."""
     labels_by_difference: dict[str, dict[str, None]] = {}
-    for cell in cells:
+    for cell in (cell for cell in cells if view.every_finding or not cell.reference_row):
         for difference in cell.differences:
             labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
     lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())

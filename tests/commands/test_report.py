@@ -61,6 +61,42 @@ def test_a_report_that_cannot_be_made_is_one_line_and_status_2(
         assert word in result.refusal
 
 
+def test_all_and_columns_are_shown_on_request(vebench: Command, measured: Path) -> None:
+    few = vebench("report", measured).out
+    assert "\npackages" not in few
+    assert "efficiency" not in few
+    every = vebench("report", measured, "--all", "--columns", "efficiency,peak_rss", "--columns", "startup").out
+    assert "\npackages" in every
+    titles = [f"CartPole-v1: {name}" for name in ("efficiency", "peak_rss_bytes", "startup_seconds")]
+    assert [every.index(title) for title in titles] == sorted(every.index(title) for title in titles)
+    assert "100 MiB" in every
+
+
+def test_columns_are_in_documents_of_every_kind_and_data_is_always_complete(vebench: Command, measured: Path) -> None:
+    assert "### CartPole-v1: efficiency\n" in vebench("report", measured, "-f", "markdown", "--columns", "eff").out
+    plain, asked = (vebench("report", measured, "-f", "json", *more).out for more in ((), ("--columns", "windows")))
+    assert plain == asked
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("spread", ["--columns spread", "no such column", "speedup", "of_ceiling", "disturbed_windows"]),
+        ("frames", ["--columns frames", "could be frames_per_second or frames_per_cpu_second"]),
+        ("efficiency,", ["--columns ''", "no such column"]),
+        ("\x1b[2J", ["no such column"]),
+    ],
+)
+def test_an_unknown_column_is_refused_with_the_names_that_there_are(
+    vebench: Command, measured: Path, columns: str, words: list[str]
+) -> None:
+    result = vebench("report", measured, "--columns", columns)
+    assert result.status == 2
+    for word in words:
+        assert word in result.refusal
+    assert "\x1b" not in result.refusal
+
+
 @pytest.mark.parametrize("change", [False, True])
 def test_a_report_never_overwrites_a_run(vebench: Command, measured: Path, tmp_path: Path, *, change: bool) -> None:
     target = measured

@@ -7,6 +7,7 @@ import io
 import re
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,13 +34,14 @@ WINDOWS = tuple(Window(SECOND, rows + 10, 10) for rows in (3280, 3290, 3270, 328
 
 
 class Clock:
-    """A clock on which ten seconds pass each time it is read."""
+    """A clock on which some seconds pass each time it is read: once for each event."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: float = 10.0) -> None:
         self.now = 0.0
+        self.step = step
 
     def __call__(self) -> float:
-        self.now += 10.0
+        self.now += self.step
         return self.now
 
 
@@ -68,11 +70,19 @@ def events_of(plan: Plan) -> Iterator[Event]:
     yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, WINDOWS[:1]))
 
 
-def shown(events: Iterable[Event], *, terminal: bool, width: int = 100, quiet: bool = False) -> str:
+def shown(  # noqa: PLR0913 - what a screen may depend on
+    events: Iterable[Event],
+    *,
+    terminal: bool,
+    width: int = 100,
+    height: int = 30,
+    quiet: bool = False,
+    step: float = 10.0,
+) -> str:
     console = Console(
-        file=io.StringIO(), force_terminal=terminal, width=width, height=30, color_system=None, legacy_windows=False
+        file=io.StringIO(), force_terminal=terminal, width=width, height=height, color_system=None, legacy_windows=False
     )
-    with screen(console, Clock(), quiet=quiet) as view:
+    with screen(console, Clock(step), quiet=quiet) as view:
         for event in events:
             view.show(event)
     assert isinstance(console.file, io.StringIO)
@@ -136,23 +146,129 @@ def test_quiet_shows_nothing(plan: Plan) -> None:
     assert shown(events_of(plan), terminal=True, quiet=True) == ""
 
 
-def test_a_terminal_shows_windows_as_they_come_and_what_is_left(plan: Plan) -> None:
-    text = shown(events_of(plan), terminal=True)
-    assert "shm-sync  2 workers  starting" in text
-    assert "shm-sync  2 workers  warming up" in text
-    assert "shm-sync  2 workers  window 2/4" in text
-    assert "13,120  13,160 frames/s" in text
-    assert "10 of 13 cells" in text
-    assert "13 of 13 cells, 0 s left" in text
+def last(text: str) -> list[str]:
+    """Return the lines of the last view that was drawn, without what moves the cursor."""
+    drawn = re.split(r"\r(?:\x1b\[2K|\x1b\[1A)*", text)
+    views = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", view).rstrip("\n") for view in drawn]
+    return [view for view in views if view][-1].splitlines()
 
 
-def test_the_time_left_is_as_planned_until_a_cell_has_ended_and_then_as_measured(plan: Plan) -> None:
+def test_a_terminal_shows_a_table_that_fills_and_what_is_measured_now(plan: Plan) -> None:
     events = list(events_of(plan))
-    first = shown(events[:1], terminal=True)
-    assert "10 of 13 cells, 10 s left" in first  # two cells of 1 s of warm-up and 4 windows of 1 s
-    ended = shown([events[0], events[1], events[7]], terminal=True)
-    # The clock was read when the cell started, when that was drawn, and when it ended: 20 s. One cell is left.
-    assert "11 of 13 cells, 20 s left" in ended
+    heads = ["ALE/Pong-v5: frames/s so far, by workers", "                   2        256"]
+    for count, place, state in (
+        (2, ">starts", "starting"),
+        (3, ">warms", "warming up"),
+        (4, ">13,120", "window 1 of 4"),
+        (5, ">13,140", "window 2 of 4"),
+    ):
+        *table, now, _ = last(shown(events[:count], terminal=True))
+        assert table == [*heads, f"gym-async{'':11}{'·':>11}", f"shm-sync {place:>11}{'':11}"]
+        assert now == f"ALE/Pong-v5  shm-sync   2 workers    {state}"
+
+
+def test_nothing_in_the_view_moves_while_a_run_goes_on(plan: Plan) -> None:
+    events = list(events_of(plan))
+    views = [last(shown(events[:count], terminal=True)) for count in range(2, len(events) + 1)]
+    assert len({len(view) for view in views}) == 1
+    assert {view[-2][end : end + 2] for view in views for end in (11, 22, 35)} == {"  "}
+    assert " " not in {view[-2][37] for view in views}
+    assert {view[3][:9] for view in views} == {"shm-sync "}
+    assert {len(view[3].rstrip()) for view in views} == {9 + 11}  # the number ends where the state ended
+
+
+def test_what_ended_without_a_rate_is_a_line_that_stays_above_the_view(plan: Plan) -> None:
+    text = shown(events_of(plan), terminal=True)
+    assert text.count("ALE/Pong-v5  gym-async  256 workers  skipped: needs 34 GiB\n") == 1
+    assert text.count("ALE/Pong-v5  null       1 worker     failed: killed: signal 9\n") == 1
+    assert last(text)[2].split() == ["gym-async", "skipped"]
+
+
+def test_where_the_table_does_not_fit_each_cell_that_ends_is_a_line_that_stays(plan: Plan) -> None:
+    text = shown(events_of(plan), terminal=True, height=6)
+    assert "so far" not in text
+    assert text.count("ALE/Pong-v5  shm-sync   2 workers    13,120 frames/s ±4.0%  startup 0.9 s\n") == 1
+
+
+def test_the_table_of_a_task_stays_when_the_run_goes_on_to_another_for_good() -> None:
+    cells = [replace(make_cell("shm-sync", 1), task=Task(env, "atari", 4)) for env in ("A-v0", "B-v0")]
+    plan = Plan(RunSpec(("A-v0", "B-v0"), (1,), rounds=1), tuple(cells))
+    events: list[Event] = [RunStarted(plan)]
+    for cell in cells:
+        events += [CellStarted(cell), CellReady(cell, SECOND), WindowDone(cell, WINDOWS[0])]
+        events += [CellFinished(cell, Outcome("ok", windows=WINDOWS[:1]))]
+    full = r"A-v0: frames/s so far, by workers\n +1\nshm-sync +13,120\nA-v0: frames/s so far"
+    assert not re.search(full, plain(shown(events[:5], terminal=True)))
+    assert re.search(full, plain(shown(events, terminal=True)))
+    assert last(shown(events, terminal=True))[0] == "B-v0: frames/s so far, by workers"
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text)
+
+
+def test_rates_are_rounded_where_many_columns_have_to_fit() -> None:
+    cells = [make_cell("shm-sync", 2**power) for power in range(9)]
+    plan = Plan(RunSpec(("Pong",), (1,), rounds=1), tuple(cells))
+    windows = [WindowDone(cell, Window(SECOND, 300 * 4**power, 0)) for power, cell in enumerate(cells)]
+    view = last(shown([RunStarted(plan), CellStarted(cells[0]), *windows], terminal=True, width=80))
+    assert view[2].split() == [
+        *("shm-sync", "1.2k", "4.8k", "19.2k", "76.8k", "307k", "1.23M", "4.92M", "19.7M", ">78.6M"),
+    ]
+    assert max(map(len, view)) <= 80
+
+
+LEFT = re.compile(r"(\d+) of \d+ cells(?:, about (.*) left)?")
+
+
+def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
+    """Return how many cells have ended, and the time left, as a view shows them in the end."""
+    found = LEFT.search(last(shown(events, terminal=True, step=step))[-1])
+    assert found is not None
+    return int(found[1]), found[2]
+
+
+def test_the_time_left_is_as_planned_until_something_was_measured(plan: Plan) -> None:
+    # Two cells: a start that is taken to be 2 s, 1 s of warm-up, 4 windows of 1 s, and an end of 0.1 s.
+    assert left(list(events_of(plan))[:1]) == (10, "15 s")
+
+
+def test_the_time_left_follows_what_each_step_took(plan: Plan) -> None:
+    events = list(events_of(plan))
+    assert left(events[:2], step=3.0) == (10, "15 s")
+    # The start of the first cell took 3 s, so the other one's will. Two warm-ups and eight windows of 1 s follow.
+    assert left(events[:3], step=3.0) == (10, "14 s")
+    # The first window, with its warm-up, took 3 s: that of the other cell will. Then all else did.
+    assert left(events[:4], step=3.0)[1] == "13 s"
+    assert left(events[:8], step=3.0)[1] == f"{6 * 3} s"
+
+
+@pytest.mark.parametrize("group", [None, 0])
+def test_something_is_left_until_the_last_cell_has_ended(plan: Plan, group: int | None) -> None:
+    first, _, other = (replace(cell, group=group) for cell in plan.cells)
+    events: list[Event] = [RunStarted(Plan(plan.spec, (first, other)))]
+    for cell in (first, other):
+        events += [CellStarted(cell), CellReady(cell, SECOND), *([CellWarm(cell)] if group is not None else [])]
+    # Windows that were disturbed are measured again: more come than were planned.
+    for window in (*WINDOWS, *WINDOWS):
+        events += [WindowDone(first, window), WindowDone(other, window)]
+    events += [CellFinished(cell, Outcome("ok", windows=WINDOWS)) for cell in (first, other)]
+    for count in range(1, len(events)):
+        assert left(events[:count], step=0.001)[1] not in (None, "0 s")
+    assert left(events, step=0.001) == (2, None)
+
+
+def test_a_cell_that_fails_early_leaves_nothing_of_its_own_to_wait_for(plan: Plan) -> None:
+    first, _, null = plan.cells
+    events = [RunStarted(plan), CellStarted(first), CellFinished(first, Outcome("failed", "boom"))]
+    assert left(events, step=0.001) == (1, "8 s")  # those of the other cell, whose end took as long as that of this one
+    events.append(CellFinished(null, Outcome("failed", "boom")))
+    assert left(events, step=0.001)[0] == 2
+
+
+def test_what_until_adds_is_not_part_of_the_time_left(plan: Plan) -> None:
+    text = shown([RunStarted(replace(plan, spec=replace(plan.spec, until=0.02)))], terminal=True)
+    assert "about 15 s left in these passes" in text
 
 
 def test_a_terminal_is_drawn_once_for_each_event(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,11 +316,27 @@ def test_the_cursor_comes_back_when_a_run_is_interrupted(plan: Plan) -> None:
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 
 
+def test_the_view_stays_if_a_run_is_interrupted_because_no_table_follows(plan: Plan) -> None:
+    def ended_by(error: BaseException | None) -> str:
+        console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
+        with suppress(KeyboardInterrupt, GeneratorExit), screen(console, Clock()) as view:
+            view.show(RunStarted(plan))
+            if error is not None:
+                raise error
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    erased = "\x1b[1A\x1b[2K"
+    assert [ended_by(error).endswith(erased) for error in (None, GeneratorExit(), KeyboardInterrupt())] == [
+        *(True, True, False),
+    ]
+
+
 def test_windows_that_are_measured_again_do_not_count_beyond_the_last(plan: Plan) -> None:
     first = plan.cells[0]
     windows = [WindowDone(first, window) for window in (*WINDOWS, *WINDOWS[:2])]
     text = shown([RunStarted(plan), CellStarted(first), CellReady(first, SECOND), *windows], terminal=True)
-    assert "window 4/4, 2 again" in text
+    assert "window 4 of 4, 2 again" in text
 
 
 def test_of_cells_that_take_turns_the_one_whose_turn_it_was_is_shown(plan: Plan) -> None:
@@ -213,7 +345,25 @@ def test_of_cells_that_take_turns_the_one_whose_turn_it_was_is_shown(plan: Plan)
     for cell in (first, other):
         events += [CellStarted(cell), CellReady(cell, SECOND), CellWarm(cell)]
     events += [WindowDone(first, WINDOWS[0]), WindowDone(other, WINDOWS[1]), WindowDone(first, WINDOWS[2])]
-    assert "shm-sync  2 workers  warming up, then taking turns" in shown(events[:3], terminal=True)
-    assert "null  1 worker  window 1/4\n" in shown(events[:-1], terminal=True).replace("\x1b[1m", "")
-    assert "shm-sync  2 workers  window 2/4\n" in shown(events, terminal=True)
-    assert "13,120  13,080 frames/s" in shown(events, terminal=True)
+    states = [last(shown(events[:count], terminal=True))[-2] for count in (4, len(events) - 1, len(events))]
+    assert [re.split(" {2,}", state, maxsplit=3)[1:] for state in states] == [
+        ["shm-sync", "2 workers", "warm, waits for its turn"],
+        ["null", "1 worker", "window 1 of 4"],
+        ["shm-sync", "2 workers", "window 2 of 4"],
+    ]
+
+
+def test_which_pass_it_is_is_said_where_there_are_several(plan: Plan) -> None:
+    cells = tuple(replace(make_cell("shm-sync", 1), repeat=repeat) for repeat in range(3))
+    text = shown([RunStarted(Plan(plan.spec, cells)), CellStarted(cells[1])], terminal=True)
+    assert last(text)[-2].startswith("pass 2 of 3  ALE/Pong-v5  shm-sync")
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_on_a_terminal_that_cannot_go_back_a_line_progress_is_plain_lines(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    text = shown(events_of(plan), terminal=True)
+    assert "\x1b" not in text
+    assert text.startswith("[11/13] ALE/Pong-v5  shm-sync")

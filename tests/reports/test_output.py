@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from support.commands import without_a_reader
 from vebench.errors import UsageError
 from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL
 from vebench.reports.output import save, show
+from vebench.reports.view import View
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,11 +36,12 @@ def test_a_reader_who_goes_away_is_no_error(page: RunPage, form: Format, monkeyp
 
 
 @pytest.mark.parametrize("form", OF_RUNS, ids=name)
-def test_a_file_holds_what_standard_output_shows(
+def test_a_file_holds_what_standard_output_shows_to_those_who_want_all(
     page: RunPage, form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show(page, form)
-    save(page, form, tmp_path / "page")
+    everything = replace(page, view=View(every_finding=True))
+    show(everything, form)
+    save(everything, form, tmp_path / "page")
     assert (tmp_path / "page").read_text() == capsys.readouterr().out
 
 

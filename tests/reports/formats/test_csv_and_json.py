@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +97,17 @@ def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: p
     *_, last = json.loads(as_json.render(page))[0].items()
     assert last == ("transitions", 13_814)
     assert [line.split(",")[-1] for line in as_csv.render(page).splitlines()[:2]] == ["transitions", "13814"]
+
+
+def test_every_column_is_documented_with_its_unit_and_meaning(page: RunPage) -> None:
+    lines = (Path(__file__).parents[3] / "docs" / "columns.md").read_text().splitlines()
+    documented = [tuple(part.strip(" `") for part in line.split("|")[1:-1]) for line in lines if line.startswith("| `")]
+    expected = [(column.name, column.unit, column.meaning) for column in columns.COLUMNS]
+    assert documented[len(IDENTITY) :] == expected
+    assert {name for name, _, _ in documented[: len(IDENTITY)]} == IDENTITY
+    names = as_csv.render(page).splitlines()[0].split(",")
+    assert {name.removesuffix("_low").removesuffix("_high") for name in names} <= {name for name, _, _ in documented}
+    assert set(json.loads(as_json.render(page))[0]) == {name for name, _, _ in documented}
 
 
 def test_a_name_that_cannot_be_encoded_is_escaped() -> None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import re
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from support.pages import SIZES, on_terminal, page_of
 from support.records import make_cell, make_header
 
+from vebench.reports.console import OurConsole
+from vebench.reports.document import Answer
+from vebench.reports.formats import terminal
+from vebench.reports.formats.registry import TERMINAL
+from vebench.reports.output import save, show
 from vebench.reports.pages.run import RunPage
 from vebench.reports.view import View
 from vebench.results.records import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vebench.reports.document import Document
+    from vebench.reports.page import Kind, Page
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
@@ -37,11 +51,170 @@ def test_three_worker_counts_fit_beside_each_other_in_80_columns() -> None:
     assert re.search(r"backend +1 worker +2 workers +4 workers !", text)
 
 
+FAST = (12_345, 12_400, 12_300, 12_345)
+ANSWER = Answer(
+    "ALE/Pong-v5",
+    (
+        "ALE/Pong-v5 on this machine: envpool-async with 8 workers, 123,456 frames/s.",
+        "It is 12.3x a plain loop, and not distinguishable from envpool-sync with 8.",
+        "4 workers reach 93 % of it, so use these if others need the CPUs.",
+        "Without leaving Gymnasium: shm-async with 4 workers, 1.93x a plain loop.",
+    ),
+    ("import envpool", 'envs = envpool.make("Pong-v5", "gymnasium",', "    num_envs=24, batch_size=8)"),
+)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A page of a run whose documents have an answer for each task."""
+
+    run: RunPage
+    kind: ClassVar[Kind] = "run"
+    title: ClassVar[str] = ""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        return tuple(replace(document, answers=(ANSWER,)) for document in self.run.documents)
+
+
+@pytest.fixture
+def typical() -> Answered:
+    """Return the page of a run as people make it: 5 backends and the reference rows, with 1, 2, 4 and 8 workers."""
+    names = ("for-loop", "gym-async", "shm-async", "envpool-sync", "envpool-async", "ceiling", "null")
+    cells = [
+        make_cell(
+            name,
+            size,
+            tuple(rows * size * (100 if name == "null" else 1) for rows in FAST),
+            differences=("rewards are float32",),
+        )
+        for name in names
+        for size in (1, 2, 4, 8)
+    ]
+    run = Run(make_header(workers=[1, 2, 4, 8]), tuple(cells))
+    return Answered(RunPage.of([("pong.jsonl", run)]))
+
+
+def seen(page: Page, width: int, height: int) -> list[str]:
+    """Return all lines that a terminal of this size gets."""
+    console = OurConsole(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console.print(terminal.render(page))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_table_and_the_verdict_fit_a_terminal_of_80_columns_and_24_lines(typical: Answered) -> None:
+    screen = seen(typical, 80, 24)[-23:]  # the last line is the prompt's
+    screen = screen[screen.index("ALE/Pong-v5: frames/s (4 frames per step)") :]
+    assert screen.index("") == 14  # between the table and the verdict
+    assert re.fullmatch(r"backend +1 worker +2 workers +4 workers ! +8 workers !", screen[1])
+    assert [line.split()[0] for line in screen[3:13:2]] == [
+        "for-loop", "gym-async", "shm-async", "envpool-sync", "envpool-async",
+    ]  # fmt: skip
+    assert " ".join(screen[-7:]).split() == " ".join((*ANSWER.sentences, *ANSWER.code)).split()
+    assert screen[-3:] == list(ANSWER.code)
+    assert max(map(len, screen)) <= 80
+
+
+def test_what_the_table_has_no_room_for_at_80_columns_is_said_in_words(typical: Answered) -> None:
+    assert "same work: identical." in " ".join(seen(typical, 80, 24))
+    assert "same work" in next(line for line in seen(typical, 160, 50) if line.startswith("backend"))
+
+
+def test_at_160_columns_each_backend_is_one_line(typical: Answered) -> None:
+    lines = seen(typical, 160, 24)
+    (row,) = [line for line in lines if line.startswith("envpool-async ")]
+    assert row.count("±") == 8
+    assert re.search(r"98,760 ±[\d.]+% +2\.00x ±[\d.]+%", row)
+    # A figure stands below those of the same kind, though the ceiling has no speedup.
+    (ceiling,) = [line for line in lines if line.startswith("ceiling ")]
+    assert [match.end() for match in re.finditer("±", ceiling)] == [match.end() for match in re.finditer("±", row)][::2]
+
+
+def test_curves_and_all_facts_are_shown_where_all_can_be_seen_at_the_same_time(typical: Answered) -> None:
+    small, middle, large = (seen(typical, 160, height) for height in (24, 40, 50))
+    curve = "ALE/Pong-v5: frames/s by workers (both axes logarithmic)"
+    assert [curve in lines for lines in (small, middle, large)] == [False, True, True]
+    assert [any(line.startswith("command") for line in lines) for lines in (small, middle, large)] == [
+        False,
+        False,
+        True,
+    ]
+    assert len(middle) < 40
+    assert len(large) < 50
+    assert large.index(curve) < next(row for row, line in enumerate(large) if line.startswith("backend"))
+
+
+def test_those_who_want_all_get_curves_and_facts_whatever_the_size(page: RunPage) -> None:
+    text = on_terminal(replace(page, view=View(every_finding=True)), 80)
+    assert "(both axes logarithmic)" in text
+    assert "\ncommand" in text
+
+
+def test_in_a_pipe_there_are_neither_curves_nor_all_facts_and_in_a_file_both(page: RunPage, tmp_path: Path) -> None:
+    save(page, TERMINAL, tmp_path / "report.txt")
+    for text, expected in ((on_terminal(page, 80), False), ((tmp_path / "report.txt").read_text(), True)):
+        assert ("(both axes logarithmic)" in text, "\ncommand" in text) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "colour"),
+    [
+        ({}, True, True),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, False),
+        ({"TERM": "dumb"}, True, False),
+        ({}, False, False),
+        ({"COLORTERM": "truecolor"}, False, False),
+    ],
+)
+def test_control_characters_are_for_terminals_that_want_them(
+    page: RunPage, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], *, terminal: bool, colour: bool
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stream = Stream(terminal=terminal)
+    monkeypatch.setattr(sys, "stdout", stream)
+    show(page, TERMINAL)
+    assert ("\x1b" in stream.getvalue()) == colour
+    # Colour only adds: what it says is the same without it.
+    monkeypatch.setenv("NO_COLOR", "1")
+    bare = Stream(terminal=terminal)
+    monkeypatch.setattr(sys, "stdout", bare)
+    show(page, TERMINAL)
+    assert re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) == bare.getvalue()
+
+
+class Stream(io.StringIO):
+    """Standard output: a terminal or a pipe."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def test_differences_of_several_tasks_are_listed_once_with_the_tasks_that_have_them() -> None:
+    cells = [
+        make_cell("gym-sync", env="A-v0", differences=("rewards are odd", "ends are odd")),
+        make_cell("gym-sync", env="B-v0", differences=("rewards are odd",)),
+    ]
+    text = on_terminal(page_of(*cells), 80)
+    assert text.count("Not quite the same work as for-loop:") == 1
+    assert "\n  gym-sync: rewards are odd" in text
+    assert "\n  A-v0: gym-sync: ends are odd" in text
+
+
 def test_without_colour_the_best_is_still_marked(page: RunPage) -> None:
     text = on_terminal(page, 100)
     assert "\x1b" not in text
     assert " *14,402 ±4.0%" in text
-    assert "\n* highest median" in text
+    assert " * highest median. " in text
 
 
 def test_findings_come_before_the_table_with_what_they_mean_and_their_remedies(page: RunPage) -> None:

@@ -140,7 +140,7 @@ def _left_out(first: Side, others: Sequence[Other], heads: Collection[Size]) -> 
         measured = [_size(place.key) for place in found.places if place.cells[index] is not None]
         alone = [size for size in measured if size not in heads]
         if alone:
-            yield f"only {side.name} has {sizes(alone, measured)}"
+            yield f"Only {side.name} has {sizes(alone, measured)}"
 
 
 def _cell(first: Side, others: Sequence[Other], places: Sequence[Place | None]) -> Text:

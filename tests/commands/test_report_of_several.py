@@ -61,7 +61,7 @@ def test_two_runs_are_one_document_that_says_first_which_they_are_and_what_diffe
     assert what < lines.index("file old.jsonl new.jsonl") < lines.index("CPU model Test CPU New CPU") < tables
     assert "memory 24 GiB 64 GiB" in lines
     assert "system Linux 6.1.0 Linux 6.9.0" in lines
-    assert "Machines or packages differ: a ratio is of all that differs together." in lines
+    assert "Machines or packages differ: a ratio is of all that differs together." in " ".join(lines)
 
 
 def test_each_place_has_the_ratio_with_its_interval_and_both_rates() -> None:
@@ -162,7 +162,7 @@ def test_sizes_and_tasks_that_only_one_run_has_are_named() -> None:
     more = Run(make_header(), (*make_repeated(bigger).cells, *make_repeated(NEW, env="Ant-v5").cells))
     document = together(make_repeated(OLD), more)
     assert task_of(document).columns == ("1 worker", "2 workers")
-    assert task_of(document).notes == ("only B has 4..16 workers",)
+    assert task_of(document).notes == ("Only B has 4..16 workers",)
     assert dict(document.facts)["only in B"] == "Ant-v5"
     assert [answer.group for answer in document.answers] == ["ALE/Pong-v5"]
 

@@ -153,7 +153,7 @@ def _beside(section: Section, first: Section) -> str:
     differences = what_differs(first.run.header, section.run.header)
     if not differences:
         return f"comparable with {first.name}: the same machine and packages"
-    return one_line(f"not comparable with {first.name}: {'; '.join(differences)}")
+    return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
 
 
 def _document(section: Section, view: View) -> Document:

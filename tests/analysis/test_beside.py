@@ -16,6 +16,7 @@ from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from vebench.analysis.beside import Place
+    from vebench.results.records import CellRecord
 
 OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
 NEW = {("for-loop", 1): 1500.0, ("for-loop", 2): 1490.0, ("shm-sync", 1): 1600.0, ("shm-sync", 2): 2900.0}
@@ -36,8 +37,8 @@ def place_of(found: TaskBeside, backend: str, workers: int) -> Place:
     return place
 
 
-def with_more(run: Run, *cells: object) -> Run:
-    return Run(run.header, (*run.cells, *cells))  # type: ignore[arg-type]
+def with_more(run: Run, *cells: CellRecord) -> Run:
+    return Run(run.header, (*run.cells, *cells))
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
@@ -81,6 +82,32 @@ def test_a_rate_that_says_little_is_nobodys_best(why: dict[str, object]) -> None
     best = only_task(with_more(make_repeated(OLD), *fast), make_repeated(NEW)).best
     assert best is not None
     assert best.one.label == "shm-sync"
+
+
+def unknown(steps: int) -> list[CellRecord]:
+    return [make_cell("mine:Fast", 2, (steps, steps), verdict="unverified", repeat=repeat) for repeat in range(3)]
+
+
+def test_a_backend_whose_work_nobody_knows_is_compared_with_itself_but_with_no_other() -> None:
+    one, other = with_more(make_repeated(OLD), *unknown(9000)), with_more(make_repeated(NEW), *unknown(9500))
+    best = only_task(one, other).best
+    assert best is not None
+    assert (best.one.label, best.other.label) == ("mine:Fast", "mine:Fast")
+    best = only_task(one, make_repeated(NEW)).best
+    assert best is not None
+    assert (best.one.label, best.other.label) == ("shm-sync", "shm-sync")
+
+
+def test_a_rate_that_is_known_to_no_better_than_a_fifth_is_passed_over_unless_all_are() -> None:
+    wild = [make_cell("gym-sync", 2, (steps, steps), repeat=repeat) for repeat, steps in enumerate((1200, 9000, 3000))]
+    best = only_task(with_more(make_repeated(OLD), *wild), make_repeated(NEW)).best
+    assert best is not None
+    assert best.one.label == "shm-sync"
+    alone = only_task(Run(make_header(), tuple(wild)), make_repeated(NEW)).best
+    assert alone is not None
+    assert alone.one.label == "gym-sync"
+    assert alone.ratio.half_width is not None
+    assert alone.ratio.half_width > 1
 
 
 def test_a_rate_above_the_ceiling_is_nobodys_best() -> None:

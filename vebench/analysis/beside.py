@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.comparison import mean_ratio, prior_run_spread
 from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings.windows import WIDE
 from vebench.analysis.pairing import DECISIVE, Pair, Sides, doubts, was_skipped
+from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,16 +106,40 @@ def beside(
 
 
 def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
-    """Return the fastest of ``cells`` that a ratio can stand on, None if there is none."""
-    return max(
-        (cell for cell in cells if _can_be_best(cell, in_turn)), key=lambda cell: cell.sample.level, default=None
-    )
+    """Return the fastest of ``cells`` that a ratio can stand on, None if there is none.
+
+    A cell whose interval says nothing is passed over, unless all are like that.
+    """
+    known = [cell for cell in cells if _can_be_best(cell, in_turn)]
+    precise = [cell for cell in known if _is_precise(cell)]
+    return max(precise or known, key=lambda cell: cell.sample.level, default=None)
 
 
 def _can_be_best(cell: CellSummary, in_turn: bool) -> bool:
     possible = all(finding.code is not Code.ABOVE_CEILING for finding in cell.findings)
     rated = cell.status == "ok" and cell.sample.measurable
     return rated and possible and not cell.reference_row and not cell.struck and not any(doubts(cell, in_turn))
+
+
+def _is_precise(cell: CellSummary) -> bool:
+    half = cell.frames_per_second.half_width if cell.frames_per_second else None
+    return half is not None and half <= WIDE
+
+
+def _bests(places: Sequence[Place], *, in_turn: bool) -> list[CellSummary | None]:
+    """Return the best cell of each run.
+
+    A backend of which nobody knows whether it does the same work can be compared with itself, but with no other.
+    """
+    of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
+    bests = [best_of(cells, in_turn=in_turn) for cells in of_runs]
+    if len({cell.label for cell in bests if cell is not None}) > 1:
+        bests = [best_of([c for c in cells if _is_known(c)], in_turn=in_turn) for cells in of_runs]
+    return bests
+
+
+def _is_known(cell: CellSummary) -> bool:
+    return cell.verdict != "unverified" or cell.backend == REFERENCE
 
 
 def _is_loop(cell: CellSummary) -> bool:
@@ -140,8 +166,7 @@ def _place(key: CellKey, sides: Sides, pairs: Mapping[CellKey, Pair], spread: Er
 def _task(env: str, places: Sequence[Place], pairs: Mapping[CellKey, Pair], spread: Error | None) -> TaskBeside:
     counted = tuple(place for place in places if place.key in pairs and place.equal_cpus)
     mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
-    of_runs = ([cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1))
-    one, other = (best_of(cells, in_turn=spread is None) for cells in of_runs)
+    one, other = _bests(places, in_turn=spread is None)
     lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
     return TaskBeside(env, tuple(places), mean, counted, _best(one, other, pairs, spread), lacking)
 

@@ -319,7 +319,7 @@ def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -
     first, again, away = facts
     assert "compared" not in first
     assert again["compared"] == "comparable with a.jsonl: the same machine and packages"
-    assert away["compared"] == "not comparable with a.jsonl: cpu_model Test CPU against Another 9000"
+    assert away["compared"] == "under other conditions than a.jsonl: cpu_model Test CPU against Another 9000"
 
 
 def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:

@@ -48,6 +48,23 @@ class Shape:
     threads: int
 
 
+@dataclass(frozen=True)
+class Built:
+    """What a cell built, as it reported. ``options`` are those that differ from their defaults."""
+
+    task: Task
+    num_envs: int
+    batch_size: int
+    processes: int
+    threads: int
+    options: Options
+
+
+def no_lines(_built: Built) -> tuple[str, ...]:
+    """Return no lines: it is not known how to build it."""
+    return ()
+
+
 def same_name(task: Task) -> str | None:
     """Return the task's id, as a library that takes Gymnasium's ids calls it."""
     return task.id
@@ -76,6 +93,8 @@ class BackendEntry:
       None if the library does not have it; ``library`` is the library's name for people.
     - ``process_per_environment``: each environment has a process of its own. ``at_work`` maps (processes, threads in
       each of them, options) to the number of threads that step environments at the same time.
+    - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
+      ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
       process more, its environment included.
     """
@@ -93,6 +112,8 @@ class BackendEntry:
     options: Mapping[str, Option] = field(default_factory=dict)
     process_per_environment: bool = False
     at_work: Callable[[int, int, Options], int] = all_threads
+    gymnasium_api: bool = False
+    lines: Callable[[Built], tuple[str, ...]] = no_lines
     import_bytes: int = 0
     process_bytes: Callable[[Options], int] = by_start_method
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.backends import env_pool_tasks
+from vebench.backends import env_pool_tasks, lines
 from vebench.backends.entry import BackendEntry, Option, Shape
 from vebench.backends.environments.suites import BURST, MIB, SUITES
 from vebench.backends.packages import BASE, ENVPOOL, RECORDED_BESIDES, importable
@@ -97,8 +97,17 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a Python loop in one process: the reference",
         _in_caller,
         role="reference",
+        gymnasium_api=True,
+        lines=lines.for_loop,
     ),
-    BackendEntry("gym-sync", "vebench.backends.gym_sync:GymSync", "Gymnasium's SyncVectorEnv", _in_caller),
+    BackendEntry(
+        "gym-sync",
+        "vebench.backends.gym_sync:GymSync",
+        "Gymnasium's SyncVectorEnv",
+        _in_caller,
+        gymnasium_api=True,
+        lines=lines.gym_sync,
+    ),
     BackendEntry(
         "gym-async",
         "vebench.backends.gym_async:GymAsync",
@@ -110,6 +119,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         },
         process_per_environment=True,
         at_work=_max_concurrency,
+        gymnasium_api=True,
+        lines=lines.gym_async,
     ),
     BackendEntry(
         "shm-sync",
@@ -117,6 +128,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "our own: one process per CPU owned, shared memory",
         _process_per_cpu,
         options=_SHARED_MEMORY_OPTIONS,
+        gymnasium_api=True,
+        lines=lines.shm_sync,
     ),
     BackendEntry(
         "shm-async",
@@ -124,6 +137,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "our own, more environments than a batch takes",
         _processes_ahead,
         options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_SHARED_MEMORY_OPTIONS},
+        gymnasium_api=True,
+        lines=lines.shm_async,
     ),
     BackendEntry(
         "envpool-sync",
@@ -135,6 +150,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         suites=env_pool_tasks.STEPPED,
         library="EnvPool",
         name_of=env_pool_tasks.name_of,
+        lines=lines.envpool_sync,
         import_bytes=_ENVPOOL_BYTES,
     ),
     BackendEntry(
@@ -148,6 +164,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         library="EnvPool",
         name_of=env_pool_tasks.name_of,
         options={"ratio": Option(_whole, 3, "environments alive for each row of a batch")},
+        lines=lines.envpool_async,
         import_bytes=_ENVPOOL_BYTES,
     ),
     BackendEntry(

@@ -11,6 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, RunStarted, WindowDone
+from vebench.reports.pages.plan import STARTUP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     Kind = tuple[str, str]  # a step, and the label of the backend that makes it
 
 Step = Literal["start", "warm-up", "first window", "window", "end"]
-
-# Seconds that a cell takes to start and to end, until some have done so.
-START, END = 2.0, 0.1
 
 
 class TimeLeft:
@@ -91,9 +89,10 @@ class TimeLeft:
 
 
 def _planned(spec: RunSpec) -> Mapping[str, float]:
-    """Return what each step takes by the plan."""
+    """Return what each step takes by the plan, as a dry run foretells it."""
     first = spec.warmup + spec.duration
-    return {"start": START, "warm-up": spec.warmup, "first window": first, "window": spec.duration, "end": END}
+    steps = {"warm-up": spec.warmup, "first window": first, "window": spec.duration}
+    return {"start": STARTUP_SECONDS, **steps, "end": 0.0}
 
 
 def _kinds(cell: Cell, rounds: int) -> Counter[Kind]:

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from vebench.backends.environments import recipes
 from vebench.backends.packages import ALE_PY, GYMNASIUM, IMAGEIO, MUJOCO, OPENCV, PACKAGING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from vebench.backends.environments.recipes import Recipe
     from vebench.backends.packages import Package
+    from vebench.backends.setup import Task
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -30,6 +33,7 @@ class Suite:
     ``making.make`` are passed on to it. ``tasks`` maps the ids that are known by name to frames or sub-steps in one
     step. ``packages`` are needed to make an environment. ``environment_bytes`` is what one environment more takes.
 
+    - ``recipe`` returns how people make the same environment without vebench.
     - ``plugin``: the module that registers the environments with Gymnasium, None if Gymnasium itself does.
       ``namespace``: every environment of the plugin whose id begins so is of this suite, also one that ``tasks`` lacks.
     - ``frames``: ``module:function`` that returns how many frames an environment's simulator has made in its episode.
@@ -50,6 +54,7 @@ class Suite:
     environment_bytes: int
     tasks: Mapping[str, int] = field(default_factory=dict)
     packages: tuple[Package, ...] = (GYMNASIUM,)
+    recipe: Callable[[Task], Recipe] = recipes.registered
     plugin: str | None = None
     namespace: str | None = None
     frames: str | None = None
@@ -118,6 +123,7 @@ SUITES: Mapping[str, Suite] = {
             environment_bytes=2 * MIB,
             tasks={f"ALE/{game}-v5": ATARI_FRAME_SKIP for game in ATARI_GAMES},
             packages=(GYMNASIUM, ALE_PY, OPENCV),
+            recipe=recipes.atari,
             plugin="ale_py",
             namespace="ALE/",
             frames="vebench.backends.environments.atari:frames",

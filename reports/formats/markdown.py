@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.reports.document import Document, Table, Text
+    from vebench.reports.document import Answer, Document, Table, Text
     from vebench.reports.page import Page
 
 MARKS = {"best": "**", "struck": "~~"}
@@ -30,6 +30,8 @@ def _document(document: Document) -> Iterator[str]:
     if document.notice:
         yield f"**{_escaped(document.notice)}**"
         yield ""
+    for answer in document.answers:
+        yield from _answer(answer)
     for name, value in document.facts:
         yield f"- {name}: {_code(value) if name == 'command' else _escaped(value)}"
     yield ""
@@ -47,6 +49,15 @@ def _document(document: Document) -> Iterator[str]:
             yield from (f"  - {_escaped(place)}" for place in item.places)
             yield f"  - → {_escaped(item.remedy)}"
         yield ""
+
+
+def _answer(answer: Answer) -> Iterator[str]:
+    """Yield the sentences as a paragraph, and what to paste below it."""
+    first, *others = map(_escaped, answer.sentences)
+    yield " ".join((f"**{first}**", *others))
+    yield ""
+    if answer.code:
+        yield from ("```python", *answer.code, "```", "")
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -35,6 +35,7 @@ GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE:
 NARROW = 100
 INDENT = (0, 0, 0, 2)
 GAP = (0, 2, 0, 0)
+MOST_CODE = 5  # lines of an answer's code below a table that fills most of a small terminal
 TABLES_LAST: frozenset[Kind] = frozenset({"run"})  # what explains the tables of these pages comes before them
 
 
@@ -90,7 +91,7 @@ class _Layout:
             yield Line("Findings", style="bold")
             yield from _findings(document)
             yield from _explanations(document.explanations, self.width)
-        yield from _apart([_answers(document)])
+        yield from _apart(_answers(document, in_full=True))
 
     def ending_with_tables(self, document: Document) -> Iterator[RenderableType]:
         """Yield the facts, what was found, how to read the tables, the tables, and last what they say.
@@ -105,13 +106,21 @@ class _Layout:
         charts: list[Section] = [list(part) for part in terminal_charts.drawn(document.charts, self.width)]
         brief = list(_head(document, [fact for fact in document.facts if fact[0] in document.key_facts], cut=True))
         full = list(_head(document, document.facts))
-        rest = [found, reading, *tables, _answers(document)]
+        end = [*tables, *_answers(document, in_full=True)]
+        if not (document.in_full or self._fits(end)):
+            end = self._close([*tables, *_answers(document, in_full=False)])
+        rest = [found, reading, *end]
         choices = ([full, *charts, *rest], [brief, *charts, *rest], [full, *rest])
         least = [brief if document.key_facts else full, *rest]
         if document.in_full:
             yield from _apart(choices[0])
         else:
             yield from _apart(next((choice for choice in choices if self._fits(choice)), least))
+
+    def _close(self, sections: list[Section]) -> list[Section]:
+        """Return the sections as one, without empty lines, if they can be seen at the same time only so."""
+        close = [[part for section in sections for part in section]]
+        return close if self._fits(close) and not self._fits(sections) else sections
 
     def _fits(self, sections: Sequence[Section]) -> bool:
         """Return whether all can be seen at the same time, with a line for the prompt."""
@@ -247,12 +256,20 @@ def _explanation(item: Explanation) -> Group:
     return Group(Line(item.text), *places, remedy)
 
 
-def _answers(document: Document) -> Section:
-    """Return what the tables say, each answer as a paragraph with its code. Code begins its lines, to be pasted."""
-    parts: Section = []
+def _answers(document: Document, *, in_full: bool) -> Iterator[Section]:
+    """Yield what the tables say, each answer as a paragraph with its code. Code begins its lines, to be pasted.
+
+    Long code is shortened to its last statement, which has the settings, unless it is wanted ``in_full``.
+    """
     for answer in document.answers:
         first, *others = answer.sentences
         line = Line(first, style="bold")
         line.append("".join(f" {sentence}" for sentence in others), style="not bold")
-        parts += [line, *(Line(code, style="cyan", overflow="fold") for code in answer.code)]
-    return parts
+        code = answer.code if in_full or len(answer.code) <= MOST_CODE else _end_of(answer.code, document.title)
+        yield [line, *(Line(line, style="cyan", overflow="fold") for line in code)]
+
+
+def _end_of(code: Sequence[str], file: str) -> Sequence[str]:
+    """Return the last statement, below a comment that says how to see what comes before it."""
+    begin = max(index for index, line in enumerate(code) if line and line[0] not in " )]}#")
+    return (f"# {begin} lines before this: vebench report --all {shlex.quote(file)}", *code[begin:])

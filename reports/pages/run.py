@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from vebench.analysis.answer import answer
 from vebench.analysis.cell import is_base
 from vebench.analysis.finding_codes import GRAVEST_FIRST, Code, Gravity
 from vebench.analysis.findings.grouping import grouped
@@ -20,6 +21,7 @@ from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
 from vebench.reports.pages import published
+from vebench.reports.pages.answer import Told, answers
 from vebench.reports.pages.beside import document as side_by_side
 from vebench.reports.pages.charts import charts
 from vebench.reports.pages.conditions import CONDITION, OF_CONDITION, condition
@@ -157,26 +159,33 @@ def _beside(section: Section, first: Section) -> str:
 
 
 def _document(section: Section, view: View) -> Document:
-    cells = [cell for cell in section.cells if view.every_finding or _matters(cell, section.cells)]
+    head, cells = section.run.header, section.cells
     envs = dict.fromkeys(cell.env for cell in cells)
-    spec = section.run.header.spec
+    found = {
+        env: answer(
+            [cell for cell in cells if cell.env == env], head.spec, head.host.usable_cpus, usable=not section.notice
+        )
+        for env in envs
+    }
+    matters = [cell for cell in cells if view.every_finding or _matters(cell, cells)]
     tables = tuple(
         table
         for env in envs
-        for table in _task(env, [cell for cell in cells if cell.env == env], spec, view, usable=not section.notice)
+        for table in _task(env, [cell for cell in matters if cell.env == env], head.spec, view, best=found[env].winner)
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
-    findings = _findings(section, cells)
+    findings = _findings(section, matters)
     shown = [one for one in findings if view.every_finding or _is_news(one)]
     return Document(
         title=section.name,
         facts=(*_facts(section), *((("compared", section.beside),) if section.beside else ())),
         tables=tables,
-        legend=tuple(_legend(cells)),
+        legend=tuple(_legend(matters)),
         findings=tuple(shown),
-        best="highest median" if marked else "",
+        best="the winner" if marked else "",
         notice=section.notice,
-        charts=charts(section.cells, section.run.header.host),
+        answers=answers(found, Told(head, section.name, section.findings)),
+        charts=charts(cells, head.host),
         notes_left_out=len({one.code for one in findings if one.gravity is Gravity.NOTE} - {one.code for one in shown}),
         key_facts=KEY_FACTS,
         in_full=view.every_finding,
@@ -184,11 +193,11 @@ def _document(section: Section, view: View) -> Document:
 
 
 def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
-    """Return whether a table needs the cell: what the loop costs is left out where it takes next to nothing."""
+    """Return whether a table needs the cell: what the loop costs is left out if no backend's rate suffers from it."""
     if cell.loop_ns_per_batch is None:
         return True
-    beside = [other for other in cells if other.env == cell.env and other.backend != NULL]
-    return not beside or any(finding.code is Code.LOOP_COST for other in (cell, *beside) for finding in other.findings)
+    beside = [other for other in cells if other.env == cell.env and not other.reference_row]
+    return not beside or any(finding.code is Code.LOOP_COST for other in beside for finding in other.findings)
 
 
 def _is_news(finding: FindingText) -> bool:
@@ -208,13 +217,14 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _task(env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, usable: bool) -> Iterator[Table]:
+def _task(
+    env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
+) -> Iterator[Table]:
     """Yield the table of one task, or one for each number of environments per worker if workers vary, too.
 
-    Footnotes are below the last one. Tables of further columns follow. In a run that is not ``usable``, no cell is
-    marked as the best.
+    Footnotes are below the last one. Tables of further columns follow. The place of ``best`` is marked, None if there
+    is no winner.
     """
-    best = max(filter(_may_be_best, cells), key=_speed, default=None) if usable else None
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     skips = sorted({cell.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
@@ -312,17 +322,6 @@ def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:
     if spec.base:
         return f"{what} was not measured yet"
     return f"{what} was not measured (leave out --no-base, or add -b {REFERENCE} and 1 to --workers)"
-
-
-def _may_be_best(cell: CellSummary) -> bool:
-    """Return whether the cell's rate can be recommended: a backend to choose, with an interval, and a possible rate."""
-    known = cell.frames_per_second is not None and cell.frames_per_second.low is not None
-    possible = all(finding.code is not Code.ABOVE_CEILING for finding in cell.findings)
-    return known and possible and not cell.reference_row and not cell.struck
-
-
-def _speed(cell: CellSummary) -> float:
-    return cell.frames_per_second.median if cell.frames_per_second else 0.0
 
 
 def _work_verdict(cells: Sequence[CellSummary]) -> Text:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vebench.analysis.contrasts import Contrast, contrast, rejected
+from vebench.analysis.contrasts import Contrast, contrast, rejected, width_beside_others
 from vebench.analysis.statistics import PROCESS_SPREAD, Block, Error, Pool, Sample, Spread, correlation_factor
 
 ONE = Sample((100.0, 104.0, 98.0, 102.0), one_process=False)
@@ -117,6 +117,15 @@ def test_nothing_is_known_better_than_the_variances_of_its_pool() -> None:
     found = contrast([(0.25, cell) for cell in cells])
     assert found is not None
     assert found.error.freedom == 5
+
+
+def test_beside_others_a_level_is_known_better_than_alone_by_what_passes_did_to_all() -> None:
+    shaken, calm = (sample_of(Block(Error(variance, 2)), Pool(40)) for variance in (0.3, 0.0))
+    alone = contrast([(1.0, calm)])
+    assert alone is not None
+    assert width_beside_others(shaken) == width_beside_others(calm) == pytest.approx(exp(alone.error.half_width()) - 1)
+    assert width_beside_others(Sample((1.0,), one_process=True)) is None
+    assert width_beside_others(Sample((0.0, 1.0), one_process=True)) is None
 
 
 def test_holm_rejects_step_by_step() -> None:

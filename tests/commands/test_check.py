@@ -460,7 +460,7 @@ def test_a_machine_that_has_changed_is_reported_if_the_plain_loop_shows_it(check
 def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     found = check(runs("a.jsonl"), runs("b.jsonl", 0.8))
-    rows = [line.split()[:3] for line in found.out.splitlines() if line.startswith(" shm-sync")]
+    rows = [line.split()[:3] for line in found.out.splitlines() if line.startswith("shm-sync")]
     assert [row[1:] if row[1] == "all" else row[1:2] for row in rows] == [["all", "2"], ["1"], ["2"]] * 2
     assert max(map(len, found.out.splitlines())) <= 80
 

@@ -20,7 +20,7 @@ from vebench.child import probe
 from vebench.errors import UsageError
 from vebench.interpreters.lookup import look_up
 from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import KNOWN, resolve
+from vebench.plan.tasks import KNOWN, recorded, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,6 +295,24 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
 @pytest.mark.usefixtures("beside_user")
 def test_what_a_library_prints_stays_out_of_the_answer() -> None:
     assert look_up(["mine:user/Mine-v3"], [], sys.executable, 60.0)["envs"][0]["id"] == "user/Mine-v3"
+
+
+@pytest.mark.parametrize(
+    ("env", "names", "task"),
+    [
+        ("ALE/Pong-v5", ("Pong",), PONG),
+        ("ALE/Pong-v5", ("ale_py:ALE/Pong-v5",), PONG),
+        ("ALE/Unheard-v5", ("ALE/Unheard-v5",), Task("ALE/Unheard-v5", "atari", 4)),
+        ("FrozenLake-v1", ("FrozenLake",), Task("FrozenLake-v1", "gymnasium", 4)),
+        ("user/Mine-v3", ("Pong", "my.tasks:user/Mine-v3"), Task("user/Mine-v3", "gymnasium", 4, "my.tasks")),
+        ("user/Mine-v3", ("my.tasks:user/Mine",), Task("user/Mine-v3", "gymnasium", 4, "my.tasks")),
+        ("CartPole-v1", ("mine:CartPole-v1",), Task("CartPole-v1", "gymnasium", 4, "mine")),
+    ],
+)
+def test_the_task_of_a_cell_in_a_run_file_is_the_one_that_was_measured(
+    env: str, names: tuple[str, ...], task: Task
+) -> None:
+    assert recorded(env, 4, names) == task
 
 
 def test_looking_up_a_task_imports_no_simulator_into_this_process() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 from rich.live import Live
+from support.pages import on_terminal
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
@@ -23,6 +24,7 @@ from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.console import OurConsole
 from vebench.reports.live import screen
+from vebench.reports.pages.plan import PlanPage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -229,17 +231,18 @@ def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
 
 
 def test_the_time_left_is_as_planned_until_something_was_measured(plan: Plan) -> None:
-    # Two cells: a start that is taken to be 2 s, 1 s of warm-up, 4 windows of 1 s, and an end of 0.1 s.
-    assert left(list(events_of(plan))[:1]) == (10, "15 s")
+    # Two cells: a start of 1.5 s by rule of thumb, 1 s of warm-up, and 4 windows of 1 s.
+    assert left(list(events_of(plan))[:1]) == (10, "13 s")
+    assert "about 13 s, of which 1.5 s a cell to start it" in on_terminal(PlanPage(plan), 100)
 
 
 def test_the_time_left_follows_what_each_step_took(plan: Plan) -> None:
     events = list(events_of(plan))
-    assert left(events[:2], step=3.0) == (10, "15 s")
+    assert left(events[:2], step=3.0) == (10, "13 s")
     # The start of the first cell took 3 s, so the other one's will. Two warm-ups and eight windows of 1 s follow.
-    assert left(events[:3], step=3.0) == (10, "14 s")
+    assert left(events[:3], step=3.0) == (10, "13 s")
     # The first window, with its warm-up, took 3 s: that of the other cell will. Then all else did.
-    assert left(events[:4], step=3.0)[1] == "13 s"
+    assert left(events[:4], step=3.0)[1] == "12 s"
     assert left(events[:8], step=3.0)[1] == f"{6 * 3} s"
 
 
@@ -261,14 +264,14 @@ def test_something_is_left_until_the_last_cell_has_ended(plan: Plan, group: int 
 def test_a_cell_that_fails_early_leaves_nothing_of_its_own_to_wait_for(plan: Plan) -> None:
     first, _, null = plan.cells
     events = [RunStarted(plan), CellStarted(first), CellFinished(first, Outcome("failed", "boom"))]
-    assert left(events, step=0.001) == (1, "8 s")  # those of the other cell, whose end took as long as that of this one
+    assert left(events, step=0.001) == (1, "7 s")  # those of the other cell, whose end took as long as that of this one
     events.append(CellFinished(null, Outcome("failed", "boom")))
     assert left(events, step=0.001)[0] == 2
 
 
 def test_what_until_adds_is_not_part_of_the_time_left(plan: Plan) -> None:
     text = shown([RunStarted(replace(plan, spec=replace(plan.spec, until=0.02)))], terminal=True)
-    assert "about 15 s left in these passes" in text
+    assert "about 13 s left in these passes" in text
 
 
 def test_a_terminal_is_drawn_once_for_each_event(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vebench.analysis.answer import Doubt, doubt_of
 from vebench.analysis.comparison import mean_ratio, prior_run_spread
-from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.windows import WIDE
 from vebench.analysis.pairing import DECISIVE, Pair, Sides, doubts, was_skipped
-from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,9 +115,8 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
 
 
 def _can_be_best(cell: CellSummary, in_turn: bool) -> bool:
-    possible = all(finding.code is not Code.ABOVE_CEILING for finding in cell.findings)
-    rated = cell.status == "ok" and cell.sample.measurable
-    return rated and possible and not cell.reference_row and not cell.struck and not any(doubts(cell, in_turn))
+    sound = cell.sample.measurable and doubt_of(cell) in (None, Doubt.UNVERIFIED)
+    return sound and not cell.reference_row and not any(doubts(cell, in_turn))
 
 
 def _is_precise(cell: CellSummary) -> bool:
@@ -134,12 +132,8 @@ def _bests(places: Sequence[Place], *, in_turn: bool) -> list[CellSummary | None
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
     bests = [best_of(cells, in_turn=in_turn) for cells in of_runs]
     if len({cell.label for cell in bests if cell is not None}) > 1:
-        bests = [best_of([c for c in cells if _is_known(c)], in_turn=in_turn) for cells in of_runs]
+        bests = [best_of([cell for cell in cells if doubt_of(cell) is None], in_turn=in_turn) for cells in of_runs]
     return bests
-
-
-def _is_known(cell: CellSummary) -> bool:
-    return cell.verdict != "unverified" or cell.backend == REFERENCE
 
 
 def _is_loop(cell: CellSummary) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.statistics import (
     CONFIDENCE,
     FEWEST_FOR_INTERVAL,
+    WIDEST_LOG,
     Block,
     Error,
     Estimate,
@@ -146,6 +147,18 @@ def estimate(sample: Sample) -> Estimate | None:
         return Estimate(rates[0]) if rates else None
     half = student_quantile((1 + CONFIDENCE) / 2, len(rates) - 1) * stdev(rates) / sqrt(len(rates))
     return Estimate(median(rates), max(0.0, median(rates) - half), median(rates) + half)
+
+
+def width_beside_others(sample: Sample) -> float | None:
+    """Return how far the interval of a level reaches above it, relative to it, as far as comparisons are concerned.
+
+    What passes did to all cells of a block is left out: it cancels in a ratio to another cell of the block. None if the
+    sample has no positive interval.
+    """
+    if not sample.measurable:
+        return None
+    part = [(1.0, sample)]
+    return exp(min(summed((*_alone(part), *_pooled(part))).half_width(), WIDEST_LOG)) - 1
 
 
 def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:

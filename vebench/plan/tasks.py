@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.suites import OTHER, SUITES
 from vebench.backends.interface import Task
+from vebench.backends.packages import GYMNASIUM
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters.lookup import PLUGINS, look_up
 
@@ -60,6 +61,25 @@ def resolve(
         for name, facts in zip(unknown, answer.get("envs", ()), strict=True):
             found[name] = _task(name, facts, answer.get("registered", ()))
     return _distinct([found[name] for name in names])
+
+
+def asked_as(env: str, names: Sequence[str]) -> str:
+    """Return which of the ``names`` that were asked for has this full id behind its module; the id if none has."""
+    ids = (env, re.sub(r"-v\d+$", "", env))
+    return next((name for name in names if ":" in name and name.rpartition(":")[2] in ids), env)
+
+
+def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
+    """Return the task of a cell in a run file, which has its full id, given the ``names`` that were asked for.
+
+    Nothing is looked up. Behind a user's module, no environment is taken for one of a suite.
+    """
+    module = asked_as(env, names).rpartition(":")[0]
+    for suite in SUITES.values():
+        package = suite.plugin or GYMNASIUM.module
+        if suite.has(env, package) and module.partition(".")[0] in ("", package):
+            return Task(env, suite.name, frame_skip)
+    return Task(env, OTHER.name, frame_skip, module=module or None)
 
 
 def _check_adapter(target: str, facts: Mapping[str, Any]) -> None:

@@ -1,0 +1,127 @@
+"""Lines of Python that build what a backend was measured with, for people to paste: standard library only.
+
+Each function takes what a cell built and returns lines whose last statement binds ``envs``. They fit 80 columns if the
+task's name is not long. Settings that are the library's own defaults are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.backends.env_pool_tasks import name_of
+from vebench.backends.environments.recipes import quoted
+from vebench.backends.environments.suites import SUITES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from vebench.backends.entry import Built
+    from vebench.backends.interface import OptionValue
+
+WIDTH = 79
+_OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
+_WITHOUT_INFOS = "# infos=False: nobody waits for infos, and there are none"
+
+
+def for_loop(built: Built) -> tuple[str, ...]:
+    """Return lines that make the environments of a plain loop, in a list."""
+    return _with_environment(built, (), (f"envs = [make_env() for _ in range({built.num_envs})]",))
+
+
+def gym_sync(built: Built) -> tuple[str, ...]:
+    """Return lines that make Gymnasium's ``SyncVectorEnv``."""
+    line = f"envs = SyncVectorEnv([make_env] * {built.num_envs}, copy=False)"
+    return _with_environment(built, ("from gymnasium.vector import SyncVectorEnv",), (_OVERWRITTEN, line))
+
+
+def gym_async(built: Built) -> tuple[str, ...]:
+    """Return lines that make Gymnasium's ``AsyncVectorEnv``."""
+    arguments = (f"[make_env] * {built.num_envs}", "copy=False", *_given(built, "max_concurrency", "context"))
+    lines = (_OVERWRITTEN, *_call("envs = AsyncVectorEnv", arguments))
+    return _with_environment(built, ("from gymnasium.vector import AsyncVectorEnv",), _guarded(built, lines))
+
+
+def shm_sync(built: Built) -> tuple[str, ...]:
+    """Return lines that make our own vector environment, every environment in each batch."""
+    return _shared_memory(built, ("copy=False",), (_OVERWRITTEN, _WITHOUT_INFOS))
+
+
+def shm_async(built: Built) -> tuple[str, ...]:
+    """Return lines that make our own vector environment, with more environments than a batch takes."""
+    notes = ("# envs.reset(), then in turn envs.send(actions) and envs.recv()", _WITHOUT_INFOS)
+    return _shared_memory(built, (f"batch_size={built.batch_size}",), notes)
+
+
+def _shared_memory(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
+    arguments = (
+        f"[make_env] * {built.num_envs}",
+        *settings,
+        f"num_processes={built.processes}",
+        "infos=False",
+        *_given(built, "spin", "caller_steps", "context"),
+    )
+    lines = (*notes, *_call("envs = SharedMemoryVectorEnv", arguments))
+    imported = ("from vebench.backends.shared_memory import SharedMemoryVectorEnv",)
+    return _with_environment(built, imported, _guarded(built, lines))
+
+
+def envpool_sync(built: Built) -> tuple[str, ...]:
+    """Return lines that make an EnvPool with every environment in each batch."""
+    return _pool(built, (), ())
+
+
+def envpool_async(built: Built) -> tuple[str, ...]:
+    """Return lines that make an EnvPool with more environments than a batch takes."""
+    note = "# envs.async_reset(), then in turn envs.recv() and envs.send(actions, env_ids)"
+    return _pool(built, (f"batch_size={built.batch_size}",), (note,))
+
+
+def _pool(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
+    name = name_of(built.task)
+    if name is None:
+        return ()
+    arguments = (
+        quoted(name),
+        f"num_envs={built.num_envs}",
+        *settings,
+        f"num_threads={built.threads}",
+        # Of all that the adapter sets, this alone is no default of EnvPool's.
+        *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
+    )
+    return ("import envpool", *notes, *_call("envs = envpool.make_gymnasium", arguments))
+
+
+def _with_environment(built: Built, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
+    recipe = SUITES[built.task.suite].recipe(built.task)
+    return (*recipe.imports, *imports, *recipe.function, *lines)
+
+
+def _given(built: Built, *names: str) -> list[str]:
+    """Return the options among ``names`` that the user has set, as arguments of the same names."""
+    return [f"{name}={_literal(built.options[name])}" for name in names if name in built.options]
+
+
+def _literal(value: OptionValue) -> str:
+    return quoted(value) if isinstance(value, str) else ascii(value)
+
+
+def _guarded(built: Built, lines: Sequence[str]) -> tuple[str, ...]:
+    """Return ``lines`` as a script needs them whose processes do not fork: each of these imports the script again."""
+    if built.options.get("context", "fork") == "fork":
+        return tuple(lines)
+    return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
+
+
+def _call(target: str, arguments: Sequence[str]) -> list[str]:
+    """Return a call on one line, or if it is too long, with as many arguments on each line as fit."""
+    whole = f"{target}({', '.join(arguments)})"
+    if len(whole) <= WIDTH:
+        return [whole]
+    lines = [f"{target}("]
+    line = ""
+    for argument in arguments:
+        if line and len(f"    {line} {argument},") > WIDTH:
+            lines.append(f"    {line}")
+            line = ""
+        line = f"{line} {argument},".lstrip()
+    return [*lines, f"    {line}", ")"]

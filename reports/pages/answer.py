@@ -1,0 +1,282 @@
+"""The answer of a run in words: for each task which backend, with how many workers, or why none can be named.
+
+What is the case is decided in ``vebench.analysis.answer``; here are the sentences, a few short ones for each task.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vebench.analysis.answer import Doubt, Reason
+from vebench.analysis.finding_codes import Code
+from vebench.backends.entry import Built
+from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.errors import one_line
+from vebench.plan.tasks import asked_as, recorded, short_name
+from vebench.reports import figures
+from vebench.reports.document import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from vebench.analysis.answer import TaskAnswer
+    from vebench.analysis.cell import CellSummary, Finding
+    from vebench.analysis.statistics import Estimate
+    from vebench.plan.spec import RunSpec
+    from vebench.results.records import RunRecord
+
+MOST_SENTENCES = 4
+MOST_NAMED = 3  # backends in a sentence; of others only the number
+FEWEST_REPEATS = 3
+BACKENDS = ("-b", "--backend")
+NARROW_ENOUGH = "10%"  # for --until: half of the width from which on an interval says nothing
+
+# In the singular and in the plural.
+DOUBTS = {
+    Doubt.OTHER_WORK: ("does other work", "do other work"),
+    Doubt.UNVERIFIED: ("is not known to do the same work", "are not known to do the same work"),
+    Doubt.ABOVE_CEILING: (
+        "is faster than the bare simulator, which cannot be",
+        "are faster than the bare simulator, which cannot be",
+    ),
+    Doubt.NO_INTERVAL: ("has one window only", "have one window only"),
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the sentences quote of a run: its header, the name of its file, and the findings about it as a whole."""
+
+    head: RunRecord
+    file: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def spec(self) -> RunSpec:
+        """What was asked for."""
+        return self.head.spec
+
+    @property
+    def goes_on(self) -> str:
+        """The command that measures what is missing."""
+        return one_line(self.head.resume_command(self.file))
+
+    @property
+    def more_repeats(self) -> str:
+        """The run's command with twice as many repeats."""
+        return self.again("--repeats", str(2 * max(self.spec.repeats, FEWEST_REPEATS)))
+
+    def again(self, *added: str, without: Collection[str] = ()) -> str:
+        """Return the run's own command with options added and others left out. It writes into a new file."""
+        command = self.head.command or shlex.join(("vebench", "run", "--env", ",".join(self.spec.envs)))
+        left_out = {"-o", "--output", *without, *(word for word in added if word.startswith("-"))}
+        return one_line(shlex.join((*_kept(command, left_out), *added)))
+
+    def finding(self, code: Code) -> Finding | None:
+        """Return the finding about the run with this code, None if there is none."""
+        return next((finding for finding in self.findings if finding.code is code), None)
+
+
+def _kept(command: str, left_out: Collection[str]) -> Iterator[str]:
+    """Yield the words of a command line without these options and their values."""
+    try:
+        words = iter(shlex.split(command))
+    except ValueError:  # a quote without its other half: not written by vebench
+        words = iter(command.split())
+    for word in words:
+        if word in left_out:
+            next(words, None)
+        elif word.partition("=")[0] not in left_out and not (word[1:2] != "-" and word[:2] in left_out):
+            yield word
+
+
+def answers(found: Mapping[str, TaskAnswer], told: Told) -> tuple[Answer, ...]:
+    """Return the answer of each task in words, by its full id; one for the run if no task has a cell yet."""
+    if not found:
+        return (Answer("", (f"No winner: nothing has been measured yet; measure with {told.goes_on}",)),)
+    short = [short_name(env) for env in found]
+    return tuple(
+        Answer(
+            one_line(env),
+            tuple(_sentences(one_line(env if short.count(name) > 1 else name), answer, told)),
+            () if answer.winner is None else _code(answer.winner, told.spec),
+        )
+        for (env, answer), name in zip(found.items(), short, strict=True)
+    )
+
+
+def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
+    """Return the sentences about a task, the most important first."""
+    if (winner := answer.winner) is None:
+        return _without_winner(name, answer, told)
+    alone = winner.backend == REFERENCE and not _left_out(winner, answer)
+    loop = ", and nothing is faster than this plain loop" if alone else ""
+    first = f"{name} on this machine{_so_far(told)}: {_figure(winner)}{loop}."
+    tied = f"Not distinguishable: {_listed([_short(cell) for cell in answer.tied])}." if answer.tied else ""
+    workers = _workers(winner, answer, told)
+    gymnasium = f"Without leaving Gymnasium: {_in_gymnasium(answer.in_gymnasium)}." if answer.in_gymnasium else ""
+    sentences = [text for text in (first, _caveat(winner, answer), tied, workers, gymnasium) if text]
+    return [text for text in sentences if text != workers] if len(sentences) > MOST_SENTENCES else sentences
+
+
+def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:
+    """Return why there is no winner and what to do about it, and the figure that there is nevertheless."""
+    if answer.reason is Reason.UNUSABLE:
+        return [_unusable(name, told)]
+    first = f"{name} on this machine, no winner{_so_far(told)}: {_why_none(answer, told)}"
+    cell = answer.known if answer.reason is Reason.WIDE else answer.best
+    if cell is None:
+        return [first]
+    begin = "Of the others, the fastest is" if answer.reason is Reason.WIDE else "The highest rate:"
+    workers = _workers(cell, answer, told) if answer.reason is Reason.ALONE else ""
+    return [text for text in (first, f"{begin} {_figure(cell)}.", workers) if text]
+
+
+def _unusable(name: str, told: Told) -> str:
+    finding = told.finding(Code.UNUSABLE)
+    why = f": {finding.message}; {finding.remedy}" if finding else ""
+    return f"{name}: this run is unusable{why}: {told.again()}"
+
+
+def _so_far(told: Told) -> str:
+    missing = told.finding(Code.INCOMPLETE)
+    return f", so far ({missing.message})" if missing else ""
+
+
+def _why_none(answer: TaskAnswer, told: Told) -> str:
+    """Return why there is no winner, and what to do."""
+    best = answer.best
+    reason = f"no cell has a rate yet; measure with {told.goes_on}"
+    match answer.reason:
+        case Reason.NO_BACKEND:
+            reason = f"only reference rows were measured; measure with {told.again(without=BACKENDS)}"
+        case Reason.FAILED:
+            reason = f"no backend could be measured; once what the findings name is mended, measure with {told.goes_on}"
+        case Reason.DOUBTED:
+            reason = _doubted(answer, told)
+        case Reason.ALONE:
+            reason = _alone(answer, told)
+        case Reason.WIDE if best:
+            highest = f"{_short(best)} has the highest rate, {_rate(best)}"
+            more = told.goes_on if told.spec.until else told.again("--until", NARROW_ENOUGH)
+            reason = f"{highest}, but such an interval says nothing; measure with {more}"
+        case Reason.TIED if best:
+            labels = [one_line(cell.label) for cell in (best, *answer.tied)]
+            reason = f"{_listed(labels)} cannot be told apart; take any, or measure with {told.more_repeats}"
+    return reason
+
+
+def _alone(answer: TaskAnswer, told: Told) -> str:
+    """Return that only one backend has a rate, because no other was asked for, or because the others have none."""
+    if len(told.spec.backends) == 1:
+        return f"only {_left(answer)} was measured; measure with {told.again(without=BACKENDS)}"
+    return f"only {_left(answer)} has a rate; the others are measured with {told.goes_on}"
+
+
+def _left(answer: TaskAnswer) -> str:
+    """Return the label of the only backend to choose from; of the loop if only that is there, whatever it is for."""
+    labels = answer.contestants or ((answer.best.label,) if answer.best else ())
+    return "".join(map(one_line, labels))
+
+
+def _doubted(answer: TaskAnswer, told: Told) -> str:
+    """Return for which doubts the rates of which backends do not count, and what removes the first of them."""
+    left = _left(answer)
+    others = [(cell, doubt) for cell, doubt in answer.doubted if one_line(cell.label) != left]
+    doubted = others or answer.doubted
+    by_doubt: dict[Doubt, dict[str, None]] = {}
+    for cell, doubt in doubted:
+        by_doubt.setdefault(doubt, {})[one_line(cell.label)] = None
+    whys = [f"{_listed([*labels])} {DOUBTS[doubt][len(labels) > 1]}" for doubt, labels in by_doubt.items()]
+    what = f"only {left} is left" if left else "no rate counts"
+    cell, doubt = doubted[0]
+    return f"{what}, since {' and '.join(whys)}; {_against(doubt, cell, told)}"
+
+
+def _against(doubt: Doubt, cell: CellSummary, told: Told) -> str:
+    """Return what removes a doubt about a cell, or shows where it comes from."""
+    if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL):
+        return f"measure with {told.more_repeats}"
+    if doubt is Doubt.UNVERIFIED and not cell.verdict_reason and told.head.interpreter is None:
+        return f"measure with {told.again()} --verify"
+    return one_line(f"see vebench verify --env {shlex.quote(asked_as(cell.env, told.spec.envs))}")
+
+
+def _figure(cell: CellSummary) -> str:
+    """Return a cell with its rate, and how much faster than a plain loop it is, if that was measured."""
+    on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
+    text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate(cell)}"
+    if cell.speedup is None or cell.backend == REFERENCE:
+        return text
+    return f"{text}, {figures.number(cell.speedup.median)}x a plain loop {_distance(cell.speedup)}"
+
+
+def _caveat(winner: CellSummary, answer: TaskAnswer) -> str:
+    """Return what a reader should know before using the winner's figure; empty if there is nothing."""
+    if left_out := _left_out(winner, answer):
+        return left_out
+    if winner.throttled:
+        return "A CPU quota held it back: with more CPUs it may be faster."
+    return "Others took CPU time while it was measured: it may be faster still." if winner.disturbed else ""
+
+
+def _left_out(winner: CellSummary, answer: TaskAnswer) -> str:
+    """Return which rate above the winner's does not count, the highest if there are several; empty if there is none."""
+    if not answer.doubted:
+        return ""
+    cell, doubt = answer.doubted[0]
+    faster = f"Left out, though faster: {_short(cell)}, {_rate(cell)}; it {DOUBTS[doubt][0]}."
+    return faster if _median(cell) > _median(winner) else ""
+
+
+def _workers(best: CellSummary, answer: TaskAnswer, told: Told) -> str:
+    """Return which smaller size does about as well, or that a larger one may do better; empty if neither."""
+    if (smaller := answer.smaller) is not None:
+        verb = "reaches" if smaller.cell.workers == 1 else "reach"
+        return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {_distance(smaller.share)}."
+    if answer.rising:
+        cpus = told.head.host.usable_cpus
+        return f"More may be faster: {best.key.size} is the most that was measured, on {cpus} CPUs."
+    return ""
+
+
+def _in_gymnasium(cell: CellSummary) -> str:
+    if cell.speedup is None:
+        return f"{_short(cell)}, {_rate(cell)}"
+    exact = cell.speedup.low == cell.speedup.high
+    return f"{_short(cell)}, {figures.number(cell.speedup.median)}x{'' if exact else f' {_distance(cell.speedup)}'}"
+
+
+def _short(cell: CellSummary) -> str:
+    return f"{one_line(cell.label)} with {cell.workers}{figures.times_envs(cell.envs_per_worker)}"
+
+
+def _median(cell: CellSummary) -> float:
+    return cell.frames_per_second.median if cell.frames_per_second else 0.0
+
+
+def _rate(cell: CellSummary) -> str:
+    distance = f" {_distance(cell.frames_per_second)}" if cell.frames_per_second else ""
+    return f"{figures.number(_median(cell))} frames/s{distance}"
+
+
+def _distance(estimate: Estimate) -> str:
+    spread = figures.spread(estimate)
+    return spread if spread.startswith("(") else f"({spread})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as people list them: ``a, b and c``, ``a, b, c and 4 others``."""
+    *first, last = names if len(names) <= MOST_NAMED + 1 else (*names[:MOST_NAMED], f"{len(names) - MOST_NAMED} others")
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _code(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
+    """Return lines of Python that build what the cell built; none for several replicas, which are several programs."""
+    if cell.replicas > 1:
+        return ()
+    task = recorded(cell.env, cell.frame_skip, spec.envs)
+    built = Built(task, cell.num_envs, cell.batch_size, cell.processes, cell.threads, cell.options)
+    return find_recorded(cell.backend).lines(built)

@@ -1,0 +1,188 @@
+"""The lines of Python that a report gives to paste: they run, and build what was measured."""
+
+from __future__ import annotations
+
+import ast
+import multiprocessing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.places import ENVIRONMENTS
+
+from vebench.backends.entry import Built
+from vebench.backends.environments.making import make
+from vebench.backends.environments.suites import load
+from vebench.backends.interface import Setup, Task
+from vebench.backends.packages import ENVPOOL, importable
+from vebench.backends.registry import BY_NAME, ENTRIES, find_recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    # EnvPool's own spaces of CartPole.
+    pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning"),
+]
+
+CARTPOLE = Task("CartPole-v1", "classic", 1)
+PONG = Task("ALE/Pong-v5", "atari", 4)
+CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
+OWN = Task("odd/Observes-box-v0", "gymnasium", 1, module="odd")
+
+needs_envpool = pytest.mark.skipif(not importable(ENVPOOL.module), reason="EnvPool is not installed")
+
+
+def built(name: str, task: Task, workers: int = 2, **options: bool | int | str) -> Built:
+    """Return what a backend is planned to build on two CPUs."""
+    entry = BY_NAME[name]
+    defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
+    shape = entry.shape(workers, 1, 2, {**defaults, **options})
+    return Built(task, shape.num_envs, shape.batch_size, shape.processes, shape.threads, options)
+
+
+def lines_of(name: str, task: Task, workers: int = 2, **options: bool | int | str) -> tuple[str, ...]:
+    return BY_NAME[name].lines(built(name, task, workers, **options))
+
+
+def run(lines: tuple[str, ...]) -> Any:  # noqa: ANN401 - each library has a class of its own
+    """Run lines as a script does, and return what they are there for."""
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec("\n".join(lines), script)  # noqa: S102 - that is what people do with them
+    return script["envs"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+    yield
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gym-sync", {}),
+        ("gym-async", {}),
+        ("gym-async", {"max_concurrency": 1, "context": "fork"}),
+        ("shm-sync", {}),
+        ("shm-sync", {"spin": 0, "caller_steps": False}),
+        pytest.param("envpool-sync", {}, marks=needs_envpool),
+    ],
+)
+def test_the_lines_build_environments_that_step(name: str, options: dict[str, int]) -> None:
+    envs = run(lines_of(name, CARTPOLE, **options))
+    observations, _ = envs.reset()
+    assert observations.shape == (2, 4)
+    assert envs.step(np.zeros(2, np.int64))[1].tolist() == [1.0, 1.0]
+    envs.close()
+
+
+def test_the_lines_of_more_environments_than_a_batch_takes_build_them_all() -> None:
+    envs = run(lines_of("shm-async", CARTPOLE))
+    assert (envs.num_envs, envs.batch_size) == (4, 2)
+    envs.reset(seed=0)
+    envs.send(np.zeros(4, np.int64))
+    assert envs.recv().observations.shape == (2, 4)
+    envs.close()
+
+
+@needs_envpool
+def test_the_lines_of_an_asynchronous_pool_build_it() -> None:
+    envs = run(lines_of("envpool-async", CARTPOLE))
+    envs.async_reset()
+    observations, *_, facts = envs.recv()
+    assert (observations.shape, envs.config["num_envs"], envs.config["num_threads"]) == ((2, 4), 6, 2)
+    rewards: list[float] = []
+    for _ in range(4):  # the first rows of each environment are those of its reset
+        envs.send(np.zeros(2, np.int32), facts["env_id"])
+        _, received, *_, facts = envs.recv()
+        rewards.extend(received)
+    assert set(rewards) == {0.0, 1.0}
+    envs.close()
+
+
+@pytest.mark.parametrize("task", [CARTPOLE, CHEETAH, OWN], ids=lambda task: task.id)
+def test_the_environments_are_those_that_were_measured(task: Task) -> None:
+    (pasted,) = run(lines_of("for-loop", task, workers=1))
+    measured = make(task)
+    assert (pasted.observation_space, pasted.action_space) == (measured.observation_space, measured.action_space)
+    pasted.action_space.seed(0)
+    rows = [environment.reset(seed=3)[0] for environment in (pasted, measured)]
+    np.testing.assert_array_equal(*rows)
+    for _ in range(20):
+        action = pasted.action_space.sample()
+        one, other = (environment.step(action) for environment in (pasted, measured))
+        np.testing.assert_array_equal(one[0], other[0])
+        assert one[1:4] == other[1:4]
+        if one[2] or one[3]:
+            break
+    pasted.close()
+    measured.close()
+
+
+def test_the_lines_of_a_game_build_the_measured_vector_environment() -> None:
+    envs = run(lines_of("shm-sync", PONG))
+    adapter = load(BY_NAME["shm-sync"].target)(Setup(PONG, workers=2, cpus=(0, 1)))
+    adapter.reset(5)
+    np.testing.assert_array_equal(envs.reset(seed=5)[0], adapter.recv().observations)
+    for actions in np.array([[2, 3], [0, 1], [3, 3], [5, 0]]):
+        adapter.send(actions)
+        observations, rewards, *_ = envs.step(actions)
+        batch = adapter.recv()
+        np.testing.assert_array_equal(observations, batch.observations)
+        np.testing.assert_array_equal(rewards, batch.rewards)
+    envs.close()
+    adapter.close()
+
+
+def test_a_game_without_a_no_op_can_be_pasted() -> None:
+    (environment,) = run(lines_of("for-loop", Task("ALE/Backgammon-v5", "atari", 4), workers=1))
+    observation, _ = environment.reset(seed=0)
+    assert observation.shape == (4, 84, 84)
+    environment.close()
+
+
+@needs_envpool
+@pytest.mark.parametrize(
+    ("name", "task"), [("envpool-sync", CARTPOLE), ("envpool-async", CHEETAH), ("envpool-sync", PONG)]
+)
+def test_a_pool_has_all_settings_of_the_one_that_was_measured(name: str, task: Task) -> None:
+    envs = run(lines_of(name, task, workers=1))
+    adapter = load(BY_NAME[name].target)(Setup(task, workers=1))
+    mine, measured = (dict(pool.config) for pool in (envs, adapter._pool))  # noqa: SLF001 - it shows it to nobody else
+    assert {key for key in mine if mine[key] != measured[key]} <= {"seed"}
+    envs.close()
+    adapter.close()
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_backend_to_choose_has_lines_that_fit_a_terminal(entry: Any) -> None:  # noqa: ANN401 - an entry
+    for task in (CARTPOLE, PONG, CHEETAH):
+        lines = lines_of(entry.name, task)
+        assert bool(lines) != entry.reference_row
+        assert max(map(len, lines), default=0) < 80
+        ast.parse("\n".join(lines))
+
+
+def test_processes_that_do_not_fork_need_a_script_that_can_be_imported() -> None:
+    *_, guard, note, call = lines_of("gym-async", CARTPOLE, context="spawn")
+    assert guard == 'if __name__ == "__main__":'
+    assert note.startswith("    # ")
+    assert call == '    envs = AsyncVectorEnv([make_env] * 2, copy=False, context="spawn")'
+
+
+def test_a_third_partys_adapter_has_no_lines() -> None:
+    assert find_recorded("mine.adapters:Fast").lines(built("gym-sync", CARTPOLE)) == ()
+
+
+def test_names_from_outside_stay_texts() -> None:
+    evil = Task("a\"); import os; os.system('x')\n\u202e\x1b[31m-v0", "gymnasium", 1)
+    (line,) = (line for line in lines_of("gym-sync", evil) if "make(" in line)
+    assert line.isascii()
+    assert line.isprintable()
+    (call,) = (node for node in ast.walk(ast.parse(line.strip().removeprefix("return "))) if isinstance(node, ast.Call))
+    assert isinstance(call.args[0], ast.Constant)
+    assert call.args[0].value == evil.id

@@ -1,0 +1,230 @@
+"""What the cells of one task answer: which backend, with how many workers, or why none can be named. Pure functions.
+
+The tests are those of ``contrasts``: two rates differ only if they do so beyond doubt, all backends tested together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from vebench.analysis.contrasts import LEVEL, contrast, ratio, rejected, width_beside_others
+from vebench.analysis.curves import of_key
+from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings.windows import WIDE
+from vebench.backends.registry import REFERENCE, find_recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.statistics import Estimate
+    from vebench.plan.spec import RunSpec
+
+# Fewer workers do as well if they reach this share of the best rate: a loss of 5 % is what a gate lets pass by default.
+AS_GOOD = 0.95
+# Where none does, fewer are worth a word if they give up a fifth of the rate at most.
+WORTH_A_WORD = 0.8
+
+
+class Doubt(Enum):
+    """Why a rate is compared with no other."""
+
+    OTHER_WORK = auto()
+    UNVERIFIED = auto()
+    ABOVE_CEILING = auto()
+    NO_INTERVAL = auto()
+
+
+class Reason(Enum):
+    """Why no backend can be named as the one to choose."""
+
+    UNUSABLE = auto()  # others, or a quota, had the CPUs of most cells
+    NO_BACKEND = auto()  # there are reference rows only
+    NOT_MEASURED = auto()  # no cell has a rate yet
+    FAILED = auto()  # no cell has a rate, and some have failed or could not run
+    DOUBTED = auto()  # one backend at most is left without those that are in doubt
+    ALONE = auto()  # there is nothing to compare it with
+    WIDE = auto()  # the highest rate is hardly known, and some other cannot be told from it
+    TIED = auto()  # no backend can be told from the fastest
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """A cell with fewer workers than another of the same backend, and the share of its rate that it reaches."""
+
+    cell: CellSummary
+    share: Estimate
+
+
+@dataclass(frozen=True)
+class TaskAnswer:
+    """What the cells of one task say to somebody who has to choose a backend and a number of workers.
+
+    ``reason`` is why there is no winner, None if there is one. ``best`` is the cell with the highest rate that is not
+    in doubt, ``known`` the same of those that are known well enough; either is None if there is none.
+
+    About ``best``: ``tied`` are the best cells of other backends that cannot be told from it, and ``smaller`` is the
+    one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more is
+    to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that
+    need no interface but Gymnasium's, None if ``best`` is one of them.
+
+    ``contestants`` are the labels of the backends to choose from: those asked for with a rate that is not in doubt. The
+    loop that is there for speedups alone is none of them. ``doubted`` are the cells whose rates are in doubt, each with
+    why, the fastest first.
+    """
+
+    reason: Reason | None
+    contestants: tuple[str, ...] = ()
+    best: CellSummary | None = None
+    known: CellSummary | None = None
+    tied: tuple[CellSummary, ...] = ()
+    smaller: Smaller | None = None
+    rising: bool = False
+    in_gymnasium: CellSummary | None = None
+    doubted: tuple[tuple[CellSummary, Doubt], ...] = ()
+
+    @property
+    def winner(self) -> CellSummary | None:
+        """The cell to recommend; None if there is a reason not to."""
+        return self.best if self.reason is None else None
+
+
+def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
+    """Return what the cells of one task answer: those of a run that asked for ``spec``, findings included.
+
+    ``usable_cpus`` is how many CPUs cells could have. ``usable``: the run as a whole is not too disturbed.
+
+    Nobody wins if the highest rate is known to no better than 20 %, unless all others are slower beyond doubt even so.
+    A rate that is in doubt is passed over: it is not that of the backend, or is comparable with nothing.
+    """
+    choices = [cell for cell in cells if not cell.reference_row]
+    rated = sorted((cell for cell in choices if _rate(cell) > 0), key=_rate, reverse=True)
+    doubted = tuple((cell, doubt) for cell in rated if (doubt := doubt_of(cell)) is not None)
+    valid = [cell for cell in rated if doubt_of(cell) is None]
+    contestants = _contestants(valid, spec)
+    reason = _uncontested(choices, contestants, doubted) if usable or not rated else Reason.UNUSABLE
+    if reason is Reason.ALONE:  # and not the loop beside it
+        valid = [cell for cell in valid if cell.label in contestants] or valid
+    if not valid:
+        return TaskAnswer(reason, doubted=doubted)
+    best = valid[0]
+    known = [cell for cell in valid if _known(cell)]
+    rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
+    tied = _tied(best, rivals)
+    if reason is None and tied:
+        reason = Reason.WIDE if best not in known else Reason.TIED if len(tied) == len(rivals) else None
+    smaller = _smaller(best, known)
+    return TaskAnswer(
+        reason,
+        contestants,
+        best,
+        known=known[0] if known else None,
+        tied=tied,
+        smaller=smaller,
+        rising=smaller is None and _rising(best, choices, usable_cpus),
+        in_gymnasium=None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None),
+        doubted=doubted,
+    )
+
+
+def doubt_of(cell: CellSummary) -> Doubt | None:
+    """Return why the rate of a cell is compared with no other, None if it may be. The reference does its own work."""
+    if cell.struck:
+        return Doubt.OTHER_WORK
+    if cell.verdict == "unverified" and cell.backend != REFERENCE:
+        return Doubt.UNVERIFIED
+    if any(finding.code is Code.ABOVE_CEILING for finding in cell.findings):
+        return Doubt.ABOVE_CEILING
+    return None if cell.frames_per_second and cell.frames_per_second.low is not None else Doubt.NO_INTERVAL
+
+
+def _rate(cell: CellSummary) -> float:
+    return cell.frames_per_second.median if cell.frames_per_second else 0.0
+
+
+def _known(cell: CellSummary) -> bool:
+    """Return whether the rate is known well enough, by the bound of the finding ``unstable``.
+
+    So is one of which little is known but that a pass did much to all cells: it makes no choice between them uncertain.
+    """
+    half = cell.frames_per_second.half_width if cell.frames_per_second else None
+    widths = [width for width in (half, width_beside_others(cell.sample)) if width is not None]
+    return bool(widths) and min(widths) <= WIDE
+
+
+def _in_gymnasium(cell: CellSummary) -> bool:
+    return find_recorded(cell.backend).gymnasium_api
+
+
+def _contestants(valid: Sequence[CellSummary], spec: RunSpec) -> tuple[str, ...]:
+    asked = {choice.name for choice in spec.backends}
+    every = (cell.label for cell in valid if cell.backend != REFERENCE or not asked or REFERENCE in asked)
+    return tuple(dict.fromkeys(every))
+
+
+def _uncontested(
+    choices: Sequence[CellSummary], contestants: Sequence[str], doubted: Sequence[tuple[CellSummary, Doubt]]
+) -> Reason | None:
+    """Return why there is nothing to choose from, None if there is."""
+    if not choices:
+        return Reason.NO_BACKEND
+    if len(contestants) > 1:
+        return None
+    if any(cell.label not in contestants for cell, _ in doubted):
+        return Reason.DOUBTED
+    if any(_rate(cell) > 0 for cell in choices):
+        return Reason.ALONE
+    ended = any(cell.faulty_repeats for cell in choices) or all(cell.status == "skipped" for cell in choices)
+    return Reason.FAILED if ended else Reason.NOT_MEASURED
+
+
+def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
+    """Return the first cell of each backend."""
+    by_label: dict[str, CellSummary] = {}
+    for cell in cells:
+        by_label.setdefault(cell.label, cell)
+    return list(by_label.values())
+
+
+def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
+    """Return the rivals that are not slower beyond doubt, all tested together.
+
+    A rival that lost a share of its CPUs' time to others has to be slower by more than that share.
+    """
+    ratios = [(cell, contrast([(1.0, cell.sample), (-1.0, best.sample)])) for cell in rivals]
+    known = [(cell, found) for cell, found in ratios if found is not None and _left(cell) > 0]
+    slower = rejected([found.chance_above(_left(cell)) for cell, found in known], LEVEL)
+    told = {cell.key for (cell, _), verdict in zip(known, slower, strict=True) if verdict}
+    return tuple(cell for cell in rivals if cell.key not in told)
+
+
+def _left(cell: CellSummary) -> float:
+    """Return the share of its CPUs' time that a cell had, as far as others took too much of it."""
+    return 1 - cell.stolen_share - cell.others_share if cell.disturbed else 1.0
+
+
+def _smaller(best: CellSummary, known: Sequence[CellSummary]) -> Smaller | None:
+    """Return the cell with the fewest workers that do as well, or else the fewest that give up little.
+
+    Point estimates decide: a test would call sizes equal because they were measured badly. The fewest are named, not
+    the nearest: 4 of 32 workers that reach 88 % are of more use to know than 16 that reach 92 %.
+    """
+    fewer = [cell for cell in known if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
+    shares = [
+        Smaller(cell, share)
+        for cell in sorted(fewer, key=lambda cell: cell.workers)
+        if (share := ratio(cell.sample, best.sample)) is not None
+    ]
+    for bound in (AS_GOOD, WORTH_A_WORD):
+        for one in shares:
+            if one.share.median >= bound:
+                return one
+    return None
+
+
+def _rising(best: CellSummary, cells: Sequence[CellSummary], usable_cpus: int) -> bool:
+    """Return whether more workers than were measured may be faster: the most were the best, and there are more CPUs."""
+    measured = {cell.workers for cell in cells if of_key(cell.key) == of_key(best.key)}
+    return len(measured) > 1 and best.workers == max(measured) and best.workers < usable_cpus

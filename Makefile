@@ -39,7 +39,7 @@ $(VENV)/installed: $(VENV)/made pyproject.toml
 	touch $@
 
 $(VENV)/tested: $(VENV)/installed tests/constraints.txt
-	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest pytest-xdist hypothesis
+	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest pytest-xdist hypothesis html5lib
 	$(BIN)/python tests/support/oldest_python.py $(VENV)/oldest
 	touch $@
 

@@ -51,11 +51,13 @@ class Format:
 TERMINAL = Format("terminal", "vebench.reports.formats.terminal:render", EVERY, (".txt",))
 MARKDOWN = Format("markdown", "vebench.reports.formats.markdown:render", EVERY, (".md", ".markdown"))
 JSON = Format("json", "vebench.reports.formats.json:render", WITH_DATA, (".json",))
+HTML = Format("html", "vebench.reports.formats.html:render", EVERY, (".html", ".htm"))
 JUNIT = Format("junit", "vebench.reports.formats.junit:render", CHECK)
 
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
+    HTML,
     Format("csv", "vebench.reports.formats.csv:render", RUN, (".csv",)),
     JSON,
     Format("github", "vebench.reports.formats.github:render", RUN, reader="github-action-benchmark"),

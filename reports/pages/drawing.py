@@ -1,12 +1,11 @@
 """A machine drawn as boxes within boxes: packages, memory nodes, last-level caches, and the cores in them.
 
-What holds what differs between machines: a node may hold packages, a cache may span nodes. A box is inside another if
-its CPUs are among the other's. Boxes that look alike are drawn once, and the others are named below that one.
+Boxes that look alike are drawn once, and the others are named below that one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from vebench.machine.placement import format_cpu_list
 from vebench.reports import figures
+from vebench.reports.pages.boxes import cache, kind_name, nested
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.machine.sysfs import Cpus
     from vebench.machine.topology import Topology
+    from vebench.reports.pages.boxes import Box
 
 # On a machine with no more CPUs than this, every box is drawn.
 FOLD_ABOVE = 16
@@ -33,16 +34,6 @@ FOLD_ABOVE = 16
 MOST_CORES = 64
 FEWEST_IN_SERIES = 4
 STYLES = {"owned": "bold green", "barred": "dim", "free": ""}
-
-
-@dataclass
-class Box:
-    """A set of CPUs that belong together: ``names`` such as ``node 0``, and the details of each."""
-
-    cpus: frozenset[int]
-    names: list[str] = field(default_factory=list)
-    details: list[str] = field(default_factory=list)
-    inner: list[Box] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,34 +80,16 @@ def _nested(topology: Topology) -> Box:
     ]
     # A cache that belongs to one core is shared by nothing in the drawing: it is listed with the facts.
     named += [
-        (frozenset(cache.cpus), f"L{cache.level}", figures.size(cache.size_bytes) if cache.size_bytes else "")
-        for cache in topology.last_level
-        if frozenset(cache.cpus) not in cores
+        (frozenset(shared.cpus), *cache(shared.level, shared.size_bytes))
+        for shared in topology.last_level
+        if frozenset(shared.cpus) not in cores
     ]
-    whole = Box(frozenset(topology.online))
-    for cpus, name, detail in sorted(named, key=lambda item: -len(item[0])):
-        _put(whole, cpus, name, detail)
-    return whole
-
-
-def _put(box: Box, cpus: frozenset[int], name: str, detail: str) -> None:
-    """Put a set of CPUs, no larger than any put before, into ``box`` or into a box in it."""
-    if cpus == box.cpus:
-        box.names.append(name)
-        box.details.append(detail)
-        return
-    for inner in box.inner:
-        if cpus <= inner.cpus:
-            _put(inner, cpus, name, detail)
-            return
-        if cpus & inner.cpus:  # neither holds the other: there is no way to draw it
-            return
-    box.inner.append(Box(cpus, [name], [detail]))
+    return nested(topology.online, named)
 
 
 def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
-    within = frozenset().union(*(inner.cpus for inner in box.inner))
-    loose = [core for core in topology.cores if box.cpus.issuperset(core) and not within.intersection(core)]
+    free = box.loose
+    loose = [core for core in topology.cores if free.issuperset(core)]
     parts: list[RenderableType] = []
     if loose:
         parts += _cores(loose, topology, marks)
@@ -130,18 +103,7 @@ def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
             parts.append(_named(others))
     if not box.names:
         return Group(*parts)
-    return Panel(Group(*parts), title=_title(box), title_align="left", box=ROUNDED, padding=(0, 1), expand=True)
-
-
-def _title(box: Box) -> Text:
-    pairs = zip(box.names, box.details, strict=True)
-    return Text(
-        ", ".join(f"{name} {detail}".strip() if name[0] == "L" else _with(name, detail) for name, detail in pairs)
-    )
-
-
-def _with(name: str, detail: str) -> str:
-    return f"{name} ({detail})" if detail else name
+    return Panel(Group(*parts), title=Text(box.title), title_align="left", box=ROUNDED, padding=(0, 1), expand=True)
 
 
 def _named(others: Sequence[Box]) -> Text:
@@ -171,15 +133,11 @@ def _cores(cores: Sequence[Cpus], topology: Topology, marks: Marks) -> Iterator[
         if not here:
             continue
         if len(fastest_first) > 1:
-            yield Text(_kind_name(rank, len(fastest_first)), style="dim")
+            yield Text(kind_name(rank, len(fastest_first)), style="dim")
         shown = [core for at, core in enumerate(here) if at < MOST_CORES or marks.owned.intersection(core)]
         yield Columns([_core(core, width, marks) for core in shown], padding=(0, 1))
         if len(shown) < len(here):
             yield Text(f"and {len(here) - len(shown)} more cores", style="dim")
-
-
-def _kind_name(rank: int, count: int) -> str:
-    return "fastest kind" if rank == 0 else "slowest kind" if rank + 1 == count else f"kind {rank + 1} of {count}"
 
 
 def _core(core: Cpus, width: int, marks: Marks) -> Text:

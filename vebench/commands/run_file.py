@@ -9,7 +9,7 @@ from vebench.reports.formats import registry
 from vebench.results import paths
 
 # A user who gives one of these suffixes wants a report, too, although no format has them.
-OF_DOCUMENTS = frozenset({".html", ".htm", ".pdf"})
+OF_DOCUMENTS = frozenset({".pdf"})
 
 
 def named(text: str) -> Path:

@@ -71,9 +71,9 @@ def test_names_and_suffixes_are_unique() -> None:
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("run", ["terminal", "markdown", "csv", "json", "github", "bmf"]),
-        ("check", ["terminal", "markdown", "json", "junit"]),
-        ("verify", ["terminal", "markdown", "json"]),
+        ("run", ["terminal", "markdown", "html", "csv", "json", "github", "bmf"]),
+        ("check", ["terminal", "markdown", "html", "json", "junit"]),
+        ("verify", ["terminal", "markdown", "html", "json"]),
     ],
 )
 def test_a_command_has_the_formats_of_its_page(kind: Kind, names: list[str]) -> None:
@@ -84,7 +84,7 @@ def test_a_command_has_the_formats_of_its_page(kind: Kind, names: list[str]) -> 
 
 
 def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
-    assert registry.choices("verify") == "terminal, markdown or json"
+    assert registry.choices("verify") == "terminal, markdown, html or json"
     assert registry.choices("run").endswith("json, github (github-action-benchmark) or bmf (Bencher)")
 
 
@@ -102,8 +102,8 @@ def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> N
     with pytest.raises(UsageError) as error:
         registry.chosen(None, Path("a.pdf"), "run")
     assert str(error.value) == (
-        "-o a.pdf: the suffix is none of .txt, .md, .markdown, .csv, .json; "
-        "choose a format with -f: terminal, markdown, csv, json, github, bmf"
+        "-o a.pdf: the suffix is none of .txt, .md, .markdown, .html, .htm, .csv, .json; "
+        "choose a format with -f: terminal, markdown, html, csv, json, github, bmf"
     )
 
 
@@ -130,4 +130,7 @@ def test_a_new_format_is_named_wherever_formats_are(vebench: Vebench) -> None:
     status, _, refused = vebench("run", "-e", "Pong", "-o", "run.pts")
     assert (status, "vebench report -o report.pts" in refused) == (2, True)
     status, _, other = vebench("check", "a.jsonl", "b.jsonl", "-f", "points")
-    assert (status, other) == (2, "vebench: -f points: no such format; there are terminal, markdown, json, junit\n")
+    assert (status, other) == (
+        2,
+        "vebench: -f points: no such format; there are terminal, markdown, html, json, junit\n",
+    )

@@ -1,0 +1,225 @@
+"""Pages as HTML: one file that needs nothing else, to be read with or without JavaScript, and to be printed.
+
+Jinja2 escapes what comes from outside. The page's own policy lets no other script run than the one that belongs to it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from xml.etree import ElementTree as ET
+
+from vebench import __version__
+from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.statistics import Estimate
+from vebench.errors import UsageError
+from vebench.reports.document import Document
+from vebench.reports.formats import csv, json
+from vebench.reports.formats.html_figures import numbers_of, strip
+from vebench.reports.pages.all_cells import all_cells
+from vebench.reports.pages.cpu_map import cpu_map
+from vebench.reports.pages.noise import noise
+from vebench.reports.pages.noise import table as noise_table
+from vebench.reports.plots import svg
+from vebench.reports.plotting.figure import drawn, looks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from vebench.reports.chart import Chart
+    from vebench.reports.document import FindingText, Table, Value
+    from vebench.reports.formats.html_figures import Strip
+    from vebench.reports.page import DataPage, Page
+    from vebench.reports.pages.cpu_map import Part
+    from vebench.reports.pages.run import RunPage, Section
+
+TEMPLATES = Path(__file__).with_name("templates")
+NEEDED = "pages as HTML need jinja2: pip install 'vebench-rl[report]'"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and the numbers behind it. ``width`` is in points; ``key``: the name and the colour of each series."""
+
+    chart: Chart
+    svg: Markup
+    width: float
+    key: tuple[tuple[str, str], ...]
+    numbers: Table
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is of one group, such as a task: its figures and its tables."""
+
+    name: str
+    figures: tuple[Figure, ...]
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """What only a run has: all its cells, its windows if there are any, and the machine."""
+
+    cells: Table
+    strip: Strip | None
+    windows: Table
+    machine: Part
+    pinned: bool
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A document as the template writes it."""
+
+    document: Document
+    groups: tuple[Group, ...]
+    findings: tuple[tuple[Gravity, tuple[FindingText, ...]], ...]
+    of_run: OfRun | None
+
+
+def render(page: Page) -> str:
+    """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
+    page = _in_full(page)
+    environment = _environment()
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
+
+    template = environment.get_template("report.html.jinja")
+    content = {
+        "page": page,
+        "shown": [*_shown(page)],
+        "raw": _raw(page),
+        "style": Markup(_template("report.css")),  # noqa: S704 - our own file
+        "script": Markup(_template("report.js")),  # noqa: S704 - as above
+        "version": __version__,
+    }
+    # A script in the content would need to know the hash of a page that it is itself a part of.
+    nonce = b64encode(sha256(template.render(content, nonce="").encode()).digest()).decode()
+    return template.render(content, nonce=nonce)
+
+
+def _in_full(page: Page) -> Page:
+    """Return ``page`` with all that was found: there is room for it, and notes are folded."""
+    if page.kind != "run":
+        return page
+    run = cast("RunPage", page)
+    return replace(run, view=replace(run.view, every_finding=True))
+
+
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
+    except ImportError:
+        raise UsageError(NEEDED) from None
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_printable,
+    )
+    environment.filters.update(sort_key=sort_key, number_columns=number_columns)
+    return environment
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _printable(value: object) -> object:
+    """Return a text without characters that no page may hold, or that would change how others are shown.
+
+    Pages have cleaned most texts already; the raw numbers below a page are as they are in the data.
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value
+    )
+
+
+def sort_key(value: Value) -> float | str:
+    """Return the number that a place of a column of numbers is sorted by, an empty text if it has none."""
+    number = value.median if isinstance(value, Estimate) else value
+    return number if isinstance(number, int | float) else ""
+
+
+def number_columns(table: Table) -> list[bool]:
+    """Return for each column whether its places have numbers as values, or would have, had they been measured."""
+    columns = [[row.texts[index].value for row in table.rows] for index in range(len(table.columns))]
+    return [
+        any(isinstance(value, Estimate | int | float) for value in values)
+        or (table.numbers and not any(isinstance(value, str) for value in values))
+        for values in columns
+    ]
+
+
+def _raw(page: Page) -> tuple[str, str] | None:
+    """Return the data of ``page`` for other programs with the name of its format, None if it has no data."""
+    if page.kind == "run":
+        return "CSV", csv.render(cast("RunPage", page))
+    return ("JSON", json.render(cast("DataPage", page))) if hasattr(page, "data") else None
+
+
+def _shown(page: Page) -> Iterator[Shown]:
+    """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
+    sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
+    for document in page.documents:
+        section = sections.pop(document.title, None)
+        yield Shown(
+            document,
+            tuple(_groups(document)),
+            tuple(_by_gravity(document.findings)),
+            None if section is None else _of_run(section),
+        )
+    for section in sections.values():
+        yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section))
+
+
+def _groups(document: Document) -> Iterator[Group]:
+    """Yield the groups in the order in which they first appear."""
+    for name in dict.fromkeys((*(one.group for one in document.charts), *(one.group for one in document.tables))):
+        yield Group(
+            name,
+            tuple(_figure(chart) for chart in document.charts if chart.group == name),
+            tuple(table for table in document.tables if table.group == name),
+        )
+
+
+def _figure(chart: Chart) -> Figure:
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
+
+    looks = looks_of((chart,))
+    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in drawn(chart))
+    picture = svg((chart,), inline=True)
+    _, _, width, _ = ET.fromstring(picture).attrib["viewBox"].split()  # noqa: S314 - our own
+    return Figure(chart, Markup(picture), float(width), key, numbers_of(chart))  # noqa: S704 - its texts are escaped
+
+
+def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:
+    """Yield the levels that any finding has, the gravest first, each with its findings."""
+    for gravity in Gravity:
+        if members := tuple(finding for finding in findings if finding.gravity is gravity):
+            yield gravity, members
+
+
+def _of_run(section: Section) -> OfRun | None:
+    """Return what only a run has; None if no cell has ended yet."""
+    if not section.cells:
+        return None
+    windows = noise(section.run)
+    return OfRun(
+        cells=all_cells(section.cells),
+        strip=strip(windows) if windows else None,
+        windows=noise_table(windows),
+        machine=cpu_map(section.run.header.host, section.cells),
+        pinned=section.run.header.host.pinning,
+    )

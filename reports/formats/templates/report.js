@@ -1,0 +1,77 @@
+"use strict";
+// Everything can be read without this script. It adds sorting and copying, and opens what is folded for a printer.
+(() => {
+  const status = document.getElementById("status");
+  const collator = new Intl.Collator("en", {numeric: true});
+
+  function keyOf(row, column) {
+    const place = row.cells[column];
+    const value = place.dataset.value;
+    if (value !== undefined) return value === "" ? null : Number(value);
+    return place.textContent.trim();
+  }
+
+  // What has no value comes last in either direction. Rows that are equal keep their order.
+  function compare(one, other, sign) {
+    if (one === null || other === null) return (one === null) - (other === null);
+    const order = typeof one === "number" ? one - other : collator.compare(one, other);
+    return sign * order;
+  }
+
+  function sort(table, head, column) {
+    const body = table.tBodies[0];
+    const first = head.dataset.first || "ascending";
+    const second = first === "ascending" ? "descending" : "ascending";
+    const direction = head.getAttribute("aria-sort") === first ? second : first;
+    const sign = direction === "ascending" ? 1 : -1;
+    const keyed = [...body.rows].map((row) => [keyOf(row, column), row]);
+    keyed.sort((one, other) => compare(one[0], other[0], sign));
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", direction);
+    body.append(...keyed.map((pair) => pair[1]));
+    status.textContent = `Sorted by ${head.textContent.trim()}, ${direction}`;
+  }
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sort(table, head, column));
+      head.append(button);
+    });
+  }
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      return done;
+    }
+  }
+
+  for (const button of document.querySelectorAll("button[data-copy]")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const done = await copy(document.getElementById(button.dataset.copy).textContent);
+      status.textContent = done ? "Copied" : "Not copied: select the text instead";
+      button.focus();
+    });
+  }
+
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.printed:not([open])")];
+    for (const details of opened) details.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const details of opened) details.open = false;
+  });
+})();

@@ -1,0 +1,1 @@
+"""How figures are drawn: what matplotlib is asked for, and what becomes of its SVG. See ``vebench.reports.plots``."""

@@ -1,0 +1,368 @@
+"""Pages as HTML: what is on them, that nothing on them acts, and what a browser makes of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import html5lib
+import msgspec
+import pytest
+from support.browser import BROWSER, DRIVER, ENTER, NO_BROWSER, browsing
+from support.pages import make_pages, page_of
+from support.records import make_cell, make_header, make_sweep
+
+from vebench.child.window import Window
+from vebench.reports import figures
+from vebench.reports.formats import html
+from vebench.reports.pages.run import RunPage
+from vebench.results.records import Run, TopologyRecord, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from xml.etree import ElementTree as ET
+
+    from support.browser import Browser
+    from support.commands import Command
+
+    from vebench.reports.document import Answer
+
+SECOND = 1_000_000_000
+HOSTILE = '<script>document.title="acted"</script>|" onclick="x\x1b[31m\x9b\u202e\u2028\n</pre></style>&amp;{{ 7 * 7 }}'
+
+
+def parsed(text: str) -> ET.Element:
+    """Return the page's tree. Raises html5lib's ParseError for whatever the standard calls an error."""
+    root: ET.Element = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(text)
+    return root
+
+
+def words(element: ET.Element) -> str:
+    """Return the text of an element on one line, without scripts and styles, also those in figures."""
+    tag = str(element.tag).rpartition("}")[2]
+    parts = [element.text or ""] if tag not in ("script", "style") else []
+    parts += [part for child in element for part in (words(child), child.tail or "")]
+    return " ".join(" ".join(parts).split())
+
+
+def table_named(root: ET.Element, caption: str) -> ET.Element:
+    return next(table for table in root.iter("table") if words(table[0]) == caption)
+
+
+def wide_run(repeats: int = 3) -> Run:
+    """Return a run of 54 cells, each with several repeats of two windows."""
+    backends = ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async")
+    cells = [
+        make_cell(backend, workers, (2300 + 7 * workers, 2310 + 5 * repeat), repeat=repeat)
+        for repeat in range(repeats)
+        for workers in (1, 2, 4, 8, 16, 32)
+        for backend in (*backends, "ceiling", "null")
+    ]
+    return Run(make_header(16, repeats=repeats, rounds=2, workers=[1, 2, 4, 8, 16, 32]), tuple(cells))
+
+
+@pytest.fixture(scope="module")
+def of_sweep() -> RunPage:
+    """Return the page of a run with every outcome that a cell can have."""
+    return RunPage.of([("a.jsonl", make_sweep())])
+
+
+@pytest.fixture(scope="module")
+def answer(of_sweep: RunPage) -> Answer:
+    """Return what that page has to say first."""
+    (document,) = of_sweep.documents
+    (found,) = document.answers
+    assert found.code
+    return found
+
+
+@pytest.fixture(scope="module")
+def text(of_sweep: RunPage) -> str:
+    return html.render(of_sweep)
+
+
+@pytest.fixture(scope="module")
+def root(text: str) -> ET.Element:
+    return parsed(text)
+
+
+@pytest.fixture(scope="module")
+def wide() -> str:
+    """Return a page of 54 cells."""
+    page = RunPage.of([("wide.jsonl", wide_run())])
+    assert len(page.sections[0].cells) == 54
+    return html.render(page)
+
+
+def test_every_median_is_in_the_table_of_all_cells(root: ET.Element, of_sweep: RunPage) -> None:
+    rows = [words(row) for row in table_named(root, "All cells").iter("tr")][1:]
+    cells = of_sweep.sections[0].cells
+    assert len(rows) == len(cells) == 14
+    for row, cell in zip(rows, cells, strict=True):
+        shown = cell.loop_ns_per_batch or cell.frames_per_second
+        number = figures.number(shown.median / (1000 if cell.loop_ns_per_batch else 1)) if shown else cell.status
+        assert row.startswith(f"{cell.label} {cell.workers} {number}")
+
+
+def test_a_page_needs_nothing_from_elsewhere(text: str, root: ET.Element) -> None:
+    targets = [value for element in root.iter() for name, value in element.attrib.items() if name in ("src", "href")]
+    assert [target for target in targets if not target.startswith(("#", "data:,"))] == []
+    assert re.findall(r"url\(|@import|<img|<iframe|<object", text) == []
+
+
+def test_a_page_of_54_cells_takes_less_than_500_kb(wide: str) -> None:
+    assert len(wide.encode()) < 500_000
+
+
+@pytest.mark.parametrize("kind", sorted(make_pages()))
+def test_every_kind_of_page_is_html_without_an_error(kind: str) -> None:
+    root = parsed(html.render(make_pages()[kind]))  # type: ignore[index]
+    assert root.attrib["lang"] == "en"
+    assert len([*root.iter("h1")]) == 1
+
+
+def test_a_page_can_be_read_by_its_headings_and_its_tables() -> None:
+    page = RunPage.of([("a.jsonl", make_sweep()), ("b.jsonl", make_sweep())])
+    root = parsed(html.render(page))
+    assert [words(head) for head in root.iter("h2")] == ["a.jsonl", "b.jsonl", "Raw numbers"]
+    assert len([table for table in root.iter("table") if table.attrib.get("class") == "sortable"]) == 2
+    levels = [int(element.tag[1]) for element in root.iter() if re.fullmatch("h[1-6]", str(element.tag))]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
+    assert len(ids) == len({*ids})
+    assert [
+        name for element in root.iter() if (name := element.attrib.get("aria-labelledby")) and name not in ids
+    ] == []
+    for table in root.iter("table"):
+        assert words(table).strip()
+        assert table[0].tag == "caption"
+        assert {head.attrib.get("scope") for head in table.iter("th")} == {"col", "row"}
+    for figure in root.iter("figure"):
+        assert figure.attrib.get("class") == "machine" or [*figure.iter("table")] != []
+
+
+def test_what_needs_a_script_is_not_shown_without_one(root: ET.Element) -> None:
+    buttons = [*root.iter("button")]
+    assert buttons != []
+    assert all("hidden" in button.attrib for button in buttons)
+
+
+def test_an_answer_comes_first_with_its_code(text: str, root: ET.Element, answer: Answer) -> None:
+    assert text.index(answer.sentences[0]) < text.index("<figure") < text.index("<table")
+    code = next(element for element in root.iter("code") if element.attrib.get("id") == "d1-code1")
+    assert code.text == "\n".join(answer.code)
+
+
+def test_a_figure_has_its_numbers_in_a_table(root: ET.Element) -> None:
+    numbers = table_named(root, "ALE/Pong-v5: frames/s, by workers")
+    head, *rows = [[words(place) for place in row] for row in numbers.iter("tr")]
+    assert [row[0] for row in rows] == ["1", "2", "4"]
+    assert rows[1][head.index("gym-async")] == "9,740 ±6.7%"
+    assert rows[2][head.index("gym-async")] == "-"
+
+
+def test_findings_are_ranked_and_notes_are_folded(root: ET.Element) -> None:
+    lists = [element.attrib["class"] for element in root.iter("ul") if "findings" in element.attrib.get("class", "")]
+    assert lists == ["findings fault", "findings warning", "findings note"]
+    folded = [words(details) for details in root.iter("details") if details.attrib.get("class") == "printed"]
+    assert len(folded) == 1
+    assert "slower-than-for-loop" in folded[0]
+
+
+def write_run(path: Path) -> None:
+    run = make_sweep()
+    path.write_bytes(b"".join(encode(line) + b"\n" for line in (run.header, *run.cells)))
+
+
+def test_numbers_can_be_copied_as_they_are_written_for_programs(vebench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "a.jsonl")
+    root = parsed(vebench("report", "a.jsonl", "-f", "html").out)
+    raw = next(element for element in root.iter("pre") if element.attrib.get("id") == "raw-text")
+    assert raw.text == vebench("report", "a.jsonl", "-f", "csv").out
+
+
+@pytest.fixture(scope="module")
+def hostile() -> str:
+    """Return a page on which everything from outside is hostile."""
+    return html.render(hostile_page())
+
+
+def hostile_page() -> RunPage:
+    cells = [
+        make_cell("for-loop", workers, (2300, 2310, 2320), env=HOSTILE, differences=(HOSTILE,)) for workers in (1, 2)
+    ]
+    cells += [
+        make_cell(HOSTILE, workers, (2300, 2310, 2900), env=HOSTILE, options={HOSTILE: HOSTILE}, differences=(HOSTILE,))
+        for workers in (1, 2)
+    ]
+    cells.append(make_cell(HOSTILE, 4, env=HOSTILE, status="failed", reason=HOSTILE))
+    header = make_header()
+    places = {HOSTILE: "0-1"}
+    topology = TopologyRecord(2, 1, places, places, (), (HOSTILE,), ("0-1",))
+    host = msgspec.structs.replace(
+        header.host, cpu_model=HOSTILE, kernel=HOSTILE, python=HOSTILE, topology=topology, system=HOSTILE
+    )
+    header = msgspec.structs.replace(header, host=host, packages={HOSTILE: HOSTILE}, command=HOSTILE, started=HOSTILE)
+    return RunPage.of([(f"{HOSTILE}\udcff", Run(header, tuple(cells)))])
+
+
+def test_what_comes_from_outside_is_text_and_nothing_else(hostile: str, root: ET.Element) -> None:
+    found = parsed(hostile)
+    assert len([*found.iter("script")]) == 1
+    assert {str(element.tag) for element in found.iter()} <= {str(element.tag) for element in root.iter()}
+    assert [name for element in found.iter() for name in element.attrib if name.startswith("on")] == []
+    assert [letter for letter in {*hostile} if not letter.isprintable() and letter != "\n"] == []
+    assert "<script>document.title" in words(found)
+    assert "{{ 7 * 7 }}" in words(found)
+    assert hostile.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("module", "what"), [("jinja2", "pages as HTML need jinja2"), ("matplotlib", "figures need matplotlib")]
+)
+def test_without_a_package_one_line_says_what_to_install(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, what: str
+) -> None:
+    write_run(tmp_path / "a.jsonl")
+    monkeypatch.setitem(sys.modules, module, None)
+    result = vebench("report", "a.jsonl", "-o", "report.html")
+    assert (result.status, result.refusal) == (2, f"vebench: {what}: pip install 'vebench-rl[report]'\n")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_without_a_cell_has_a_page() -> None:
+    assert "No cell has been measured yet." in words(parsed(html.render(page_of())))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if BROWSER is None or DRIVER is None:
+        pytest.skip(NO_BROWSER)
+    with browsing(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+def show(browser: Browser, text: str, folder: Path) -> None:
+    file = folder / "report.html"
+    file.write_text(text, encoding="utf-8")
+    browser.open(file)
+
+
+SORTED = """
+const [column] = arguments;
+const table = document.querySelector("table.sortable");
+const head = [...table.tHead.rows[0].cells].find((cell) => cell.textContent === column);
+const at = head.cellIndex;
+return [head.ariaSort, [...table.tBodies[0].rows].map((row) => row.cells[at].dataset.value)];
+"""
+FOCUS = """
+const [column] = arguments;
+const heads = [...document.querySelectorAll("table.sortable thead th")];
+heads.find((cell) => cell.textContent === column).querySelector("button").focus();
+"""
+
+
+def test_a_browser_sorts_the_table_by_keyboard_and_shows_the_verdict(
+    browser: Browser, text: str, answer: Answer, tmp_path: Path
+) -> None:
+    show(browser, text, tmp_path)
+    assert browser.script('return document.querySelector(".answer .lead").innerText') == answer.sentences[0]
+    assert browser.script(SORTED, "frames/s")[0] is None
+    browser.script(FOCUS, "frames/s")
+    for direction, falling in (("descending", True), ("ascending", False)):
+        browser.keys(ENTER)
+        found, values = browser.script(SORTED, "frames/s")
+        rates = [float(value) for value in values if value]
+        assert found == direction
+        assert rates == sorted(rates, reverse=falling)
+        assert values == [*map(str, values[: len(rates)]), *[""] * (len(values) - len(rates))]  # what has none is last
+        assert len(rates) == 11
+    assert browser.script('return document.getElementById("status").textContent') == "Sorted by frames/s, ascending"
+
+
+def test_a_button_copies_the_code(browser: Browser, text: str, answer: Answer, tmp_path: Path) -> None:
+    show(browser, text, tmp_path)
+    copied = """
+    let copied = null;
+    navigator.clipboard.writeText = async (text) => { copied = text; };
+    document.querySelector("[data-copy]").click();
+    await new Promise((done) => setTimeout(done, 20));
+    return [copied, document.getElementById("status").textContent, document.activeElement.textContent];
+    """
+    assert browser.script(copied) == ["\n".join(answer.code), "Copied", "Copy the Python"]
+
+
+def test_rows_that_are_equal_keep_their_order(browser: Browser, text: str, tmp_path: Path) -> None:
+    show(browser, text, tmp_path)
+    for column in ("backend", "workers"):
+        browser.script(FOCUS, column)
+        browser.keys(ENTER)
+    rows = browser.script(
+        'return [...document.querySelectorAll("table.sortable tbody tr")].map((row) => row.innerText.split(/\\s+/, 2))'
+    )
+    workers = [int(count) for _, count in rows]
+    assert workers == sorted(workers, reverse=True)
+    by_workers = [[label for label, count in rows if int(count) == size] for size in (4, 2, 1)]
+    assert all(labels == sorted(labels) for labels in by_workers)
+
+
+def test_nothing_hostile_acts_in_a_browser(browser: Browser, hostile: str, tmp_path: Path) -> None:
+    show(browser, hostile, tmp_path)
+    assert browser.script("return document.title") != "acted"
+    inserted = "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=`acted`\">')"
+    browser.script(inserted)  # the page's policy holds even for what would get past the escaping
+    assert browser.script("return new Promise((done) => setTimeout(() => done(document.title), 50))") != "acted"
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_a_page_is_as_wide_as_the_screen(browser: Browser, width: int, wide: str, tmp_path: Path) -> None:
+    show(browser, wide, tmp_path)
+    browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+    assert browser.script("return document.documentElement.scrollWidth") <= width
+
+
+LUMINANCE = """
+const values = [];
+for (const element of document.querySelectorAll("body *")) {
+  if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
+  if (element.closest("svg, script, style") || !element.checkVisibility()) continue;
+  let ground = element;
+  while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
+  values.push([element.tagName, getComputedStyle(element).color, getComputedStyle(ground).backgroundColor]);
+}
+return values;
+"""
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the ratio of two colours' luminances (WCAG 2.1, 1.4.3)."""
+    bright = []
+    for colour in (one, other):
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        bright.append(sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
+    return (max(bright) + 0.05) / (min(bright) + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(browser: Browser, scheme: str, text: str, tmp_path: Path) -> None:
+    show(browser, text, tmp_path)
+    browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    pairs = {tuple(found) for found in browser.script(LUMINANCE)}
+    assert len(pairs) > 10
+    assert [pair for pair in pairs if contrast(*pair[1:]) < 4.5] == []
+
+
+def test_the_strip_marks_windows_that_were_disturbed_or_throttled() -> None:
+    calm = make_cell("for-loop", 1, (1000, 1010, 990, 1000))
+    taken = Window(SECOND, 800, 0, steal_ns=SECOND // 2)
+    held = Window(SECOND, 500, 0, throttled_ns=SECOND // 2)
+    text = html.render(
+        page_of(calm, make_cell("gym-sync", 1, (1000, 1000, 1000), windows=(*calm.windows, taken, held)))
+    )
+    key = next(element for element in parsed(text).iter("ul") if element.attrib.get("class") == "key")
+    assert words(key) == "8 calm 1 disturbed 1 throttled"

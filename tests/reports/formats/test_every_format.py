@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pages import on_terminal, page_of
-from support.records import make_cell
+from support.records import make_cell, on_machine
 
 from vebench.reports import figures
 from vebench.reports.formats.registry import FORMATS, TERMINAL
 from vebench.reports.pages.run import RunPage
 from vebench.results import store
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ WIDE = 400  # columns: no table is split
 # Formats whose files are pictures, which differ from one version of the library that draws them to the next.
 PICTURES = ("svg", "png", "pdf")
 TEXTS = [form for form in FORMATS if "run" in form.kinds and form.name not in PICTURES]
+READ = [form for form in TEXTS if form.name in ("terminal", "markdown", "html", "latex")]
 # What of a page in HTML is no text: pictures, and what they and the page look like.
 DRAWN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)
 LAYOUT = str.maketrans(dict.fromkeys("|*&{}\\", " "))
@@ -139,7 +141,7 @@ def records(rates: dict[tuple[str, int], tuple[int, int]]) -> Iterator[CellRecor
 
 
 @pytest.mark.parametrize("form", TEXTS, ids=[form.name for form in TEXTS])
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(records=cells())
 def test_every_format_has_the_rate_of_every_cell(form: Format, records: tuple[CellRecord, ...]) -> None:
     page = page_of(*records)
@@ -158,3 +160,11 @@ def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: b
     if renew:
         approved.write_text(text, encoding="utf-8")
     assert text.splitlines() == approved.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("form", READ, ids=[form.name for form in READ])
+def test_what_differs_between_runs_comes_before_what_it_makes_of_their_rates(form: Format) -> None:
+    one = page_of(make_cell("for-loop", 1, (900, 910)), make_cell("for-loop", 2, (900, 910))).sections[0].run
+    other = Run(on_machine(one.header, cpu_model="Another 9000"), one.cells)
+    text = DRAWN.sub("", written(form, RunPage.of([("a.jsonl", one), ("b.jsonl", other)])))
+    assert text.index("Another 9000") < text.index("ALE/Pong-v5: B over A")

@@ -1,53 +1,114 @@
-"""Where pages go: to standard output or to a file, in any format."""
+"""Where pages go: to standard output or to files, in any format."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import stat
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.errors import UsageError
 from vebench.reports import console
 from vebench.reports.formats.registry import TERMINAL
+from vebench.results import store
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.formats.registry import Content, Format
     from vebench.reports.page import Page
+
+NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and never replaced
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:
     """Write ``page`` to standard output.
 
-    A reader who goes away early, as ``head`` does, is no error: what the command found stays the same.
+    A reader who goes away early, as ``head`` does, is no error: what the command found stays the same. Raises
+    UsageError for what no terminal can show.
     """
+    if form.binary and sys.stdout.isatty():
+        raise UsageError(f"-f {form.name}: no terminal can show it: -o report{form.suffixes[0]} writes it to a file")
+    rendered = form.render(page)
     try:
-        _write(form.render(page), console.for_data())
+        if isinstance(rendered, bytes):
+            sys.stdout.buffer.write(rendered)
+            sys.stdout.flush()
+        else:
+            _write(rendered, console.for_data())
     except BrokenPipeError:
         console.discard(sys.stdout)
 
 
 def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bool = False) -> None:
-    """Write ``page`` to the file ``path``, or append it with an empty line after it.
+    """Write ``page`` to the file ``path`` and to those that belong beside it; or append it with an empty line after it.
 
-    Raises UsageError if the file cannot be written; ``option`` is what named it.
+    A file gets its name once it is whole: what had the name before is intact until then. What is no ordinary file, such
+    as a pipe, is written into, and gets no others beside it. Raises UsageError if a file cannot be written, or if one
+    beside ``path`` would overwrite a run file; ``option`` is what named it.
     """
-    rendered = form.render(page)
     try:
-        with path.open("a" if append else "w", encoding="utf-8") as file:
-            _write(rendered, console.for_file(file))
-            if append:
-                file.write("\n")
+        if append:
+            _append(form.render(page), path)
+            return
+        if not _is_ordinary(path):
+            _write_file(path, form.render(page), "w")
+            return
+        files = {path.parent / name: content for name, content in form.files(page, path.name).items()}
+        for beside in files.keys() - {path}:
+            store.refuse_to_overwrite(beside, (), option)
+        _replace(files)
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}: name another file") from None
 
 
-def _write(rendered: RenderableType, target: Console) -> None:
+def _append(content: Content, path: Path) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        _write(content, console.for_file(file))
+        file.write("\n")
+
+
+def _replace(files: Mapping[Path, Content]) -> None:
+    """Write all files under other names first. The first of them, which refers to the others, gets its name last."""
+    drafts: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            target = Path(os.path.realpath(path))
+            draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
+            drafts[draft] = target
+            _write_file(draft, content, "x")
+            with suppress(FileNotFoundError):
+                draft.chmod(stat.S_IMODE(target.stat().st_mode))
+        for draft, target in reversed([*drafts.items()]):
+            draft.replace(target)
+    finally:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
+
+
+def _is_ordinary(path: Path) -> bool:
+    """Return whether ``path`` is a file that may be replaced, or nothing yet."""
+    return not path.exists() or (path.is_file() and not any(map(path.is_relative_to, NO_ORDINARY_FILES)))
+
+
+def _write_file(path: Path, content: Content, mode: str) -> None:
+    if isinstance(content, bytes):
+        with path.open(f"{mode}b") as file:
+            file.write(content)
+    else:
+        with path.open(mode, encoding="utf-8") as file:
+            _write(content, console.for_file(file))
+
+
+def _write(content: Content, target: Console) -> None:
     """Write a text as it is, and let the console lay out everything else."""
-    if not isinstance(rendered, str):
-        target.print(rendered)
+    if not isinstance(content, str):
+        target.print(content)
         return
-    target.file.write(rendered)
+    target.file.write(content)
     target.file.flush()

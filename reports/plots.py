@@ -34,7 +34,7 @@ METADATA: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-DOTS_PER_INCH = 200
+DOTS_PER_INCH = 150
 
 
 def missing() -> str:

@@ -188,14 +188,15 @@ def report(  # noqa: PLR0913 - one parameter for each option
         bool, typer.Option("--published", help="Also show what others have published for these tasks, apart.")
     ] = False,
 ) -> None:
-    """Render runs as tables, several side by side: how much faster each is than the first.
+    """Render runs as tables and figures, several side by side: how much faster each is than the first.
 
     FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
-    with -o, must be named.
+    with -o, must be named. Markdown that is written to a file has its figures beside it.
 
     \b
     vebench report
     vebench report pong.jsonl -o pong.md
+    vebench report pong.jsonl -o figures.pdf
     vebench report old-machine.jsonl new-machine.jsonl
     """  # noqa: D301 - as above
     from vebench.commands import report as command

@@ -1,102 +1,248 @@
-"""Pages in GitHub's Markdown, which reads well as plain text, too."""
+"""Pages in GitHub's Markdown, which reads well as plain text, too: to be pasted into a pull request or an issue.
+
+What a run says comes first and in the open: its answers, tables, figures and faults. All else about it is folded.
+"""
 
 from __future__ import annotations
 
+import html
 import re
+from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.statistics import Estimate
+from vebench.errors import one_line
+from vebench.reports import figures, plots
+from vebench.reports.document import FindingText
+from vebench.reports.formats.figure_files import figure_files
+from vebench.reports.formats.without_folders import without_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.reports.document import Answer, Document, Table, Text
+    from vebench.reports.chart import Chart
+    from vebench.reports.document import Answer, Document, Explanation, Listing, Table, TableRow, Text
     from vebench.reports.page import Page
 
 MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
 # is, for those who read the plain text.
 SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
+IN_BRACKETS = re.compile(rf"{SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
+# GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
+FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
+READING = "How to read this"
+FACTS = "Machine, packages and command"
+ALWAYS_OPEN = "compared"  # the fact that says whether the figures below may be compared with those above
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """What documents are written with: file names without folders, and the names of the figures' files, if any.
+
+    ``folds``: what is not needed at first sight can be opened; and a place of a table is one line.
+    """
+
+    plain: Callable[[str], str]
+    folds: bool
+    files: Sequence[tuple[Chart, str]] = field(default=())
+
+    def escaped(self, text: str, special: re.Pattern[str] = SPECIAL) -> str:
+        """Return ``text`` so that it shows as itself within a line."""
+        text = special.sub(r"\\\1", self.plain(one_line(text)))
+        for found, instead in FOUND_LATER.items():
+            text = found.sub(instead, text)
+        return text
 
 
 def render(page: Page) -> str:
-    """Return all documents as one Markdown text, without their drawings."""
-    title = [f"# {_escaped(page.title)}", ""] if page.title else []
-    lines = [line for document in page.documents for line in _document(document)]
+    """Return all documents as one Markdown text, without drawings and figures."""
+    return _text(page, [()] * len(page.documents))
+
+
+def with_figures(page: Page, name: str) -> Mapping[str, str]:
+    """Return the text of the file ``name``, and the figures that it shows, by the names of their files.
+
+    Where figures cannot be drawn, there are none.
+    """
+    documents = page.documents
+    if not any(document.charts for document in documents) or plots.missing():
+        return {name: render(page)}
+    files = figure_files(documents, PurePath(name).stem)
+    drawn = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
+    return {name: _text(page, files), **drawn}
+
+
+def _text(page: Page, files: Sequence[Sequence[tuple[Chart, str]]]) -> str:
+    documents = page.documents
+    plain, folds = without_folders(document.title for document in documents), page.kind == "run"
+    writers = [_Writer(plain, folds, of_document) for of_document in files]
+    title = [f"# {writers[0].escaped(page.title)}", ""] if page.title and writers else []
+    lines = [line for document, writer in zip(documents, writers, strict=True) for line in _document(document, writer)]
     return "\n".join([*title, *lines]).rstrip() + "\n"
 
 
-def _document(document: Document) -> Iterator[str]:
-    yield f"## {_escaped(document.title)}"
+def _document(document: Document, writer: _Writer) -> Iterator[str]:
+    yield f"## {writer.escaped(document.title)}"
     yield ""
     if document.notice:
-        yield f"**{_escaped(document.notice)}**"
+        yield f"**{writer.escaped(document.notice)}**"
         yield ""
     for answer in document.answers:
-        yield from _answer(answer)
-    for name, value in document.facts:
-        yield f"- {name}: {_code(value) if name == 'command' else _escaped(value)}"
-    yield ""
-    yield from (f"{_escaped(line)}  " for line in document.legend)
-    if document.best:
-        yield f"**Bold**: {document.best}."
-    yield ""
-    for table in document.tables:
-        yield from _table(table)
-    if document.advice:
+        yield from _answer(answer, writer)
+    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] != ALWAYS_OPEN]
+    yield from _facts([fact for fact in document.facts if fact not in folded_facts], writer)
+    if not (writer.folds and document.tables):
+        yield from _legend(document, writer)
+    yield from _tables(document, writer)
+    in_the_open = [item for item in document.advice if not (writer.folds and _is_of_less_weight(item))]
+    folded = [item for item in document.advice if item not in in_the_open]
+    if in_the_open:
         yield "### Findings"
         yield ""
-        for item in document.advice:
-            yield f"- **{item.label}**: {_escaped(item.text)}"
-            yield from (f"  - {_escaped(place)}" for place in item.places)
-            yield f"  - → {_escaped(item.remedy)}"
-        yield ""
+        yield from _advice(in_the_open, writer)
+    if folded:
+        more = "more " if in_the_open else ""
+        yield from _folded(figures.counted(len(folded), f"{more}finding"), _advice(folded, writer))
+    if writer.folds and document.tables:
+        yield from _folded(READING, _legend(document, writer))
+    machine = dict(folded_facts).get("machine")
+    yield from _folded(f"Measured on {writer.plain(machine)}" if machine else FACTS, _facts(folded_facts, writer))
 
 
-def _answer(answer: Answer) -> Iterator[str]:
-    """Yield the sentences as a paragraph, and what to paste below it."""
-    first, *others = map(_escaped, answer.sentences)
-    yield " ".join((f"**{first}**", *others))
+def _is_of_less_weight(item: FindingText | Explanation) -> bool:
+    return isinstance(item, FindingText) and item.code.gravity is not Gravity.FAULT
+
+
+def _answer(answer: Answer, writer: _Writer) -> Iterator[str]:
+    first, *others = answer.sentences
+    yield " ".join([f"**{writer.escaped(first)}**", *map(writer.escaped, others)])
     yield ""
     if answer.code:
-        yield from ("```python", *answer.code, "```", "")
+        lines = [_printable(writer.plain(line)) for line in answer.code]
+        fence = "`" * max(3, 1 + _longest_fence("\n".join(lines)))
+        yield from (f"{fence}python", *lines, fence)
+        yield ""
 
 
-def _table(table: Table) -> Iterator[str]:
-    yield f"### {_escaped(table.title)}"
+def _facts(facts: Sequence[tuple[str, str]], writer: _Writer) -> Iterator[str]:
+    for name, value in facts:
+        yield f"- {name}: {_code(writer.plain(value)) if name == 'command' else writer.escaped(value)}"
+    if facts:
+        yield ""
+
+
+def _legend(document: Document, writer: _Writer) -> Iterator[str]:
+    yield from (f"{writer.escaped(line)}  " for line in document.legend)
+    if document.best:
+        yield f"**Bold**: {document.best}."
+    if document.legend or document.best:
+        yield ""
+
+
+def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines that a click shows; nothing if there are none."""
+    inner = "\n".join(lines).strip("\n")
+    if inner:
+        # Beside <summary> the line is HTML, not Markdown.
+        yield from ("<details>", f"<summary>{html.escape(summary)}</summary>", "", inner, "", "</details>", "")
+
+
+def _advice(items: Sequence[FindingText | Explanation], writer: _Writer) -> Iterator[str]:
+    for item in items:
+        yield f"- **{item.label}**: {writer.escaped(item.text)}"
+        yield from (f"  - {writer.escaped(place)}" for place in item.places)
+        yield f"  - → {writer.escaped(item.remedy)}"
     yield ""
-    head = [table.corner, *map(_escaped, table.columns)]
-    body = [[_escaped(row.label), *map(_inline, row.texts)] for row in table.rows]
+
+
+def _tables(document: Document, writer: _Writer) -> Iterator[str]:
+    """Yield the tables, and after the last one of each group its figures."""
+    last = {table.group: table for table in document.tables}
+    for table in document.tables:
+        yield from _table(table, writer)
+        if table is last[table.group]:
+            yield from _figures([(chart, file) for chart, file in writer.files if chart.group == table.group], writer)
+        if table.listing:
+            yield from _listing(table.listing, writer)
+
+
+def _figures(drawn: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
+    """Yield the first figure, and the others folded."""
+    for index, (chart, file) in enumerate(drawn):
+        image = f"![{writer.escaped(chart.title, IN_BRACKETS)}]({quote(file)})"
+        if index:
+            yield from _folded(writer.plain(chart.title), (image,))
+        else:
+            yield from (image, "")
+
+
+def _table(table: Table, writer: _Writer) -> Iterator[str]:
+    yield f"### {writer.escaped(table.title)}"
+    yield ""
+    head = [table.corner, *map(writer.escaped, table.columns)]
+    body = [[_label(row, writer), *(_place(text, writer) for text in row.texts)] for row in table.rows]
     widths = [max(len(line[index]) for line in (head, *body)) for index in range(len(head))]
-    yield _line(head, widths)
-    end = ":" if table.numbers else "-"
-    yield f"| {'-' * widths[0]} | {' | '.join('-' * (width - 1) + end for width in widths[1:])} |"
-    yield from (_line(line, widths) for line in body)
+    right = [False, *(table.numbers and place is not None for place in places_of(table))]
+    yield _line(head, widths, right)
+    yield _line(["-" * (width - end) + ":" * end for width, end in zip(widths, right, strict=True)], widths, right)
+    yield from (_line(line, widths, right) for line in body)
     yield ""
-    yield from (f"{_escaped(note)}  " for note in table.notes)
+    yield from (f"{writer.escaped(note)}  " for note in table.notes)
     if table.notes:
         yield ""
-    if table.listing:
-        yield table.listing.heading
-        yield ""
-        yield from (f"- {_escaped(line)}" for line in table.listing.lines)
-        yield ""
 
 
-def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
-    first = texts[0].ljust(widths[0])
-    return f"| {' | '.join([first, *(text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))])} |"
+def _listing(listing: Listing, writer: _Writer) -> Iterator[str]:
+    lines = [f"- {writer.escaped(line)}" for line in listing.lines]
+    if writer.folds:
+        yield from _folded(listing.heading.rstrip(":"), lines)
+    else:
+        yield from (listing.heading, "", *lines, "")
 
 
-def _inline(text: Text) -> str:
-    first, *others = map(_escaped, text.lines)
-    return "<br>".join([f"{MARKS[text.tone]}{first}{MARKS[text.tone]}" if text.tone in MARKS else first, *others])
+def places_of(table: Table) -> Sequence[int | None]:
+    """Return the place of each column on the axis, None for one beside it; any number where there is no axis."""
+    return table.axis or [0] * len(table.columns)
 
 
-def _escaped(text: str) -> str:
-    return SPECIAL.sub(r"\\\1", text)
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    places = zip(texts, widths, right, strict=True)
+    return f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
+
+
+def _label(row: TableRow, writer: _Writer) -> str:
+    label = writer.escaped(row.label)
+    return f"*{label}*" if row.reference_row and writer.folds else label
+
+
+def _place(text: Text, writer: _Writer) -> str:
+    lines = one_line_of(text) if writer.folds else text.lines
+    first, *others = map(writer.escaped, lines)
+    mark = MARKS.get(text.tone, "")
+    return (" " if writer.folds else "<br>").join([f"{mark}{first}{mark}", *others])
+
+
+def one_line_of(text: Text) -> tuple[str, ...]:
+    """Return what a place of a compact table holds: a rate with its speedup, which has the same interval nearly."""
+    speedup = text.values.get("speedup")
+    if isinstance(speedup, Estimate):
+        return (f"{text.lines[0]} {figures.number(speedup.median)}x",)
+    return text.lines if text.tone == "struck" or "frames_per_second" not in text.values else text.lines[:1]
+
+
+def _printable(line: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in line)
+
+
+def _longest_fence(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
 def _code(text: str) -> str:
     """Return a code span, fenced by more backticks than ``text`` has in a row."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    return f"{fence} {text} {fence}" if longest else f"`{text}`"
+    fence = "`" * (_longest_fence(text) + 1)
+    return f"`{text}`" if len(fence) == 1 else f"{fence} {text} {fence}"

@@ -1,25 +1,28 @@
 """The table of formats. A new format is one file beside this one and one line in ``FORMATS``.
 
-The file has a function that takes a page of the kinds named here. It returns a text or, as for a terminal, something
-that Rich lays out at the width that there is. What commands accept for ``-f``, the suffixes of ``-o``, the help and the
-error messages follow from the table.
+The file has a function that takes a page of the kinds named here. It returns a text, bytes or, as for a terminal,
+something that Rich lays out at the width that there is. What commands accept for ``-f``, the suffixes of ``-o``, the
+help and the error messages follow from the table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from vebench.errors import UsageError, shown
 from vebench.reports.page import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from rich.console import RenderableType
 
     from vebench.reports.page import Page
+
+    Content = RenderableType | bytes
 
 EVERY: frozenset[Kind] = frozenset(get_args(Kind))
 WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "machine"})
@@ -32,7 +35,9 @@ class Format:
     """A format by name. ``kinds`` are the pages that it can render, ``target`` is its ``module:function``.
 
     A file with one of ``suffixes`` is written in it. ``reader`` is the program that reads it, where the name does not
-    say so.
+    say so. ``beside`` is the ``module:function`` for a format that is more than one file when it is written into one:
+    it takes the page and the name of that file, and returns what is written under which name, that file first.
+    ``binary``: it is bytes, which no terminal can show.
     """
 
     name: str
@@ -40,16 +45,36 @@ class Format:
     kinds: frozenset[Kind]
     suffixes: tuple[str, ...] = ()
     reader: str = ""
+    beside: str = ""
+    binary: bool = False
 
-    def render(self, page: Page) -> RenderableType:
+    def render(self, page: Page) -> Content:
         """Return ``page`` in this format; its module is imported on use."""
-        module, _, function = self.target.partition(":")
-        rendered: RenderableType = getattr(import_module(module), function)(page)
+        rendered: Content = _function(self.target)(page)
         return rendered
+
+    def files(self, page: Page, name: str) -> Mapping[str, Content]:
+        """Return what a folder gets when ``page`` is written to the file ``name`` in it: contents by name."""
+        if not self.beside:
+            return {name: self.render(page)}
+        files: Mapping[str, Content] = _function(self.beside)(page, name)
+        return files
+
+
+def _function(target: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 TERMINAL = Format("terminal", "vebench.reports.formats.terminal:render", EVERY, (".txt",))
-MARKDOWN = Format("markdown", "vebench.reports.formats.markdown:render", EVERY, (".md", ".markdown"))
+MARKDOWN = Format(
+    "markdown",
+    "vebench.reports.formats.markdown:render",
+    EVERY,
+    (".md", ".markdown"),
+    beside="vebench.reports.formats.markdown:with_figures",
+)
 JSON = Format("json", "vebench.reports.formats.json:render", WITH_DATA, (".json",))
 HTML = Format("html", "vebench.reports.formats.html:render", EVERY, (".html", ".htm"))
 JUNIT = Format("junit", "vebench.reports.formats.junit:render", CHECK)
@@ -63,6 +88,10 @@ FORMATS: tuple[Format, ...] = (
     Format("github", "vebench.reports.formats.github:render", RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.bmf:render", RUN, reader="Bencher"),
     JUNIT,
+    Format("latex", "vebench.reports.formats.latex:render", RUN, (".tex",)),
+    Format("svg", "vebench.reports.formats.drawn:svg", RUN, (".svg",)),
+    Format("png", "vebench.reports.formats.drawn:png", RUN, (".png",), binary=True),
+    Format("pdf", "vebench.reports.formats.drawn:pdf", RUN, (".pdf",), binary=True),
 )
 
 

@@ -39,7 +39,6 @@ def finished(text: str, charts: Sequence[Chart], *, inline: bool) -> str:
         "svg",
         {
             "xmlns": SVG,
-            "class": CLASS,
             "viewBox": f"0 0 {_rounded(width)} {_rounded(height)}",
             "width": f"{_rounded(width)}pt",
             "height": f"{_rounded(height)}pt",
@@ -54,7 +53,7 @@ def finished(text: str, charts: Sequence[Chart], *, inline: bool) -> str:
     ET.SubElement(root, "style").text = _style_sheet()
     root.extend(_copies(made, {element.attrib["id"]: element for element in made.iter() if "id" in element.attrib}))
     _name_points(root, charts)
-    written = ET.tostring(root, encoding="unicode")
+    written = ET.tostring(root, encoding="unicode").replace("<svg ", f'<svg class="{CLASS}" ', 1)
     return f"{written}\n" if inline else f"{PROLOG}{written}\n"
 
 

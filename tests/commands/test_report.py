@@ -48,8 +48,8 @@ def test_a_reports_format_follows_from_its_files_suffix(vebench: Command, measur
     [
         ((), ["no run", "vebench run"]),
         (("nowhere.jsonl",), ["nowhere.jsonl"]),
-        (("-f", "pdf"), ["pdf", "markdown"]),
-        (("-o", "report.pdf"), [".md"]),
+        (("-f", "docx"), ["docx", "markdown"]),
+        (("-o", "report.docx"), [".md"]),
     ],
 )
 def test_a_report_that_cannot_be_made_is_one_line_and_status_2(

@@ -8,6 +8,7 @@ from pathlib import Path
 import vebench.reports
 
 FOLDER = Path(vebench.reports.__path__[0])
+OF_DOCUMENTS = ("terminal*", "markdown", "latex", "drawn", "figure_files", "without_folders", "json", "registry")
 
 
 def imported_by(*patterns: str) -> set[str]:
@@ -28,11 +29,17 @@ def test_the_model_is_a_leaf() -> None:
     assert imported_by("chart.py", "view.py") == {"vebench.analysis.statistics.Estimate"}
 
 
+def test_figures_are_drawn_of_charts_alone() -> None:
+    own = ("vebench.reports.chart", "vebench.reports.plotting", "vebench.reports.figures", "vebench.reports.plots")
+    found = [name for name in imported_by("plots.py", "plotting/*.py") if name.startswith("vebench.reports")]
+    assert [name for name in found if not name.startswith(own)] == []
+
+
 def test_a_page_knows_no_format_and_nowhere_to_write() -> None:
     others = ("vebench.reports.formats", "vebench.reports.output", "vebench.reports.console")
     assert [name for name in imported_by("pages/*.py", "page.py", "columns.py") if name.startswith(others)] == []
 
 
 def test_formats_of_documents_know_no_kind_of_page() -> None:
-    found = imported_by("formats/terminal*.py", "formats/markdown.py", "formats/json.py", "formats/registry.py")
+    found = imported_by(*(f"formats/{name}.py" for name in OF_DOCUMENTS))
     assert [name for name in found if name.startswith("vebench.reports.pages")] == []

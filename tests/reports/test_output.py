@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from support.commands import without_a_reader
 
 from vebench.errors import UsageError
-from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL
+from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL, named
 from vebench.reports.output import save, show
 from vebench.reports.view import View
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from vebench.reports.formats.registry import Format
     from vebench.reports.pages.run import RunPage
 
-OF_RUNS = [form for form in FORMATS if "run" in form.kinds]
+# PDF is left out: it is bytes as PNG is, and slow to write.
+OF_RUNS = [form for form in FORMATS if "run" in form.kinds and form.name != "pdf"]
 
 
 def name(form: Format) -> str:
@@ -35,14 +37,14 @@ def test_a_reader_who_goes_away_is_no_error(page: RunPage, form: Format, monkeyp
         show(page, form)  # nor is what comes after
 
 
-@pytest.mark.parametrize("form", OF_RUNS, ids=name)
+@pytest.mark.parametrize("form", [form for form in OF_RUNS if not form.beside], ids=name)
 def test_a_file_holds_what_standard_output_shows_to_those_who_want_all(
-    page: RunPage, form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    page: RunPage, form: Format, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     everything = replace(page, view=View(every_finding=True))
     show(everything, form)
     save(everything, form, tmp_path / "page")
-    assert (tmp_path / "page").read_text() == capsys.readouterr().out
+    assert (tmp_path / "page").read_bytes() == capsysbinary.readouterr().out
 
 
 def test_colour_is_for_a_terminal_alone(
@@ -70,3 +72,60 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(page: R
     with pytest.raises(UsageError) as error:
         save(page, MARKDOWN, path, "--junit")
     assert str(error.value) == f"--junit {path}: No such file or directory: name another file"
+
+
+class Stopped:
+    """A content that the user interrupts while it is written."""
+
+    def __rich__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def stopped(_page: RunPage, name: str) -> dict[str, object]:
+    """Return two files, of which the second is never whole."""
+    return {name: "new\n", "figure.svg": Stopped()}
+
+
+def test_an_interrupted_write_leaves_what_was_there_and_nothing_else(
+    page: RunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.md"
+    path.write_text("old\n")
+    form = replace(MARKDOWN, beside="stopped_format:stopped")
+    monkeypatch.setitem(sys.modules, "stopped_format", SimpleNamespace(stopped=stopped))
+    with pytest.raises(KeyboardInterrupt):
+        save(page, form, path)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", "old\n")]
+
+
+def test_a_file_keeps_its_permissions_and_a_link_its_target(page: RunPage, tmp_path: Path) -> None:
+    path, link = tmp_path / "page.csv", tmp_path / "newest.csv"
+    path.write_text("old\n")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    save(page, named("csv", "run"), link)
+    assert link.is_symlink()
+    assert path.read_text().startswith("file,env,")
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_new_file_can_be_read_by_those_whom_the_umask_lets(page: RunPage, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        save(page, TERMINAL, tmp_path / "page.txt")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "page.txt").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_no_ordinary_file_is_written_into_and_gets_no_figures_beside_it(page: RunPage, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.md"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    save(page, MARKDOWN, pipe)
+    assert os.read(reading, 1 << 20).decode() == MARKDOWN.render(page)
+    os.close(reading)
+    assert [*tmp_path.iterdir()] == [pipe]
+    with pytest.raises(UsageError) as error:
+        save(page, MARKDOWN, Path("/dev/full"))
+    assert "No space left on device" in str(error.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
@@ -37,6 +37,16 @@ if TYPE_CHECKING:
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
+
+
+class Pages:
+    """A page of these documents, shown as that of a run."""
+
+    kind: ClassVar[Kind] = "run"
+    title: ClassVar[str] = ""
+
+    def __init__(self, *documents: Document) -> None:
+        self.documents = documents
 
 
 def page_of(*cells: CellRecord, file: str = "a.jsonl") -> RunPage:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.plan.known_work import Knowledge
+from vebench.reports import plots
 from vebench.reports.formats import registry
 from vebench.reports.output import save, show
 from vebench.reports.pages.run import RunPage
@@ -37,5 +39,7 @@ def report(files: Sequence[Path], form: str | None, output: str | None, view: Vi
     page = RunPage.of(runs, replace(view, each_run=not short))
     if target is None:
         show(page, chosen)
-    else:
-        save(page, chosen, target)
+        return
+    save(page, chosen, target)
+    if chosen.beside and any(document.charts for document in page.documents) and (reason := plots.missing()):
+        sys.stderr.write(f"vebench: {target} has no figures: {reason}\n")

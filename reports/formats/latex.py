@@ -1,0 +1,121 @@
+r"""The tables of runs as LaTeX, to be read with ``\input`` in a document that loads booktabs.
+
+The text is safe in any encoding of fonts: every character that LaTeX treats in a special way is written as a command.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from vebench.errors import one_line
+from vebench.plan.tasks import short_name
+from vebench.reports.formats.markdown import one_line_of, places_of
+from vebench.reports.formats.without_folders import without_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vebench.reports.document import Document, Table, TableRow, Text
+    from vebench.reports.page import Page
+
+    Plain = Callable[[str], str]
+
+HEAD = "% Needs \\usepackage{booktabs}."
+MANY_COLUMNS = 5  # more get smaller type
+# What has a meaning of its own, what fonts in the old encoding OT1 lack or show as another character, and brackets and
+# stars, which at the beginning of a line would belong to the end of the one before.
+COMMANDS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"{\char34}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "±": r"\textpm{}",
+    "µ": r"\textmu{}",
+    "→": r"\textrightarrow{}",
+    "…": r"\ldots{}",
+    "\N{MULTIPLICATION SIGN}": r"\texttimes{}",
+}
+JOINED = re.compile(r"([-,])(?=\1)")  # two of these become one character
+UNKNOWN = "?"
+# Letters of Western European languages, which LaTeX can set with any fonts, without those that need the encoding T1.
+LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
+
+
+def render(page: Page) -> str:
+    """Return a ``table`` environment for each table of ``page``, its caption with the answer to its task."""
+    documents = page.documents
+    plain = without_folders(document.title for document in documents)
+    tables = [(document, table) for document in documents for table in document.tables]
+    names = _names([table for _, table in tables])
+    parts = [_table(table, document, name, plain) for (document, table), name in zip(tables, names, strict=True)]
+    return "\n".join([HEAD, *("\n".join(part) for part in parts)]) + "\n"
+
+
+def _names(tables: list[Table]) -> list[str]:
+    """Return a name for each table that a reference can use: no two are the same."""
+    names: list[str] = []
+    for table in tables:
+        name = f"tab:vebench-{re.sub('[^a-z0-9]+', '-', short_name(table.group).lower()).strip('-')}"
+        names.append(name if name not in names else f"{name}-{len(names) + 1}")
+    return names
+
+
+def _table(table: Table, document: Document, name: str, plain: Plain) -> Iterator[str]:
+    answers = [answer.sentences[0] for answer in document.answers if answer.group == table.group]
+    caption = " ".join(escaped(plain(text)) for text in (*answers, document.notice, f"{table.title}.") if text)
+    yield r"\begin{table}"
+    yield r"  \centering"
+    if len(table.columns) > MANY_COLUMNS:
+        yield r"  \scriptsize\setlength{\tabcolsep}{3pt}%"
+    yield rf"  \caption{{{caption}}}"
+    yield rf"  \label{{{name}}}"
+    yield rf"  \begin{{tabular}}{{l{''.join('l' if place is None else 'r' for place in places_of(table))}}}"
+    yield r"    \toprule"
+    yield f"    {' & '.join(map(escaped, (table.corner, *table.columns)))} \\\\"
+    yield r"    \midrule"
+    apart = False
+    for row in table.rows:
+        if row.reference_row and not apart:
+            yield r"    \midrule"
+        apart = row.reference_row
+        yield f"    {' & '.join(_row(row, plain))} \\\\"
+    yield r"    \bottomrule"
+    yield r"  \end{tabular}"
+    for note in (*document.legend, *((f"Bold: {document.best}.",) if document.best else ()), *table.notes):
+        yield rf"  \par\footnotesize {escaped(plain(note))}"
+    yield r"\end{table}"
+
+
+def _row(row: TableRow, plain: Plain) -> Iterator[str]:
+    label = escaped(plain(row.label))
+    yield rf"\textit{{{label}}}" if row.reference_row else label
+    yield from (_place(text, plain) for text in row.texts)
+
+
+def _place(text: Text, plain: Plain) -> str:
+    shown = " ".join(escaped(plain(line)) for line in one_line_of(text))
+    return rf"\textbf{{{shown}}}" if text.tone == "best" else shown
+
+
+def escaped(text: str) -> str:
+    """Return ``text`` as LaTeX that shows it; a character that not every LaTeX can show becomes a question mark."""
+    return JOINED.sub(
+        r"\1{}",
+        "".join(COMMANDS.get(letter) or (letter if LETTERS.match(letter) else UNKNOWN) for letter in one_line(text)),
+    )

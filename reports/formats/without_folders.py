@@ -1,0 +1,43 @@
+"""Texts for documents that others read: files go by their names, for where they lie on a machine is nobody's business.
+
+Names that were given as relative ones stay as they are, and so do the kernel's own files, which remedies name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
+# A path between quotation marks may hold spaces. Else it ends at the first character that few names have.
+QUOTED = re.compile(rf"""(?<=['"`])/{KERNEL}[^'"`/][^'"`]*(?=['"`])""")
+PLAIN = r"""[^\s/'"`|<>,;:()\[\]{}]"""
+# No path begins within a word, an address or a tag: frames/s, ./a, ~/a, https://host/a, </a>.
+BARE = re.compile(rf"(?:file://|(?<![\w./~<-]))/{KERNEL}(?:(?:{PLAIN}+/)+{PLAIN}*|{PLAIN}{{2,}})")
+
+
+def without_folders(names: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that replaces each absolute path in a text by its last part.
+
+    ``names`` are those of files that texts may quote: they are found whatever characters they hold.
+    """
+    absolute = {name: _last(name) for name in sorted(names, key=len, reverse=True) if PurePath(name).is_absolute()}
+
+    def replaced(text: str) -> str:
+        for name, last in absolute.items():
+            text = text.replace(name, last)
+        return BARE.sub(_last_of, QUOTED.sub(_last_of, text))
+
+    return replaced
+
+
+def _last_of(match: re.Match[str]) -> str:
+    return _last(match[0])
+
+
+def _last(path: str) -> str:
+    return PurePath(path).name

@@ -1,0 +1,92 @@
+"""The figures of runs alone, as a user asks for them: ``-f svg``, ``-f png``, ``-f pdf``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.commands import Result
+from support.records import make_cell, make_header, make_sweep
+
+from vebench.reports import plots
+from vebench.results.records import encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+    from vebench.results.records import CellRecord
+
+BEGINS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+def write(path: Path, *cells: CellRecord) -> Path:
+    """Write a run file with these cells."""
+    path.write_bytes(b"".join(encode(line) + b"\n" for line in (make_header(), *cells)))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file with curves over two numbers of workers."""
+    cells = [cell for cell in make_sweep().cells if cell.workers < 4 and cell.backend in ("for-loop", "ceiling")]
+    return write(tmp_path / "run.jsonl", *cells)
+
+
+@pytest.mark.parametrize("form", BEGINS)
+def test_figures_are_written_to_a_file_by_its_suffix(vebench: Command, run: Path, form: str) -> None:
+    assert vebench("report", run, "-o", f"figures.{form}") == Result(0, "", "")
+    assert (run.parent / f"figures.{form}").read_bytes().startswith(BEGINS[form])
+    assert sorted(path.name for path in run.parent.iterdir()) == [f"figures.{form}", "run.jsonl"]
+
+
+def test_figures_are_written_to_any_file_if_the_format_is_named(vebench: Command, run: Path) -> None:
+    assert vebench("report", run, "-f", "svg", "-o", "figures").status == 0
+    assert (run.parent / "figures").read_text() == vebench("report", run, "-f", "svg").out
+
+
+def test_all_figures_of_a_task_are_in_one_file(vebench: Command, run: Path) -> None:
+    root = ET.fromstring(vebench("report", run, "-f", "svg").out.encode())  # noqa: S314 - our own text
+    texts = {element.text for element in root.iter() if element.tag.endswith("}text")}
+    assert {"ALE/Pong-v5: frames/s", "ALE/Pong-v5: speedup over each CPU owned", "for-loop", "ceiling"} <= texts
+
+
+def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(run.read_bytes())
+    text = vebench("report", run, other, "-f", "svg").out
+    assert "run.jsonl: ALE/Pong-v5: frames/s" in text
+    assert "other.jsonl: ALE/Pong-v5: frames/s" in text
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize("form", ["png", "pdf"])
+def test_a_picture_does_not_go_to_a_terminal(
+    vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    result = vebench("report", run, "-f", form)
+    assert (result.status, f"-o report.{form}" in result.refusal) == (2, True)
+
+
+def test_a_run_of_one_number_of_workers_has_no_figure(vebench: Command, tmp_path: Path) -> None:
+    run = write(tmp_path / "one.jsonl", make_cell("for-loop", 1, (900,) * 4))
+    result = vebench("report", run, "-o", "one.png")
+    assert (result.status, "--workers" in result.refusal) == (2, True)
+    assert not (tmp_path / "one.png").exists()
+
+
+@pytest.mark.parametrize("form", BEGINS)
+def test_without_matplotlib_nothing_is_written(
+    vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "importable", lambda _: False)
+    result = vebench("report", run, "-o", f"figures.{form}")
+    assert (result.status, result.refusal) == (
+        2,
+        "vebench: figures need matplotlib: pip install 'vebench-rl[report]'\n",
+    )
+    assert [path.name for path in run.parent.iterdir()] == ["run.jsonl"]

@@ -186,7 +186,7 @@ def _shown(page: Page) -> Iterator[Shown]:
 
 def _groups(document: Document) -> Iterator[Group]:
     """Yield the groups in the order in which they first appear."""
-    for name in dict.fromkeys(one.group for one in (*document.tables, *document.charts)):
+    for name in dict.fromkeys((*(one.group for one in document.tables), *(one.group for one in document.charts))):
         yield Group(
             name,
             tuple(_figure(chart) for chart in document.charts if chart.group == name),

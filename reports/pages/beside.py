@@ -89,6 +89,7 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
     names = {size: key.size for (_, size), key in keys.items()}
     sides = (first, *(other.side for other in others))
     crowded = [side for side in sides if heads[-1][0] > side.head.host.usable_cpus]
+    swept = len({workers for workers, _ in heads}) > 1
     rows = []
     for label in _labels(first, by_run):
         texts = [_cell(first, others, _of_all(by_run, keys.get((label, size)))) for size in heads]
@@ -100,7 +101,7 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
         columns=tuple(
             f"{names[size]}{' !' * any(size[0] > side.head.host.usable_cpus for side in crowded)}" for size in heads
         ),
-        axis=tuple(workers for workers, _ in heads),
+        axis=tuple(envs if len(heads) > 1 and not swept else workers for workers, envs in heads),
         rows=tuple(rows),
         notes=(
             *_crowded(crowded),

@@ -221,3 +221,16 @@ def test_figures_of_more_runs_have_the_best_backend_of_each() -> None:
 
 def test_a_run_beside_itself_is_told_to_be_the_same(vebench: Command, two: tuple[Path, Path]) -> None:
     assert "differs nothing that is known" in " ".join(vebench("report", two[0], two[0]).out.split())
+
+
+def test_environments_swept_alone_are_the_columns_of_the_table() -> None:
+    def run(rate: float) -> Run:
+        sizes = (
+            make_repeated({("for-loop", 1): rate * envs}, envs_per_worker=envs, num_envs=envs, batch_size=envs)
+            for envs in (1, 8)
+        )
+        return Run(make_header(), tuple(cell for one in sizes for cell in one.cells))
+
+    table = task_of(together(run(1000.0), run(2000.0)))
+    assert (table.columns, table.axis) == (("1 worker", "1 worker x 8 envs"), (1, 8))
+    assert [text.lines[0] for text in table.rows[0].texts] == ["2.00x ±12%"] * 2

@@ -62,10 +62,12 @@ def _facts(sides: Sequence[Side], tasks: Tasks, in_turn: Iterable[bool], *, alik
     yield "compared", f"frames/s; {cancels if all(in_turn) else spread}"
     if alike:
         yield "differs", "nothing that is known: the same machine, packages and plan"
+    alone: dict[str, list[str]] = {}
     for side in sides:
-        alone = [env for env in dict.fromkeys(cell.env for cell in side.cells) if env not in tasks]
-        if alone:
-            yield f"only in {side.name}", one_line(", ".join(alone))
+        for env in dict.fromkeys(cell.env for cell in side.cells if cell.env not in tasks):
+            alone.setdefault(env, []).append(side.name)
+    if alone:
+        yield "not compared", one_line("; ".join(f"{env} (in {' and '.join(of)})" for env, of in alone.items()))
 
 
 def _legend(sides: Sequence[Side]) -> Iterator[str]:
@@ -80,7 +82,10 @@ def _legend(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
-    """Yield the table of one task, with a column for each size that the first run has in common with another."""
+    """Yield the table of one task, with a column for each size that the first run has in common with another.
+
+    Without such a size there is none.
+    """
     by_run = [{place.key: place for place in other.found.places} for other in others]
     heads = sorted({_size(key) for places in by_run for key, place in places.items() if None not in place.cells})
     keys = {(key.backend, _size(key)): key for places in by_run for key in places if _size(key) in heads}
@@ -103,10 +108,7 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
         ),
         axis=tuple(envs if len(heads) > 1 and not swept else workers for workers, envs in heads),
         rows=tuple(rows),
-        notes=(
-            *_crowded(crowded),
-            *_left_out(first, others, heads),
-        ),
+        notes=(*_crowded(crowded), *_left_out(first, others, heads)),
         group=one_line(env),
     )
 
@@ -180,11 +182,11 @@ def _tone(places: Sequence[Place]) -> Tone:
 
 def _explanations(tasks: Tasks) -> Iterator[Explanation]:
     """Yield each reason why cells of two runs have no ratio once, with these cells."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], dict[str, None]] = {}
     for _, found in (other for of_task in tasks.values() for other in of_task):
         for place in found.places:
             if place.lack is not None:
-                groups.setdefault((place.lack, one_line(place.why)), []).append(cell_name(place.key))
+                groups.setdefault((place.lack, one_line(place.why)), {})[cell_name(place.key)] = None
     for (lack, why), names in groups.items():
         text, _, remedy = why.partition("; ")
         yield Explanation(lack, text, tuple(names), remedy or MEASURE_AGAIN)

@@ -163,7 +163,7 @@ def test_sizes_and_tasks_that_only_one_run_has_are_named() -> None:
     document = together(make_repeated(OLD), more)
     assert task_of(document).columns == ("1 worker", "2 workers")
     assert task_of(document).notes == ("Only B has 4..16 workers",)
-    assert dict(document.facts)["only in B"] == "Ant-v5"
+    assert dict(document.facts)["not compared"] == "Ant-v5 (in B)"
     assert [answer.group for answer in document.answers] == ["ALE/Pong-v5"]
 
 

@@ -21,8 +21,7 @@ from vebench.reports.formats import csv, json
 from vebench.reports.formats.html_figures import numbers_of, strip
 from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.cpu_map import cpu_map
-from vebench.reports.pages.noise import noise
-from vebench.reports.pages.noise import table as noise_table
+from vebench.reports.pages.noise import noise, noise_by_cell
 from vebench.reports.plots import svg
 from vebench.reports.plotting.figure import drawn, looks_of
 
@@ -185,7 +184,7 @@ def _shown(page: Page) -> Iterator[Shown]:
 
 
 def _groups(document: Document) -> Iterator[Group]:
-    """Yield the groups in the order in which they first appear."""
+    """Yield the groups in the order of their tables."""
     for name in dict.fromkeys((*(one.group for one in document.tables), *(one.group for one in document.charts))):
         yield Group(
             name,
@@ -219,7 +218,7 @@ def _of_run(section: Section) -> OfRun | None:
     return OfRun(
         cells=all_cells(section.cells),
         strip=strip(windows) if windows else None,
-        windows=noise_table(windows),
+        windows=noise_by_cell(windows),
         machine=cpu_map(section.run.header.host, section.cells),
         pinned=section.run.header.host.pinning,
     )

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from vebench.reports import figures
 from vebench.reports.document import Table, TableRow, Text
+from vebench.reports.plotting.figure import PREDICTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.chart import Chart
+    from vebench.reports.chart import Chart, Series
     from vebench.reports.pages.noise import NoisyWindow, State
 
 # The strip's own units: a window is STEP wide, and its height goes from 0 to 2 x MIDDLE.
@@ -78,9 +79,13 @@ def numbers_of(chart: Chart) -> Table:
     return Table(
         title=f"{chart.title}, by {chart.x_label}",
         corner=chart.x_label,
-        columns=tuple(series.name for series in chart.series),
+        columns=tuple(_column(series) for series in chart.series),
         rows=tuple(TableRow(f"{x:g}", tuple(_number(points.get(x)) for points in by_series)) for x in places),
     )
+
+
+def _column(series: Series) -> str:
+    return series.name if series.role != "forecast" or PREDICTED in series.name else f"{series.name}, {PREDICTED}"
 
 
 def _number(estimate: Estimate | None) -> Text:

@@ -77,7 +77,7 @@ def _state(window: Window, cpus: int) -> State:
     return "throttled" if window.held_back else "disturbed" if window.disturbed(cpus) else "calm"
 
 
-def table(windows: Sequence[NoisyWindow]) -> Table:
+def noise_by_cell(windows: Sequence[NoisyWindow]) -> Table:
     """Return the windows as a table with a row for each cell, in the order in which the cells were first measured."""
     by_key: dict[CellKey, list[NoisyWindow]] = {}
     for window in windows:

@@ -14,9 +14,12 @@ from support.browser import BROWSER, DRIVER, ENTER, NO_BROWSER, browsing
 from support.pages import make_pages, page_of
 from support.records import make_cell, make_header, make_sweep
 
+from vebench.analysis.statistics import Estimate
 from vebench.child.window import Window
 from vebench.reports import figures
+from vebench.reports.chart import Chart, Series
 from vebench.reports.formats import html
+from vebench.reports.formats.html_figures import numbers_of
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run, TopologyRecord, encode
 
@@ -164,6 +167,16 @@ def test_a_figure_has_its_numbers_in_a_table(root: ET.Element) -> None:
     assert [row[0] for row in rows] == ["1", "2", "4"]
     assert rows[1][head.index("gym-async")] == "9,740 ±6.7%"
     assert rows[2][head.index("gym-async")] == "-"
+
+
+def test_what_a_model_expects_has_a_column_of_its_own() -> None:
+    rates = [
+        Series("a", ((1.0, Estimate(10.0, 9.0, 11.0)),)),
+        Series("a", ((2.0, Estimate(19.0, 17.0, 21.0)),), "forecast"),
+    ]
+    table = numbers_of(Chart("g", "scaling", "g: frames/s", "workers", "frames/s", tuple(rates)))
+    assert table.columns == ("a", "a, predicted")
+    assert [[text.lines[0] for text in row.texts] for row in table.rows] == [["10.0 ±10%", "-"], ["-", "19.0 ±11%"]]
 
 
 def test_findings_are_ranked_and_notes_are_folded(root: ET.Element) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.records import make_cell, make_header
 
-from vebench.reports.pages.noise import noise, table
+from vebench.reports.pages.noise import noise, noise_by_cell
 from vebench.results.records import CellRecord, Run
 
 
@@ -42,6 +42,6 @@ def test_cells_that_failed_or_made_no_step_have_no_windows() -> None:
 
 
 def test_the_table_has_the_extremes_of_each_cell() -> None:
-    (row,) = table(noise(run_of(make_cell("for-loop", 1, (100, 110, 80))))).rows
+    (row,) = noise_by_cell(noise(run_of(make_cell("for-loop", 1, (100, 110, 80))))).rows
     assert row.label == "ALE/Pong-v5, for-loop, 1 worker"
     assert [text.lines[0] for text in row.texts] == ["3", "-20.0%", "+10.0%", "0", "0", "+0.0% +10.0% -20.0%"]

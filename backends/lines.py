@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WIDTH = 79
 _OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
-_WITHOUT_INFOS = "# infos=False: nobody waits for infos, and there are none"
+_WITHOUT_INFOS = "# infos=False: as it was measured; leave it out if you need infos"
 
 
 def for_loop(built: Built) -> tuple[str, ...]:
@@ -93,7 +93,8 @@ def _pool(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[
 
 def _with_environment(built: Built, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
     recipe = SUITES[built.task.suite].recipe(built.task)
-    return (*recipe.imports, *imports, *recipe.function, *lines)
+    imported = sorted((*recipe.imports, *imports), key=lambda line: (line.startswith("from"), line))
+    return (*imported, *recipe.function, *lines)
 
 
 def _given(built: Built, *names: str) -> list[str]:

@@ -25,7 +25,7 @@ def name(cell: Cell) -> tuple[str, str, str]:
     """Return what identifies a cell: its task, its backend, and its size with its repeat and its side."""
     repeat = f", repeat {cell.repeat + 1}" if cell.repeat else ""
     side = f", {cell.side}" if cell.side else ""
-    return one_line(cell.task.id), one_line(cell.backend.label), f"{cell.key.size}{repeat}{side}"
+    return one_line(cell.task.id), one_line(cell.backend.label), one_line(f"{cell.key.size}{repeat}{side}")
 
 
 def widths(names: Sequence[Sequence[str]]) -> list[int]:

@@ -35,7 +35,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a common horizontal axis, with logarithmic axes unless ``linear``.
+    """Lines over a common horizontal axis. Both axes are logarithmic; with ``linear``, the vertical one is not.
 
     ``group`` is what it is of, such as a task: documents show what is of one group together. ``kind`` is one word for
     what it shows, such as ``scaling``: with the group it names the figure. A linear axis begins at zero.

@@ -81,6 +81,9 @@ class LiveProofs(ProofScreen):
         """Remove the view and show the cursor again."""
         self._live.stop()
 
+    def _print(self, line: str) -> None:
+        self._console.print(Text(line))  # broken between words: it is read here, not by a program
+
     def ended(self, words: str) -> None:
         """Print what was found of the next cell, and go on to the one after it."""
         self._last = self._clock()

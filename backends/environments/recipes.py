@@ -21,10 +21,7 @@ _WITHOUT_NOOP = frozenset({"ALE/Backgammon-v5", "ALE/VideoCheckers-v5"})
 
 @dataclass(frozen=True)
 class Recipe:
-    """Lines that ``imports`` need to have run before, and a ``function`` named ``make_env`` that makes an environment.
-
-    ``imports`` are in the order of their modules.
-    """
+    """Lines that define a ``function`` named ``make_env``, which makes an environment, and the ``imports`` it needs."""
 
     imports: tuple[str, ...]
     function: tuple[str, ...]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vebench.reports import figures
 from vebench.reports.document import Table, TableRow, Text
-from vebench.reports.plotting.figure import PREDICTED
+from vebench.reports.plotting.panels import PREDICTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

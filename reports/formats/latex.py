@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
 from vebench.plan.tasks import short_name
-from vebench.reports.formats.markdown import one_line_of, places_of
+from vebench.reports.formats.markdown import in_few_words, places_of
 from vebench.reports.formats.without_folders import without_folders
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _row(row: TableRow, plain: Plain) -> Iterator[str]:
 
 
 def _place(text: Text, plain: Plain) -> str:
-    shown = " ".join(escaped(plain(line)) for line in one_line_of(text))
+    shown = " ".join(escaped(plain(line)) for line in in_few_words(text))
     return rf"\textbf{{{shown}}}" if text.tone == "best" else shown
 
 

@@ -36,7 +36,7 @@ IN_BRACKETS = re.compile(rf"{SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within
 FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
 READING = "How to read this"
 FACTS = "Machine, packages and command"
-ALWAYS_OPEN = "compared"  # the fact that says whether the figures below may be compared with those above
+CONTEXT = frozenset({"machine", "condition", "system", "packages", "measured", "command"})  # facts that are folded
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _document(document: Document, writer: _Writer) -> Iterator[str]:
         yield ""
     for answer in document.answers:
         yield from _answer(answer, writer)
-    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] != ALWAYS_OPEN]
+    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] in CONTEXT]
     yield from _facts([fact for fact in document.facts if fact not in folded_facts], writer)
     if not (writer.folds and document.tables):
         yield from _legend(document, writer)
@@ -220,18 +220,18 @@ def _label(row: TableRow, writer: _Writer) -> str:
 
 
 def _place(text: Text, writer: _Writer) -> str:
-    lines = one_line_of(text) if writer.folds else text.lines
-    first, *others = map(writer.escaped, lines)
+    compact = writer.folds and "frames_per_second" in text.values
+    first, *others = map(writer.escaped, in_few_words(text) if compact else text.lines)
     mark = MARKS.get(text.tone, "")
-    return (" " if writer.folds else "<br>").join([f"{mark}{first}{mark}", *others])
+    return (" " if compact else "<br>").join([f"{mark}{first}{mark}", *others])
 
 
-def one_line_of(text: Text) -> tuple[str, ...]:
-    """Return what a place of a compact table holds: a rate with its speedup, which has the same interval nearly."""
+def in_few_words(text: Text) -> tuple[str, ...]:
+    """Return the lines of a place of a compact table: a rate has its speedup on the same line, without its interval."""
     speedup = text.values.get("speedup")
     if isinstance(speedup, Estimate):
         return (f"{text.lines[0]} {figures.number(speedup.median)}x",)
-    return text.lines if text.tone == "struck" or "frames_per_second" not in text.values else text.lines[:1]
+    return text.lines
 
 
 def _printable(line: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp, floor, log, log2, log10
 from typing import TYPE_CHECKING
 from unicodedata import east_asian_width
@@ -153,34 +153,53 @@ def apart(wanted: Sequence[float], gap: float, high: float) -> list[float]:
 
 @dataclass(frozen=True)
 class MarkText:
-    """The text of a mark: in which row above the axes, and whether it ends at its line instead of beginning there."""
+    """The text of a mark above the axes: its row from below, its two ends, and where the line of the mark is.
 
-    mark: Mark
+    The line goes up to the row. The text begins there, or ends there if there is no room to the right.
+    """
+
     text: str
     row: int
-    ends: bool
+    line: float
+    left: float
+    right: float
+
+    @property
+    def ends(self) -> bool:
+        """Whether the text ends at its line."""
+        return self.right == self.line
 
 
 def mark_texts(marks: Iterable[Mark], axis: Axis, width: float, size: float) -> tuple[MarkText, ...]:
-    """Return the texts of the marks on ``axis`` in as few rows as they need so that none covers another."""
-    rows: list[list[tuple[float, float]]] = []
-    placed = []
-    for mark in sorted(marks, key=lambda mark: mark.x):
-        if not axis.low <= mark.x <= axis.high:
-            continue
-        text = shortened(mark.text)
-        line, long = axis.at(mark.x) * width, text_width(text, size) + size
-        ends = line + long > width and line > width / 2
-        taken = (line - long, line) if ends else (line, line + long)
-        free = [
-            row for row, others in enumerate(rows) if all(taken[0] >= end or taken[1] <= start for start, end in others)
-        ]
-        row = free[0] if free else len(rows)
-        if not free:
-            rows.append([])
-        rows[row].append(taken)
-        placed.append(MarkText(mark, text, row, ends))
+    """Return the texts of the marks on an ``axis`` of this width, in rows so that none covers another.
+
+    Nor does a line go through the text of another mark, as far as that can be had: of texts to the right of their
+    lines, the one farthest to the left is the highest.
+    """
+    loose = [_mark_text(mark, axis, width, size) for mark in marks if axis.low <= mark.x <= axis.high]
+    placed: list[MarkText] = []
+    for one in sorted(loose, key=lambda one: (one.ends, one.line if one.ends else -one.line)):
+        rows = range(len(placed) + 1)
+        row = next((row for row in rows if all(_agree(one, row, other) for other in placed)), len(placed))
+        placed.append(replace(one, row=row))
     return tuple(placed)
+
+
+def _mark_text(mark: Mark, axis: Axis, width: float, size: float) -> MarkText:
+    text, line = shortened(mark.text), axis.at(mark.x) * width
+    long = text_width(text, size) + size
+    if line + long > width and line > width / 2:
+        return MarkText(text, 0, line, line - long, line)
+    return MarkText(text, 0, line, line, line + long)
+
+
+def _agree(one: MarkText, row: int, other: MarkText) -> bool:
+    """Return whether ``one`` can be in ``row``."""
+    if row == other.row:
+        return one.right <= other.left or other.right <= one.left
+    if row < other.row:
+        return not one.left < other.line < one.right
+    return not other.left < one.line < other.right
 
 
 def text_width(text: str, size: float) -> float:

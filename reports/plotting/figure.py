@@ -5,144 +5,37 @@ All lengths are in points. The figure is laid out here and not by matplotlib, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vebench.reports.plotting import axes, colours
-from vebench.reports.plotting.axes import shortened, text_width
+from vebench.reports.plotting.axes import shortened
+from vebench.reports.plotting.panels import (
+    BOTTOM,
+    LARGE,
+    LEADER,
+    LEFT,
+    LINE,
+    SAMPLE,
+    SIZE,
+    SMALL,
+    WIDTH,
+    Panel,
+    looks_of,
+    own_points,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from vebench.reports.chart import Chart, Role, Series
-    from vebench.reports.plotting.colours import Colour
+    from vebench.reports.plotting.panels import Look
 
 INCH = 72.0
-SIZE, SMALL, LARGE = 9.0, 8.0, 11.0  # of fonts
-LINE = 13.0  # from one line of text to the next
-WIDTH, HEIGHT = 330.0, 230.0  # of the space that the axes span
-LEFT, BOTTOM, TOP, RIGHT = 54.0, 42.0, 30.0, 8.0  # around it: ticks and names of axes, title
-LEADER, SAMPLE = 14.0, 18.0  # between the last point and its name: a thin line, and how the series is drawn
 POINTS = "points-{}-{}"  # the id of the group with the points of a series, by the numbers of its chart and its own
 BAND, WIDE_LINE, THIN_LINE = 0.13, 1.8, 0.7
-PREDICTED = "predicted"
-DASHED, DOTTED = (0.0, (4.0, 2.5)), (0.0, (1.0, 2.5))
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a series is drawn."""
-
-    colour: Colour
-    marker: str = ""
-    line: str | tuple[float, tuple[float, ...]] = "-"
-
-
-@dataclass(frozen=True)
-class Name:
-    """The name of a series, the place in the axes where the series ends, both from 0 to 1, and how it is drawn."""
-
-    text: str
-    at: float
-    end: float
-    look: Look
-    role: Role
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A chart, the ``number``-th of its figure, with the look of each series, and what follows for the layout."""
-
-    chart: Chart
-    looks: Mapping[tuple[str, Role], Look]
-    number: int = 0
-
-    @property
-    def series(self) -> tuple[Series, ...]:
-        """The series that have a point."""
-        return drawn(self.chart)
-
-    @cached_property
-    def x(self) -> axes.Axis:
-        """The horizontal axis."""
-        return axes.x_axis(self.chart, WIDTH, SIZE)
-
-    @cached_property
-    def y(self) -> axes.Axis:
-        """The vertical axis."""
-        return axes.y_axis(self.chart)
-
-    @cached_property
-    def marks(self) -> tuple[axes.MarkText, ...]:
-        """The texts of the marks, above the axes."""
-        return axes.mark_texts(self.chart.marks, self.x, WIDTH, SMALL)
-
-    @property
-    def above(self) -> float:
-        """The height above the axes."""
-        return TOP + LINE * (1 + max((mark.row for mark in self.marks), default=-1))
-
-    @cached_property
-    def names(self) -> tuple[Name, ...]:
-        """The names beside the axes, by their heights, the lowest first."""
-        return tuple(sorted(_names(self), key=lambda name: name.end))
-
-    @property
-    def height(self) -> float:
-        """The height of the axes: a line for each name."""
-        return max(HEIGHT, LINE * len(self.names))
-
-    @property
-    def beside(self) -> float:
-        """The width right of the axes."""
-        return LEADER + SAMPLE + max(text_width(name.text, SIZE) for name in self.names) + RIGHT
-
-
-def drawn(chart: Chart) -> tuple[Series, ...]:
-    """Return the series that have a point: only these are in a figure."""
-    return tuple(series for series in chart.series if series.points)
-
-
-def name_of(series: Series) -> str:
-    """Return what a series is called in a figure. What a model expects is called so."""
-    name = shortened(series.name)
-    return name if series.role != "forecast" or PREDICTED in name else f"{name}, {PREDICTED}"
-
-
-def looks_of(charts: Sequence[Chart]) -> dict[tuple[str, Role], Look]:
-    """Return the look of each series by its name and role: the same in all charts.
-
-    A forecast has the colour and the marker of what it continues, by its name.
-    """
-    lines = [series for chart in charts for series in chart.series]
-    measured = dict.fromkeys(series.name for series in lines if series.role == "measured")
-    others = dict.fromkeys(
-        series.name for series in lines if series.role == "forecast" and not _continued(series, measured)
-    )
-    numbers = {name: index for index, name in enumerate((*measured, *others))}
-    looks: dict[tuple[str, Role], Look] = {}
-    for series in lines:
-        if series.role == "bound":
-            looks[series.name, series.role] = Look(colours.MUTED, "_")
-        elif series.role == "ideal":
-            looks[series.name, series.role] = Look(colours.MUTED, line=DOTTED)
-        else:
-            number = numbers[_continued(series, measured) or series.name]
-            colour = colours.SERIES[number % len(colours.SERIES)]
-            marker = colours.MARKERS[number % len(colours.MARKERS)]
-            forecast = series.role == "forecast"
-            looks[series.name, series.role] = Look(colour, marker, DASHED if forecast else "-")
-    return looks
-
-
-def _continued(series: Series, measured: Mapping[str, None]) -> str | None:
-    """Return the name of the measured series that a forecast continues, None for one that continues none."""
-    begins = [name for name in measured if series.name.startswith(name)]
-    return max(begins, key=len, default=None) if series.role == "forecast" else None
 
 
 def figure(charts: Sequence[Chart], *, ground: bool) -> Figure:
@@ -172,7 +65,7 @@ def figure(charts: Sequence[Chart], *, ground: bool) -> Figure:
 def _draw(space: Axes, panel: Panel, height: float) -> None:
     _lay_axes(space, panel, height)
     for mark in panel.marks:
-        _mark(space, mark, panel, height)
+        _mark(space, mark, height)
     for number, series in enumerate(panel.series):
         _band(space, series, panel)
         _line(space, series, panel, POINTS.format(panel.number, number))
@@ -219,9 +112,9 @@ def _lay_axes(space: Axes, panel: Panel, height: float) -> None:
     )
 
 
-def _mark(space: Axes, mark: axes.MarkText, panel: Panel, height: float) -> None:
+def _mark(space: Axes, mark: axes.MarkText, height: float) -> None:
     """Draw a mark: a line through the axes, up to its text."""
-    at = panel.x.at(mark.mark.x)
+    at = mark.line / WIDTH
     top = 1 + (LINE * mark.row + SMALL) / height
     space.plot(
         [at, at],
@@ -265,6 +158,7 @@ def _line(space: Axes, series: Series, panel: Panel, name: str) -> None:
         [panel.y.within(estimate.median) for _, estimate in series.points],
         gid=name,
         clip_on=False,
+        markevery=own_points(series, panel.chart),
         **_style(look, series.role),
     )
 
@@ -280,20 +174,6 @@ def _style(look: Look, role: Role) -> dict[str, Any]:
         "markerfacecolor": colours.GROUND.light if role == "forecast" else look.colour.light,
         "markeredgewidth": 1.2 if role in ("forecast", "bound") else 0.0,
     }
-
-
-def _names(panel: Panel) -> Iterator[Name]:
-    """Yield a name for each series. One that a forecast continues ends where that does; one entry tells both apart."""
-    measured = {series.name: None for series in panel.series if series.role == "measured"}
-    continued = {_continued(series, measured): series for series in panel.series}
-    for series in panel.series:
-        if series.role == "forecast" and _continued(series, measured):
-            continue
-        x, estimate = continued.get(series.name if series.role == "measured" else "", series).points[-1]
-        look = panel.looks[series.name, series.role]
-        yield Name(name_of(series), panel.x.at(x), panel.y.at(panel.y.within(estimate.median)), look, series.role)
-    if any(name is not None for name in continued):
-        yield Name(PREDICTED, 0.0, 0.0, Look(colours.MUTED, "o", DASHED), "forecast")
 
 
 def _write_names(space: Axes, panel: Panel, height: float) -> None:

@@ -14,7 +14,8 @@ from xml.etree import ElementTree as ET
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.plotting.colours import COLOURS
-from vebench.reports.plotting.figure import POINTS, drawn, name_of
+from vebench.reports.plotting.figure import POINTS
+from vebench.reports.plotting.panels import drawn, name_of, own_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,7 +137,8 @@ def _name_points(root: ET.Element, charts: Sequence[Chart]) -> None:
     for number, chart in enumerate(charts):
         for index, series in enumerate(drawn(chart)):
             markers = [path for path in by_id[POINTS.format(number, index)].iter("path") if "transform" in path.attrib]
-            for marker, (x, estimate) in zip(markers, series.points, strict=False):
+            own = [series.points[place] for place in own_points(series, chart)]
+            for marker, (x, estimate) in zip(markers, own, strict=False):
                 ET.SubElement(marker, "title").text = one_line(
                     f"{name_of(series)}: {figures.rate(estimate)}, {x:g} {chart.x_label}"
                 )

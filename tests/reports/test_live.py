@@ -370,3 +370,15 @@ def test_on_a_terminal_that_cannot_go_back_a_line_progress_is_plain_lines(
     text = shown(events_of(plan), terminal=True)
     assert "\x1b" not in text
     assert text.startswith("[11/13] ALE/Pong-v5  shm-sync")
+
+
+def test_names_from_outside_cannot_steer_the_terminal() -> None:
+    cell = replace(make_cell("\x1b[2Jx\nmine:Class", 1), task=Task("\x1b]0;a\x07\u202eb", "atari", 4), side="\x9bA")
+    plan = Plan(RunSpec(("Pong",), (1,)), (cell, replace(cell, repeat=1)))
+    events: list[Event] = [RunStarted(plan), CellStarted(cell), WindowDone(cell, WINDOWS[0])]
+    events += [CellFinished(cell, Outcome("failed", "boom\x1b[1m\n::error::x"))]
+    for height in (30, 5):
+        text = shown(events, terminal=True, height=height)
+        assert not re.search(r"\x1b(?!\[(\?25[lh]|2K|1A))|[\x07\x9b\u202e]", text)
+        assert "\n::error" not in text
+    assert "\x1b" not in shown(events, terminal=False)

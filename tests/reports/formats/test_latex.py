@@ -65,6 +65,20 @@ def test_every_special_character_is_escaped(text: str) -> None:
     assert all(ord(character) < 256 for character in left)
 
 
+def test_hostile_names_break_no_table() -> None:
+    name = r"\input{/etc/passwd}\\ & % } $ \end{tabular} [1] *" + "\n\x1b\u202e"
+    cells = [make_cell("for-loop", steps=(900,) * 4, env=name), make_cell(name, steps=(900,) * 4, env=name)]
+    text = latex.render(page_of(*cells, file=name))
+    commands = re.sub(r"\\[{}&%$]", "", text)
+    assert commands.count("{") == commands.count("}")
+    assert re.findall(r"\\(?:input|end|begin)\{\w+\}", text) == [
+        r"\begin{table}", r"\begin{tabular}", r"\end{tabular}", r"\end{table}",
+    ]  # fmt: skip
+    rows = [line for line in commands.splitlines() if line.endswith(r"\\")]
+    assert [row.count("&") for row in rows] == [2, 2, 2]
+    assert [line for line in commands.splitlines() if "%" in line] == [latex.HEAD]
+
+
 @given(st.text(alphabet="-,", max_size=12))
 def test_hyphens_and_commas_stay_apart(text: str) -> None:
     shown = latex.escaped(text)

@@ -11,13 +11,13 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 from markdown_it import MarkdownIt
-from support.charts import make_chart
+from support.charts import around, make_chart
 from support.pages import Pages, make_pages, page_of
 from support.records import make_cell, make_header
 
 from vebench.errors import UsageError
 from vebench.reports import plots
-from vebench.reports.document import Answer, Table
+from vebench.reports.document import Answer, Document, Table, TableRow, Text
 from vebench.reports.formats import markdown
 from vebench.reports.formats.registry import MARKDOWN
 from vebench.reports.output import save
@@ -76,6 +76,15 @@ def test_the_answer_comes_first_and_what_explains_it_is_folded(page: RunPage) ->
     assert [*map(text.index, order)] == sorted(map(text.index, order))
     assert text.count("<details>") == text.count("</details>") == len(re.findall(r"</summary>\n\n(?=\S)", text))
     assert text.count("\n\n</details>\n") == text.count("</details>")
+
+
+def test_a_place_of_several_figures_has_a_line_for_each() -> None:
+    place = Text(("1.20x ±3.0%", "a 100 ±1.0%"), value=around(1.2), values={"ratio": around(1.2)})
+    table = Table("t", "backend", ("1 worker",), (TableRow("x", (place,)),), axis=(1,))
+    facts = (("differs", "nothing"), ("machine", "Test CPU"))
+    text = markdown.render(Pages(Document("two runs", facts, (table,))))
+    assert "| x       | 1.20x ±3.0%<br>a 100 ±1.0% |" in text
+    assert text.index("- differs: nothing") < text.index("### t") < text.index("- machine: Test CPU")
 
 
 def test_whether_a_run_may_be_compared_with_the_first_is_in_the_open(sweep: Run) -> None:

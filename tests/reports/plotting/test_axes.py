@@ -82,12 +82,22 @@ def test_texts_of_marks_do_not_cover_each_other(wanted: list[tuple[int, str]]) -
     axis = axes.x_axis(chart, WIDTH, SIZE)
     placed = axes.mark_texts(chart.marks, axis, WIDTH, SIZE)
     assert len(placed) == len(wanted)
-    spans = []
+    for one, other in pairwise(sorted(placed, key=lambda mark: (mark.row, mark.left))):
+        assert one.row != other.row or one.right <= other.left
     for mark in placed:
-        line, long = axis.at(mark.mark.x) * WIDTH, axes.text_width(mark.text, SIZE)
-        spans.append((mark.row, line - long, line) if mark.ends else (mark.row, line, line + long))
-    for (row, _, end), (other, start, _) in pairwise(sorted(spans)):
-        assert row != other or end <= start
+        assert mark.line in (mark.left, mark.right)
+        assert mark.right - mark.left > axes.text_width(mark.text, SIZE)
+
+
+def test_no_line_of_a_mark_goes_through_the_text_of_another() -> None:
+    marks = (Mark(2.0, "second threads begin"), Mark(4.0, "package ends"), Mark(8.0, "CPUs end"), Mark(64.0, "the end"))
+    chart = chart_of((1.0, around(1.0)), (64.0, around(2.0)), marks=marks)
+    placed = axes.mark_texts(marks, axes.x_axis(chart, WIDTH, SIZE), WIDTH, SIZE)
+    assert {mark.text: mark.row for mark in placed} == {
+        "CPUs end": 0, "package ends": 1, "second threads begin": 2, "the end": 0,
+    }  # fmt: skip
+    for mark in placed:
+        assert not [other for other in placed if other.row > mark.row and mark.left < other.line < mark.right]
 
 
 def test_a_mark_beyond_the_axis_is_not_drawn() -> None:

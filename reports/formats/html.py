@@ -23,7 +23,7 @@ from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.cpu_map import cpu_map
 from vebench.reports.pages.noise import noise, noise_by_cell
 from vebench.reports.plots import svg
-from vebench.reports.plotting.figure import drawn, looks_of
+from vebench.reports.plotting.panels import drawn, looks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -69,8 +69,8 @@ class Board:
             place.rates.append(cell.task.frame_skip * window.transitions / (window.ns / 1e9))
 
     def fits(self, width: int, height: int) -> bool:
-        """Return whether it can be shown in ``width`` columns and ``height`` lines."""
-        return 0 < len(self.rows) <= height - 2 and self._width(TIGHT) <= width
+        """Return whether it can be shown in ``width`` columns and ``height`` lines. It needs a row."""
+        return len(self.rows) <= height - 2 and self._width(TIGHT) <= width
 
     def _width(self, column: tuple[int, int]) -> int:
         return max(map(len, self.rows.values())) + len(self.sizes) * sum(column)

@@ -44,8 +44,8 @@ class RunView:
         self._size_width = max((len(cell.key.size) for cell in plan.cells), default=0)
         self._passes = max((cell.repeat for cell in plan.cells), default=0) + 1
         boards = [Board(env, plan) for env in dict.fromkeys(cell.task.id for cell in plan.cells)]
-        fit = all(board.fits(width, height - FOOT) for board in boards)
-        self._boards = {board.env: board for board in boards} if fit else {}
+        fit = all(board.fits(width, height - FOOT) for board in boards if board.rows)
+        self._boards = {board.env: board for board in boards if board.rows} if fit else {}
         self._board: Board | None = None
         self._open = Counter(cell.task.id for cell in plan.cells)
         self._windows: Counter[tuple[CellKey, str]] = Counter()
@@ -98,7 +98,7 @@ class RunView:
     def lines(self) -> Iterator[Text]:
         """Yield the view."""
         if self._board is not None:
-            yield from self._board.lines(self._width, self._current)
+            yield from map(one_row, self._board.lines(self._width, self._current))
         if self._current is not None:
             turn = f"pass {self._current.repeat + 1} of {self._passes}  " if self._passes > 1 else ""
             labels = padded(name(self._current)[:2], self._widths)

@@ -175,7 +175,10 @@ def report(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
     every_finding: Annotated[
-        bool, typer.Option("--all", help="Also show notes, the cost of the measuring loop, and all facts.")
+        bool,
+        typer.Option(
+            "--all", help="Also show notes, the cost of the measuring loop, all facts, and the scaling curve."
+        ),
     ] = False,
     columns: Annotated[
         list[str] | None,
@@ -198,6 +201,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     vebench report pong.jsonl -o pong.md
     vebench report pong.jsonl -o figures.pdf
     vebench report old-machine.jsonl new-machine.jsonl
+    vebench report --all --columns efficiency,of_ceiling
     """  # noqa: D301 - as above
     from vebench.commands import report as command
     from vebench.reports.columns import names

@@ -64,7 +64,7 @@ def _series(curve: Curve, figure: Figure, *, several: bool) -> Series:
 def _ideal(drawn: Sequence[Curve], usable_cpus: int) -> Iterator[Series]:
     """Yield the line of a backend that would gain, by every worker with a CPU, as much as the plain loop has."""
     loops = [cell for curve in drawn for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
-    most = max(cell.workers for curve in drawn for cell in curve.cells)
+    most = max((cell.workers for curve in drawn for cell in curve.cells), default=1)
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:
         ends = sorted({1, min(most, usable_cpus), most})
         points = tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends)

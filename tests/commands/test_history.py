@@ -174,7 +174,7 @@ def test_runs_of_another_python_are_no_part_of_a_history(vebench: Command) -> No
         (("a.jsonl",), ["a.jsonl", "is a file", "name the folder"]),
         (("others",), ["no run in others/"]),
         (("--metric", "steps"), ["--metric steps", "auto, fps, speedup"]),
-        (("-f", "csv"), ["-f csv", "terminal, markdown, json"]),
+        (("-f", "csv"), ["-f csv", "terminal, markdown, html, json"]),
         (("-o", "a.csv"), ["-o a.csv", ".json"]),
     ],
 )

@@ -28,7 +28,7 @@ def test_what_a_run_cannot_be_written_to_is_refused(text: str, complaint: str) -
     assert complaint in str(error.value)
 
 
-@pytest.mark.parametrize("suffix", [*registry.suffixes("run"), *sorted(run_file.OF_DOCUMENTS)])
+@pytest.mark.parametrize("suffix", registry.suffixes("run"))
 def test_the_name_of_a_report_is_refused_with_one_that_a_report_can_have(suffix: str) -> None:
     with pytest.raises(UsageError) as error:
         run_file.named(f"run{suffix}")

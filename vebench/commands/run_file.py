@@ -8,16 +8,13 @@ from vebench.errors import UsageError
 from vebench.reports.formats import registry
 from vebench.results import paths
 
-# A user who gives one of these suffixes wants a report, too, although no format has them.
-OF_DOCUMENTS = frozenset({".pdf"})
-
 
 def named(text: str) -> Path:
     """Return the run file that ``-o`` names. Raises UsageError for the name of a report, or a name of no file."""
     suffix = Path(text).suffix.lower()
     suffixes = registry.suffixes("run")
-    if text == "-" or suffix in OF_DOCUMENTS.union(suffixes):
-        report = f"report{suffix if suffix in suffixes else '.md'}"
+    if text == "-" or suffix in suffixes:
+        report = f"report{suffix or '.md'}"
         raise UsageError(
             f"-o {text}: -o is the run file (JSON Lines), such as run{paths.SUFFIX}; "
             f"a table comes from vebench report -o {report}"

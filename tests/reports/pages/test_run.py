@@ -185,6 +185,12 @@ def test_what_was_found_of_a_row_that_is_left_out_is_left_out_too() -> None:
     assert [finding.label for finding in everything_of(*cells).findings] == ["too-few-windows"]
 
 
+def test_the_null_backend_alone_is_shown() -> None:
+    page = page_of(make_cell("null", 1, (2_500_000,) * 4), make_cell("null", 2, (2_500_000,) * 4))
+    assert [row.label for row in table_of(page).rows] == ["null"]
+    assert document_of(page).charts == ()
+
+
 def test_a_null_backend_that_failed_is_shown() -> None:
     cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, status="failed", reason="boom"))
     assert [row.label for row in table_of(page_of(*cells)).rows] == ["for-loop", "null"]

@@ -27,7 +27,7 @@ def condition(header: RunRecord, cells: Sequence[CellSummary]) -> str:
 def _parts(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
     host = header.host
     if host.virtual:
-        yield "a virtual machine"
+        yield "virtual machine"
     if quota(host) is not None:
         yield f"a quota of {host.quota_cpus:g} CPUs"
     if not host.pinning or header.spec.pin == "none":
@@ -35,7 +35,7 @@ def _parts(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
     taken = [cell.stolen_share + cell.others_share for cell in cells if _known(cell)]
     if taken:
         mean, most = sum(taken) / len(taken), max(taken)
-        yield f"others took {mean:.1%} of the CPUs' time, {most:.1%} at most in a cell"
+        yield f"others took {mean:.1%} of CPU time, up to {most:.1%} in a cell"
 
 
 def _known(cell: CellSummary) -> bool:

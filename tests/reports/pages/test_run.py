@@ -367,7 +367,7 @@ def of_host(view: View = DEFAULT, **host: object) -> Document:
 
 def test_what_a_whole_run_was_measured_under_is_one_line() -> None:
     document = of_host(quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max", virtual=True, pinning=False)
-    words = "a virtual machine; a quota of 0.5 CPUs; cells not held to CPUs of their own"
+    words = "virtual machine; a quota of 0.5 CPUs; cells not held to CPUs of their own"
     assert dict(document.facts)["condition"] == words
     assert document.findings == ()
     assert "condition" not in dict(of_host().facts)
@@ -377,7 +377,7 @@ def test_what_others_took_of_a_runs_cpus_is_part_of_its_condition() -> None:
     taken = (Window(10**9, 1000, 0, steal_ns=10**7, others_ns=0),) * 4
     calm = (Window(10**9, 1000, 0, steal_ns=0, others_ns=0),) * 4
     document = document_of(page_of(make_cell("for-loop", windows=taken), make_cell("gym-sync", windows=calm)))
-    assert dict(document.facts)["condition"] == "others took 0.5% of the CPUs' time, 1.0% at most in a cell"
+    assert dict(document.facts)["condition"] == "others took 0.5% of CPU time, up to 1.0% in a cell"
 
 
 def test_a_run_under_a_quota_says_what_to_do_to_those_who_want_all() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -160,14 +161,18 @@ def _advice(items: Sequence[FindingText | Explanation], writer: _Writer) -> Iter
 
 
 def _tables(document: Document, writer: _Writer) -> Iterator[str]:
-    """Yield the tables, and after the last one of each group its figures."""
-    last = {table.group: table for table in document.tables}
-    for table in document.tables:
-        yield from _table(table, writer)
-        if table is last[table.group]:
-            yield from _figures([(chart, file) for chart, file in writer.files if chart.group == table.group], writer)
-        if table.listing:
-            yield from _listing(table.listing, writer)
+    """Yield the tables, with the figures of each group below the first of its tables that stand together."""
+    left: dict[str, list[tuple[Chart, str]]] = {}
+    for chart, file in writer.files:
+        left.setdefault(chart.group, []).append((chart, file))
+    for group, together in groupby(document.tables, key=lambda table: table.group):
+        tables = [*together]
+        for table in tables:
+            yield from _table(table, writer)
+        yield from _figures(left.pop(group, ()), writer)
+        for table in tables:
+            if table.listing:
+                yield from _listing(table.listing, writer)
 
 
 def _figures(drawn: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:

@@ -152,6 +152,16 @@ def test_the_first_figure_of_a_task_is_shown_and_the_others_are_folded(page: Run
     assert "](report-pong-scaling.svg)" in text
 
 
+def test_a_further_table_of_a_task_stands_below_its_figures_and_those_of_others(page: RunPage) -> None:
+    (document,) = page.documents
+    names = ("first", "second", "more of the first")
+    tables = tuple(Table(name, "c", ("x",), (), group=name.split()[-1]) for name in names)
+    charts = tuple(make_chart("a", group=name) for name in ("first", "second"))
+    (text, *_) = markdown.with_figures(Pages(replace(document, tables=tables, charts=charts)), "r.md").values()
+    order = ("### first", "r-first-scaling.svg", "### second", "r-second-scaling.svg", "### more of the first")
+    assert [*map(text.index, order)] == sorted(map(text.index, order))
+
+
 def test_figures_of_several_runs_and_tasks_have_names_of_their_own(page: RunPage) -> None:
     (document,) = page.documents
     charts = tuple(make_chart("a", group=group) for group in ("ALE/Pong-v5", "Pong-v4", "<script>|"))

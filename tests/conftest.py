@@ -23,6 +23,17 @@ settings.register_profile("thorough", deadline=None, max_examples=2000)  # pytes
 settings.load_profile("tests")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option with which the texts that formats write are approved."""
+    parser.addoption("--renew", action="store_true", help="write the snapshots of formats anew; look at their diff")
+
+
+@pytest.fixture
+def renew(request: pytest.FixtureRequest) -> bool:
+    """Return whether snapshots are to be written anew."""
+    return bool(request.config.getoption("--renew"))
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups, if it is there
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let tests that look at the whole machine run one after the other, in one of several processes."""

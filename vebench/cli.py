@@ -193,8 +193,11 @@ def report(  # noqa: PLR0913 - one parameter for each option
             metavar="N", min=1, help="Also predict the rates of N workers from those measured, at most twice as many."
         ),
     ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Also show what others have published for these tasks, apart.")
+    ] = False,
 ) -> None:
-    """Render runs as tables and figures.
+    """Render runs as tables and figures, several side by side: how much faster each is than the first.
 
     FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
     with -o, must be named. Markdown that is written to a file has its figures beside it.
@@ -203,13 +206,16 @@ def report(  # noqa: PLR0913 - one parameter for each option
     vebench report
     vebench report pong.jsonl -o pong.md
     vebench report pong.jsonl -o figures.pdf
+    vebench report old-machine.jsonl new-machine.jsonl
     vebench report --all --columns efficiency,of_ceiling
     """  # noqa: D301 - as above
     from vebench.commands import report as command
     from vebench.reports.columns import names
     from vebench.reports.view import View
 
-    command.report(files or (), form, output, View(names("--columns", columns or ()), every_finding, forecast))
+    chosen = names("--columns", columns or ())
+    view = View(chosen, every_finding, published=published, forecast=forecast)
+    command.report(files or (), form, output, view)
 
 
 @app.command()

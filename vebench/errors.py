@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST_SHOWN = 80
+# What a CI service acts on where a line of a log begins with it, or has it anywhere: the workflow commands of GitHub
+# (github.com/actions/runner, src/Runner.Worker/ActionCommandManager.cs), and older ones such as ##[error].
+_COMMANDS = (
+    *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice"),
+    *("remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning"),
+)
+_ACTS = re.compile(rf":(?=:(?:{'|'.join(_COMMANDS)})\b)|#(?=#[a-z]*\[)", re.IGNORECASE)
 
 
 class VebenchError(Exception):
@@ -41,8 +49,12 @@ class InterruptedRunError(VebenchError):
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line, with printable characters only: text from a library may contain anything."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    """Return ``text`` on one line, with printable characters only: text from a library may contain anything.
+
+    What would be a command in the log of a CI service gets a blank inside: wherever a line is broken, it is none.
+    """
+    words = "".join(character if character.isprintable() else " " for character in text).split()
+    return _ACTS.sub(r"\g<0> ", " ".join(words))
 
 
 def shown(text: str) -> str:

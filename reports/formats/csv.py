@@ -6,6 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from vebench.errors import one_line
 from vebench.reports import columns
 from vebench.reports.columns import Figure, Items, with_findings
 
@@ -18,7 +19,7 @@ IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
 def render(page: RunPage) -> str:
-    """Return a head line and a line for each cell of every section. What does not apply is empty."""
+    """Return a head line and a line for each cell of every section, texts on one line. What does not apply is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow((*IDENTITY, *(name for column in columns.COLUMNS for name in _names(column))))
@@ -30,7 +31,8 @@ def render(page: RunPage) -> str:
 
 def _line(file: str, cell: CellSummary) -> list[Plain]:
     identity = (file, cell.env, cell.label, cell.workers, cell.envs_per_worker)
-    return [*identity, *(value for column in columns.COLUMNS for value in _values(column, cell))]
+    values = (*identity, *(value for column in columns.COLUMNS for value in _values(column, cell)))
+    return [one_line(value) if isinstance(value, str) else value for value in values]
 
 
 def _names(column: Column) -> list[str]:

@@ -19,9 +19,18 @@ def render(page: DataPage) -> str:
 
 def dump(data: object) -> str:
     """Return ``data`` as JSON, estimates and findings as objects. Raises ValueError for a number that is not finite."""
-    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
-    # Half of a surrogate pair, as in a file name that is no UTF-8, cannot be encoded. Python escapes it as JSON does.
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    return "".join(f"{_escaped(line)}\n" for line in text.split("\n"))
+
+
+def _escaped(line: str) -> str:
+    """Return the line with all escaped that a terminal or the log of a CI service could act on.
+
+    Half of a surrogate pair, as in a file name that is no UTF-8, is, too: it cannot be encoded.
+    """
+    if not line.isprintable():
+        line = "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
+    return line.replace("##", "#\\u0023")
 
 
 def _plain(value: object) -> dict[str, float | str | None]:

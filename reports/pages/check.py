@@ -155,7 +155,7 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     if found.overall is not None and len(found.cells) > 1:
         yield "all cells", f"{_interval(found.overall)}, geometric mean"
     if page.differences:
-        yield "differs", "; ".join(page.differences)
+        yield "differs", one_line("; ".join(page.differences))
     if found.skipped:
         yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
     if not_gated := list(_not_gated(found)):

@@ -20,12 +20,15 @@ from vebench.plan.known_work import BEST_FIRST
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
+from vebench.reports.pages import published
 from vebench.reports.pages.answer import Told, answers
+from vebench.reports.pages.beside import document as side_by_side
 from vebench.reports.pages.charts import charts
 from vebench.reports.pages.conditions import CONDITION, OF_CONDITION, condition
 from vebench.reports.pages.forecasts import predictions
 from vebench.reports.pages.forecasts import tables as forecasts
 from vebench.reports.pages.on_demand import of_column
+from vebench.reports.pages.sides import Side, short_names
 from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
@@ -86,8 +89,12 @@ class RunPage:
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """A document for each run file."""
-        return tuple(_document(section, self.view) for section in self.sections)
+        """A document for each run file; of several that have a task in common, one before with all side by side."""
+        together = _together(self.sections)
+        shown = self.sections if together is None or self.view.each_run else ()
+        alone = [_document(section, self.view) for section in shown]
+        first, *others = alone if together is None else (together if alone else _cut_short(together), *alone)
+        return (_with_published(first, self.sections) if self.view.published else first, *others)
 
     @property
     def data(self) -> list[dict[str, object]]:
@@ -118,13 +125,39 @@ def _record(file: str, cell: CellSummary) -> dict[str, object]:
     return {**{name: record[name] for name in FIRST}, **record}
 
 
+def _together(sections: Sequence[Section]) -> Document | None:
+    """Return several runs side by side; None for a single one, or if no other has a task in common with the first."""
+    if len(sections) == 1:
+        return None
+    names = short_names(len(sections))
+    return side_by_side(
+        [
+            Side(name, section.name, section.run.header, section.cells, section.notice)
+            for name, section in zip(names, sections, strict=True)
+        ]
+    )
+
+
+def _cut_short(together: Document) -> Document:
+    return replace(together, legend=(*together.legend, "--all shows each run alone, too."))
+
+
+def _with_published(document: Document, sections: Sequence[Section]) -> Document:
+    """Return ``document`` with what others have published for the tasks of all sections, or that nothing is known."""
+    envs = dict.fromkeys(cell.env for section in sections for cell in section.cells)
+    tables = published.tables(envs)
+    if not tables:
+        return replace(document, legend=(*document.legend, "No published figure is known for these tasks."))
+    return replace(document, tables=(*document.tables, *tables))
+
+
 def _beside(section: Section, first: Section) -> str:
     if section is first:
         return ""
     differences = what_differs(first.run.header, section.run.header)
     if not differences:
         return f"comparable with {first.name}: the same machine and packages"
-    return one_line(f"not comparable with {first.name}: {'; '.join(differences)}")
+    return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
 
 
 def _document(section: Section, view: View) -> Document:

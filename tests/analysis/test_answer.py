@@ -571,7 +571,7 @@ def test_the_answer_is_last_on_a_terminal_and_first_in_markdown() -> None:
     assert on_terminal(page, 200).rstrip().endswith(one.code[-1])
     text = markdown.render(page)
     assert f"## a.jsonl\n\n**{one.sentences[0]}**\n\n```python\nimport ale_py\n" in text
-    assert text.index("```\n\n- machine: ") < text.index("### Findings")
+    assert text.index(one.code[-1]) < text.index("### Findings") < text.index("- machine: ")
 
 
 def simulated(rates: dict[str, float], rng: np.random.Generator) -> TaskAnswer:

@@ -10,12 +10,14 @@ import msgspec
 
 from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
-from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
+from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 SECOND = 1_000_000_000
+NOISE = (1.0, 1.012, 0.991)  # of three processes
 FIRST_DAY = datetime(2026, 9, 1, 8, 15, tzinfo=UTC)
 
 
@@ -104,3 +106,27 @@ def _cells(rates: Mapping[tuple[str, int], Sequence[float | None]], run: int) ->
     for (backend, workers), measured in rates.items():
         if (rate := measured[run]) is not None:
             yield make_cell(backend, workers, (round(1000 * rate),) * 4, frame_skip=1)
+
+
+def make_repeated(rates: Mapping[tuple[str, int], float], header: RunRecord | None = None, **fields: object) -> Run:
+    """Return a run of Pong with three processes of each cell, whose levels are these steps per second by and by.
+
+    ``rates`` are by backend and workers. Other keywords go to every cell.
+    """
+    cells = (
+        make_cell(backend, workers, (round(rate * noise), round(rate * noise * 1.01)), repeat=repeat, **fields)
+        for repeat, noise in enumerate(NOISE)
+        for (backend, workers), rate in rates.items()
+    )
+    return Run(header or make_header(), tuple(cells))
+
+
+def on_machine(header: RunRecord, **facts: object) -> RunRecord:
+    """Return the first line of the same run on a machine with other facts."""
+    return msgspec.structs.replace(header, host=msgspec.structs.replace(header.host, **facts))
+
+
+def write_run(path: Path, run: Run) -> Path:
+    """Write a run file. Returns its path."""
+    path.write_bytes(b"".join(encode(line) + b"\n" for line in (run.header, *run.cells)))
+    return path

@@ -238,13 +238,7 @@ class _Judge:
         )
 
     def _mean(self, keys: Sequence[CellKey]) -> Contrast:
-        """Return the geometric mean of ratios, with what separates the runs in its error."""
-        found = contrast((weight / len(keys), sample) for key in keys for weight, sample in self._pairs[key].terms)
-        if found is None:
-            raise ValueError("a pair is made of samples that have an interval")
-        if self._unpaired is None:
-            return found
-        return Contrast(found.log, summed((found.error, self._unpaired.times(2))))
+        return mean_ratio([self._pairs[key] for key in keys], self._unpaired)
 
     def _of_group(self, group: GroupKey) -> tuple[SpeedVerdict, str | None]:
         cells = self._members[group]
@@ -309,6 +303,17 @@ class _Judge:
                 "compare with --metric speedup, with vebench compare, or give --history"
             )
         return "the interval reaches across the tolerance; measure both with more --repeats, or with --until-decided"
+
+
+def mean_ratio(pairs: Sequence[Pair], run_spread: Error | None) -> Contrast:
+    """Return the geometric mean of the ratios of one pair or more, with what separates the two runs in its error.
+
+    ``run_spread`` is by how much a run as a whole differs from others like it, None if that cancels.
+    """
+    found = contrast((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
+    if found is None:
+        raise ValueError("a pair is made of samples that have an interval")
+    return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.times(2))))
 
 
 def decidable(run_spread: Error, tolerance: float) -> bool:

@@ -30,3 +30,8 @@ class Names(NamedTuple):
 
 CHECK = Names("check", "baseline", "candidate", "in the baseline", "the ")
 COMPARE = Names("compare", "A", "B", "on either side")
+
+
+def of_report(one: str, other: str) -> Names:
+    """Return the names of two runs that a report shows side by side, such as A and B."""
+    return Names("report", one, other, "in either")

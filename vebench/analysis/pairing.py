@@ -86,13 +86,17 @@ def was_skipped(cell: CellSummary | None) -> bool:
 
 @dataclass(frozen=True)
 class Sides:
-    """The cells of both sides by their keys, and how they are compared."""
+    """The cells of both sides by their keys, and how they are compared.
+
+    Cells that differ in one of the fields ``decisive`` are no pair.
+    """
 
     before: Mapping[CellKey, CellSummary]
     after: Mapping[CellKey, CellSummary]
     metric: Metric
     in_turn: bool
     names: Names
+    decisive: tuple[str, ...] = DECISIVE
 
     def pairs(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
         """Return what can be compared, given the cells that nothing prevents from it."""
@@ -147,7 +151,7 @@ class Sides:
         if old.struck != new.struck:
             name, cell = (names.baseline, old) if old.struck else (names.candidate, new)
             yield "not comparable", f"{name}: other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
-        for field in DECISIVE:
+        for field in self.decisive:
             one, other = getattr(old, field), getattr(new, field)
             if one != other:
                 what = field.replace("_", " ")
@@ -170,11 +174,11 @@ class Sides:
 
     def _doubts(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
         """Yield that a cell was measured under conditions in which its rate says little of the code."""
-        codes = [(name, code) for name, cell in self._both(old, new) for code in _conditions(cell, self.in_turn)]
+        codes = [(name, code) for name, cell in self._both(old, new) for code in doubts(cell, self.in_turn)]
         if self.metric == "speedup" and not codes:
             for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
                 base = cells[base_of(old.key)]
-                codes += [(f"{name}'s {REFERENCE}", code) for code in _conditions(base, self.in_turn)]
+                codes += [(f"{name}'s {REFERENCE}", code) for code in doubts(base, self.in_turn)]
         if codes:
             what = ", ".join(f"{name} {code}" for name, code in codes)
             yield "inconclusive", f"{what}: such a rate says little of the code; measure again on an idle machine"
@@ -199,7 +203,7 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
     return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
 
 
-def _conditions(cell: CellSummary, in_turn: bool) -> Iterator[str]:
+def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
     """Yield what makes a cell's rate doubtful. What changes slowly is no doubt if both sides took turns."""
     if cell.disturbed:
         yield Code.DISTURBED

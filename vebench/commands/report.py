@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.plan.known_work import Knowledge
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def report(files: Sequence[Path], form: str | None, output: str | None, view: View) -> None:
     """Render runs, by default the newest in ``.vebench/``, as ``form``, by default the format of ``output``'s suffix.
 
+    Several runs are shown side by side. A file also has each of them alone, a terminal only where all was asked for.
     Raises UsageError for an unknown format or a file that would be overwritten, RunFileError for a file that is not a
     run file.
     """
@@ -32,7 +34,9 @@ def report(files: Sequence[Path], form: str | None, output: str | None, view: Vi
     if target is not None:
         store.refuse_to_overwrite(target, sources)
     knowledge = Knowledge.load()
-    page = RunPage.of(((str(path), informed(store.read(path), knowledge)) for path in sources), view)
+    short = target is None and chosen is registry.TERMINAL and not view.every_finding
+    runs = ((str(path), informed(store.read(path), knowledge)) for path in sources)
+    page = RunPage.of(runs, replace(view, each_run=not short))
     if target is None:
         show(page, chosen)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
+from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ from vebench.results.records import SCHEMA, CacheRecord, HostRecord, RunRecord, 
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
     from pathlib import Path
 
     from vebench.interpreters.interpreter import Interpreter
@@ -35,6 +35,8 @@ DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
 # A run file does not say at which level the last one is; only that it is the last.
 LAST_LEVEL = 3
+# Seconds between the headers of the two sides of a comparison, at most. A comparison itself takes longer.
+SIDES_APART = 2
 
 # The measured work does not depend on these.
 OUR_PACKAGES = frozenset({"vebench", "torch"})
@@ -149,6 +151,20 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
         for name, first, second in pairs
         if first != second and not (name in optional and "none" in (first, second))
     ]
+
+
+def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
+    """Return whether two runs are the sides of one ``vebench compare``, so that what slowed one slowed the other.
+
+    Their headers are written one right after the other.
+    """
+    if one.interpreter is None or other.interpreter is None or (one.command, one.spec) != (other.command, other.spec):
+        return False
+    try:
+        apart = datetime.fromisoformat(one.started) - datetime.fromisoformat(other.started)
+    except (ValueError, TypeError):  # no time, or one without a time zone
+        return False
+    return abs(apart.total_seconds()) <= SIDES_APART
 
 
 def fingerprint(run: RunRecord) -> str:

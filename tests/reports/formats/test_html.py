@@ -130,7 +130,8 @@ def test_every_kind_of_page_is_html_without_an_error(kind: str) -> None:
 def test_a_page_can_be_read_by_its_headings_and_its_tables() -> None:
     page = RunPage.of([("a.jsonl", make_sweep()), ("b.jsonl", make_sweep())])
     root = parsed(html.render(page))
-    assert [words(head) for head in root.iter("h2")] == ["a.jsonl", "b.jsonl", "Raw numbers"]
+    titles = ["2 runs side by side", "a.jsonl", "b.jsonl", "Raw numbers"]
+    assert [words(head) for head in root.iter("h2")] == titles
     assert len([table for table in root.iter("table") if table.attrib.get("class") == "sortable"]) == 2
     levels = [int(element.tag[1]) for element in root.iter() if re.fullmatch("h[1-6]", str(element.tag))]
     assert levels[0] == 1

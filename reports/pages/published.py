@@ -1,0 +1,85 @@
+"""Figures that others have published for a task, as tables of their own. Nothing that was measured is beside them.
+
+``reports/published.json`` has them as their sources print them, the highest of each system and machine. A source that
+says nothing of intervals has none here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from vebench.errors import one_line
+from vebench.reports import figures
+from vebench.reports.document import Listing, Table, TableRow, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FILE = "published.json"
+TITLE = "Published by others, not measured here"
+HEADING = "What they count:"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What one source says of some of our tasks.
+
+    ``task`` is the task as the source has it, ``date`` when it first gave these figures. ``frames_per_second`` has for
+    each system its highest rate on each of the ``machines``, None where the source has none; ``hardware`` says which
+    processors these are. ``counts`` says what a rate is of, by the names of systems.
+    """
+
+    of: tuple[str, ...]
+    task: str
+    source: str
+    url: str
+    date: str
+    hardware: str
+    machines: tuple[str, ...]
+    frames_per_second: Mapping[str, tuple[float | None, ...]]
+    counts: Mapping[str, str]
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Return all figures that are known."""
+    text = files("vebench.reports").joinpath(FILE).read_text(encoding="utf-8")
+    return tuple(
+        Published(
+            of=tuple(entry["of"]),
+            task=entry["task"],
+            source=entry["source"],
+            url=entry["url"],
+            date=entry["date"],
+            hardware=entry["hardware"],
+            machines=tuple(entry["machines"]),
+            frames_per_second={name: tuple(rates) for name, rates in entry["frames_per_second"].items()},
+            counts=entry["counts"],
+        )
+        for entry in json.loads(text)
+    )
+
+
+def tables(envs: Iterable[str]) -> tuple[Table, ...]:
+    """Return a table for each of the tasks ``envs`` of which a figure was published."""
+    return tuple(_table(env, entry) for env in envs for entry in published() if env in entry.of)
+
+
+def _table(env: str, entry: Published) -> Table:
+    return Table(
+        title=f"{TITLE}: {entry.task}, highest frames/s",
+        corner="system",
+        columns=entry.machines,
+        rows=tuple(TableRow(name, tuple(map(_rate, rates))) for name, rates in entry.frames_per_second.items()),
+        notes=(f"source: {entry.source}, since {entry.date}, {entry.url}", f"machines: {entry.hardware}"),
+        listing=Listing(HEADING, tuple(f"{names}: {what}" for names, what in entry.counts.items())),
+        group=one_line(env),
+    )
+
+
+def _rate(value: float | None) -> Text:
+    return Text((figures.NOTHING if value is None else figures.number(value),), value=value)

@@ -1,0 +1,65 @@
+"""What runs side by side say, in sentences: how much faster one is, each at its best and cell by cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.analysis.cell import is_base
+from vebench.backends.registry import REFERENCE
+from vebench.errors import one_line
+from vebench.plan.tasks import short_name
+from vebench.reports import figures
+from vebench.reports.document import Answer
+from vebench.reports.pages.sides import interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vebench.analysis.beside import Best, TaskBeside
+    from vebench.reports.pages.sides import Other, Side
+
+
+def answer(env: str, first: Side, others: Sequence[Other]) -> Answer:
+    """Return what is found of one task: by how much each of the other runs is faster than the first."""
+    sentences = [f"{one_line(short_name(env))}: {_verdict(first, other)}" for other in others]
+    for side, found in others:
+        if not (first.notice or side.notice):
+            whose = f"{side.name}, with" if len(others) > 1 else "With"
+            sentences += [f"{whose} {text}" for text in _details(found)]
+    return Answer(one_line(env), tuple(sentences))
+
+
+def _verdict(first: Side, other: Other) -> str:
+    """Return by how much the other run is faster, or why nobody can say."""
+    side, found = other
+    for one in (first, side):
+        if one.notice:
+            return f"no verdict: {one.name} is {one.notice}."
+    if found.best is None:
+        lacking = " and ".join((first.name, side.name)[run] for run in found.lacking)
+        return f"no verdict: no cell of {lacking} has a rate that can be compared."
+    ratio, where = found.best.ratio, _where(found.best, first, side)
+    if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
+        speed = f"{side.name} is {interval(ratio)} as fast"
+        return f"{first.name} and {side.name} cannot be told apart; each at its best, {speed}: {where}."
+    return f"{side.name} is {interval(ratio)} as fast as {first.name}, each at its best: {where}."
+
+
+def _where(best: Best, first: Side, side: Side) -> str:
+    one, other = (f"{one_line(cell.label)} with {cell.key.size}" for cell in (best.one, best.other))
+    return f"{one} on both" if one == other else f"{other} on {side.name}, {one} on {first.name}"
+
+
+def _details(found: TaskBeside) -> Iterator[str]:
+    """Yield what the ratio is of cells alike: the mean of all, and that of a plain loop, which uses one CPU."""
+    if found.mean is None or len(found.counted) == 1:
+        return
+    ratios = {place.key: place.ratio for place in found.counted if place.ratio is not None}
+    ends = [pick(ratios, key=lambda key: ratios[key].median) for pick in (min, max)]
+    smallest, largest = (
+        f"{figures.number(ratios[key].median)}x ({one_line(key.backend)} with {key.size})" for key in ends
+    )
+    cells = f"the geometric mean of {figures.counted(len(ratios), 'cell')}, from {smallest} to {largest}"
+    yield f"the same backend, workers and CPUs: {interval(found.mean)}, {cells}."
+    for ratio in [ratio for key, ratio in ratios.items() if is_base(key)][:1]:
+        yield f"{REFERENCE} and one worker: {interval(ratio)}."

@@ -1,0 +1,178 @@
+"""Two runs side by side: the ratios are those of check and compare, and each run's best is one that can be used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.records import make_cell, make_header, make_repeated
+
+from vebench.analysis.beside import TaskBeside, beside
+from vebench.analysis.comparison import compare
+from vebench.analysis.names import of_report
+from vebench.analysis.summary import summarise
+from vebench.child.window import Window
+from vebench.results.records import Run
+
+if TYPE_CHECKING:
+    from vebench.analysis.beside import Place
+    from vebench.results.records import CellRecord
+
+OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
+NEW = {("for-loop", 1): 1500.0, ("for-loop", 2): 1490.0, ("shm-sync", 1): 1600.0, ("shm-sync", 2): 2900.0}
+AB = of_report("A", "B")
+
+
+def tasks(one: Run, other: Run, *, in_turn: bool = False) -> tuple[TaskBeside, ...]:
+    return beside(summarise(one), summarise(other), AB, in_turn=in_turn)
+
+
+def only_task(one: Run, other: Run) -> TaskBeside:
+    (found,) = tasks(one, other)
+    return found
+
+
+def place_of(found: TaskBeside, backend: str, workers: int) -> Place:
+    (place,) = (place for place in found.places if (place.key.backend, place.key.workers) == (backend, workers))
+    return place
+
+
+def with_more(run: Run, *cells: CellRecord) -> Run:
+    return Run(run.header, (*run.cells, *cells))
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_ratio_and_the_mean_of_a_task_are_those_that_check_and_compare_give(*, in_turn: bool) -> None:
+    one, other = make_repeated(OLD), make_repeated(NEW)
+    gate = compare(summarise(one), summarise(other), metric="fps", tolerance=0.05, in_turn=in_turn)
+    (found,) = tasks(one, other, in_turn=in_turn)
+    assert {cell.key: cell.ratio for cell in gate.cells} == {place.key: place.ratio for place in found.places}
+    assert found.mean == gate.overall
+    assert found.mean is not None
+    assert found.mean.median == pytest.approx(1.553, abs=1e-3)
+
+
+def test_each_run_is_taken_at_its_best_which_may_be_another_backend() -> None:
+    new = {**NEW, ("for-loop", 2): 4000.0}
+    best = only_task(make_repeated(OLD), make_repeated(new)).best
+    assert best is not None
+    assert [(cell.label, cell.workers) for cell in (best.one, best.other)] == [("shm-sync", 2), ("for-loop", 2)]
+    assert best.ratio.median == pytest.approx(4000 / 1800, rel=1e-3)
+    assert best.ratio.low is not None
+    assert best.ratio.low < 2.05
+
+
+def test_where_both_are_best_with_the_same_cell_its_ratio_is_that_of_the_table() -> None:
+    found = only_task(make_repeated(OLD), make_repeated(NEW))
+    assert found.best is not None
+    assert found.best.ratio == place_of(found, "shm-sync", 2).ratio
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        {"verdict": "different"},
+        {"windows": (Window(10**9, 5000, 0, others_ns=5 * 10**8),) * 2},
+        {"status": "failed", "windows": ()},
+    ],
+    ids=["other work", "disturbed", "failed"],
+)
+def test_a_rate_that_says_little_is_nobodys_best(why: dict[str, object]) -> None:
+    fast = [make_cell("gym-sync", 2, (5000, 5000), **{"repeat": repeat, **why}) for repeat in range(2)]
+    best = only_task(with_more(make_repeated(OLD), *fast), make_repeated(NEW)).best
+    assert best is not None
+    assert best.one.label == "shm-sync"
+
+
+def unknown(steps: int) -> list[CellRecord]:
+    return [make_cell("mine:Fast", 2, (steps, steps), verdict="unverified", repeat=repeat) for repeat in range(3)]
+
+
+def test_a_backend_whose_work_nobody_knows_is_compared_with_itself_but_with_no_other() -> None:
+    one, other = with_more(make_repeated(OLD), *unknown(9000)), with_more(make_repeated(NEW), *unknown(9500))
+    best = only_task(one, other).best
+    assert best is not None
+    assert (best.one.label, best.other.label) == ("mine:Fast", "mine:Fast")
+    best = only_task(one, make_repeated(NEW)).best
+    assert best is not None
+    assert (best.one.label, best.other.label) == ("shm-sync", "shm-sync")
+
+
+def test_a_rate_that_is_known_to_no_better_than_a_fifth_is_passed_over_unless_all_are() -> None:
+    wild = [make_cell("gym-sync", 2, (steps, steps), repeat=repeat) for repeat, steps in enumerate((1200, 9000, 3000))]
+    best = only_task(with_more(make_repeated(OLD), *wild), make_repeated(NEW)).best
+    assert best is not None
+    assert best.one.label == "shm-sync"
+    alone = only_task(Run(make_header(), tuple(wild)), make_repeated(NEW)).best
+    assert alone is not None
+    assert alone.one.label == "gym-sync"
+    assert alone.ratio.half_width is not None
+    assert alone.ratio.half_width > 1
+
+
+def test_a_rate_above_the_ceiling_is_nobodys_best() -> None:
+    cells = {**OLD, ("gym-sync", 2): 9000.0, ("ceiling", 2): 4000.0}
+    best = only_task(make_repeated(cells), make_repeated(NEW)).best
+    assert best is not None
+    assert best.one.label == "shm-sync"
+
+
+def test_a_cell_with_more_cpus_in_one_run_has_a_ratio_but_does_not_count_in_the_mean() -> None:
+    old, new = make_repeated({**OLD, ("shm-sync", 4): 1850.0}), make_repeated(NEW, make_header(4))
+    four = [make_cell("shm-sync", 4, (7000, 7010), cpus=(0, 1, 2, 3), repeat=repeat) for repeat in range(3)]
+    found = only_task(old, with_more(new, *four))
+    place = place_of(found, "shm-sync", 4)
+    assert place.ratio is not None
+    assert place.ratio.median == pytest.approx(3.77, rel=1e-2)
+    assert not place.equal_cpus
+    assert place not in found.counted
+    assert {counted.key.workers for counted in found.counted} == {1, 2}
+    assert found.mean is not None
+    assert found.mean.median == pytest.approx(1.553, abs=1e-3)
+
+
+def test_a_cell_of_one_run_only_has_no_ratio_and_needs_no_reason() -> None:
+    place = place_of(only_task(make_repeated(OLD), make_repeated({**NEW, ("gym-sync", 1): 900.0})), "gym-sync", 1)
+    assert (place.cells[0], place.ratio, place.lack, place.why) == (None, None, None, "")
+
+
+def test_a_cell_that_failed_in_one_run_says_so() -> None:
+    failed = make_cell("gym-async", 2, status="failed", reason="timed out")
+    well = make_repeated({**NEW, ("gym-async", 2): 900.0})
+    place = place_of(only_task(with_more(make_repeated(OLD), failed), well), "gym-async", 2)
+    assert (place.lack, place.why) == ("not comparable", "A: failed: timed out")
+
+
+def test_a_cell_that_could_run_in_neither_is_no_place() -> None:
+    skipped = make_cell("envpool-sync", 2, status="skipped", reason="not installed")
+    runs = (with_more(make_repeated(rates), skipped) for rates in (OLD, NEW))
+    assert "envpool-sync" not in {place.key.backend for place in only_task(*runs).places}
+
+
+def test_cells_of_other_frame_skips_are_no_pair() -> None:
+    found = only_task(make_repeated(OLD), make_repeated(NEW, frame_skip=1))
+    assert {place.lack for place in found.places} == {"not comparable"}
+    assert (found.mean, found.best) == (None, None)
+
+
+def test_the_bare_simulator_is_compared_but_is_no_backend_and_the_loops_own_cost_is_no_rate() -> None:
+    rows = {("ceiling", 2): 9000.0, ("null", 1): 2e6}
+    found = only_task(make_repeated({**OLD, **rows}), make_repeated({**NEW, **rows}))
+    assert place_of(found, "ceiling", 2).ratio is not None
+    assert "null" not in {place.key.backend for place in found.places}
+    assert {place.key.backend for place in found.counted} == {"for-loop", "shm-sync"}
+
+
+def test_only_tasks_of_both_runs_are_compared() -> None:
+    both = Run(make_header(), (*make_repeated(OLD).cells, *make_repeated(OLD, env="Ant-v5").cells))
+    assert [task.env for task in tasks(make_repeated(OLD, env="Ant-v5"), both)] == ["Ant-v5"]
+    assert tasks(make_repeated(OLD, env="Hopper-v5"), both) == ()
+
+
+def test_runs_swapped_have_the_inverse_ratio() -> None:
+    one, other = make_repeated(OLD), make_repeated(NEW)
+    there, back = only_task(one, other).mean, only_task(other, one).mean
+    assert there is not None
+    assert back is not None
+    assert there.low is not None
+    assert (back.median, back.high) == pytest.approx((1 / there.median, 1 / there.low))

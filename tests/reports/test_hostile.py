@@ -1,0 +1,317 @@
+"""Names and reasons that somebody chose to break a format, a terminal or a CI log, in every format of every page."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, NamedTuple
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from rich.console import Console
+from support.records import make_cell, make_header, make_repeated, make_runs, write_run
+
+from vebench.analysis.comparison import compare
+from vebench.analysis.history import history
+from vebench.analysis.summary import summarise
+from vebench.backends.environments.engine_copies import Engine
+from vebench.backends.environments.suites import OTHER
+from vebench.backends.interface import Task
+from vebench.child.answers import Mismatch, Proof
+from vebench.errors import one_line
+from vebench.machine.placement import place
+from vebench.plan.cells import expand
+from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.formats import terminal
+from vebench.reports.formats.annotations import workflow_commands
+from vebench.reports.formats.registry import FORMATS
+from vebench.reports.output import save
+from vebench.reports.pages.check import CheckPage
+from vebench.reports.pages.history import HistoryPage
+from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.run import RunPage
+from vebench.reports.pages.verify import VerifyPage
+from vebench.reports.view import View
+from vebench.results.records import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from support.commands import Command
+
+    from vebench.reports.formats.registry import Format
+    from vebench.reports.page import Page
+
+    Saved = Callable[[Format, str], "list[Written]"]
+
+# Each on its own would be a command, markup or an escape sequence somewhere. The first is a CSI in one character, the
+# last turns the direction of text around; of the formulas one cannot be parsed.
+PIECES = (
+    *("<script>alert(1)</script>", "|", "::error::x", "\n::error file=a::y", "\r\n::warning::z", "##[error]w"),
+    *("\x1b[31m", "\x1b]0;title\x07", "\x9b31m", "\x9d0;title\x9c", "\u202e", "\u2028", "$x^2$", "$\\frac{1$"),
+    *("\\", "`tick`", "``` \n", "**bold**", "[link](http://x)", "&amp;", "%0A::error::v", '"', "'", "{{ 7 * 7 }}", "#"),
+)
+EVIL = "".join(PIECES)
+EVIL_ENV, EVIL_BACKEND = f"ALE/{EVIL}-v5", f"evil{EVIL}:Class"
+# A line that begins so is a command for GitHub's runner, wherever it comes from; it ignores blanks before it.
+COMMAND = re.compile(r"^\s*::(error|warning|notice|debug|group|add-mask|set-output|stop-commands)\b", re.MULTILINE)
+OLD_COMMAND = "##["
+STYLE = re.compile(r"\x1b\[[0-9;]*m")  # what Rich writes to set colours
+BINARY = (b"\x89PNG", b"%PDF")
+# In Markdown: code between fences on lines of their own, code within a line, and what is HTML.
+BLOCK, CODE = re.compile(r"^(`{3,})\w*\n.*?^\1$", re.DOTALL | re.MULTILINE), re.compile(r"(`+).+?\1")
+SUMMARY = re.compile(r"^<summary>[^<]*</summary>$", re.MULTILINE)
+
+
+def evil_run() -> Run:
+    """Return a run in which all that a user, a library or a machine can name is hostile."""
+    head = make_header(envs=[EVIL_ENV], workers=[1, 2], backends=[{"name": EVIL_BACKEND, "options": {"mode": EVIL}}])
+    host = msgspec.structs.replace(
+        head.host,
+        cpu_model=EVIL,
+        kernel=EVIL,
+        system=EVIL,
+        governor=EVIL,
+        thp=EVIL,
+        microcode=EVIL,
+        python=f"3.11{EVIL}",
+    )
+    header = msgspec.structs.replace(
+        head, host=host, packages={"numpy": EVIL, EVIL: "1.0"}, command=f"vebench run {EVIL}", started=EVIL
+    )
+    rates = {("for-loop", 1): 1000.0, ("for-loop", 2): 1100.0}
+    said = {"env": EVIL_ENV, "verdict_reason": EVIL, "differences": (EVIL,), "engines": (Engine(*(EVIL,) * 5),)}
+    third = [
+        make_cell(EVIL_BACKEND, workers, (2000 + repeat, 2010), options={"mode": EVIL}, repeat=repeat, **said)
+        for workers in (1, 2)
+        for repeat in range(3)
+    ]
+    other = make_cell("gym-sync", 1, (900, 910), verdict="different", **said)
+    unverified = make_cell("gym-sync", 2, (900, 910), verdict="unverified", **said)
+    failed = make_cell("gym-async", 2, status="failed", reason=EVIL, **said)
+    run = make_repeated(rates, header, env=EVIL_ENV)
+    return Run(header, (*run.cells, *third, other, unverified, failed), (f"line 3: {EVIL}",))
+
+
+def evil_pages() -> dict[str, Page]:
+    """Return a page of every kind that shows something from outside, and runs in more ways than one."""
+    run, name = evil_run(), f"{EVIL}.jsonl"
+    elsewhere = Run(make_header(), (*make_repeated({("for-loop", 1): 500.0}, env=EVIL_ENV).cells, *run.cells[-3:]))
+    cells = summarise(run, name)
+    slower = [replace(cell, sample=cell.sample.scaled(0.1)) for cell in cells]
+    failing = [replace(cell, status="failed", faulty_repeats=1, reason=EVIL) for cell in cells]
+    task = Task(EVIL_ENV, OTHER.name, 4)
+    spec = RunSpec((EVIL_ENV,), (1, 2), (BackendChoice("for-loop", {"mode": EVIL}), BackendChoice("gym-sync")))
+    plan = expand(spec, (task,), place("compact", frozenset({0, 1}), None), None)
+    skipped = replace(plan, cells=(*plan.cells[:1], *(replace(cell, skip=EVIL) for cell in plan.cells[1:])))
+    proof = Proof(
+        "different", rows=9, ends=1, mismatch=Mismatch(1, 7, EVIL, EVIL, EVIL, 0.5), fault=EVIL, reason=EVIL,
+        allowed=(EVIL,), pictures=(f"/{EVIL}/1.png",), engines=(Engine(*(EVIL,) * 5),), frames_from=EVIL,
+    )  # fmt: skip
+    found, failures = (compare(cells, other, metric="fps", tolerance=0.05) for other in (slower, failing))
+    runs = [
+        (f"{EVIL}{name}", Run(old.header, tuple(replace(cell, env=EVIL_ENV) for cell in old.cells)))
+        for name, old in make_runs({(EVIL_BACKEND, 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})
+    ]
+    return {
+        "run": RunPage.of([(name, run)], View(("startup_seconds", "verdict_reason"), every_finding=True)),
+        "runs side by side": RunPage.of([(name, run), (f"b{name}", elsewhere)], View(every_finding=True)),
+        "check": CheckPage(name, f"b{name}", found, (EVIL,), 1, EVIL),
+        "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
+        "history": HistoryPage(history(runs), 1),
+        "verify": VerifyPage(((plan.cells[0], proof),), 20),
+        "plan": PlanPage(skipped),
+    }
+
+
+PAGES = evil_pages()
+CASES = [(form, name) for form in FORMATS for name, page in PAGES.items() if page.kind in form.kinds]
+
+
+class Written(NamedTuple):
+    """A file that a format wrote: its name, its bytes, and its text, empty if it is a picture."""
+
+    name: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        return "" if self.data.startswith(BINARY) else self.data.decode()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """Return what gives all files that a format makes of a page, the one that was asked for first."""
+
+    @cache
+    def files(form: Format, name: str) -> list[Written]:
+        target = tmp_path_factory.mktemp("saved") / f"report{(form.suffixes or ('.txt',))[0]}"
+        save(PAGES[name], form, target)
+        others = sorted(path for path in target.parent.rglob("*") if path.is_file() and path != target)
+        return [Written(path.name, path.read_bytes()) for path in (target, *others)]
+
+    return files
+
+
+def strange(text: str) -> set[str]:
+    """Return the characters that a terminal could take for more than a letter, a sign or the end of a line."""
+    return {character for character in text if character != "\n" and not character.isprintable()}
+
+
+@pytest.mark.parametrize(("form", "name"), CASES, ids=[f"{form.name}: {name}" for form, name in CASES])
+def test_no_format_has_characters_that_act_or_lines_that_are_commands(form: Format, name: str, saved: Saved) -> None:
+    for file in saved(form, name):
+        assert file.data
+        assert strange(file.text) == set()
+        assert COMMAND.search(file.text) is None
+        assert OLD_COMMAND not in file.text
+        assert file.name.isprintable()
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("colour", [None, "truecolor"])
+def test_a_terminal_gets_no_sequence_but_that_of_colours(name: str, width: int, colour: str | None) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=colour is not None, color_system=colour)  # type: ignore[arg-type]
+    console.print(terminal.render(PAGES[name]))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert (STYLE.search(shown) is not None) == (colour is not None)
+    text = STYLE.sub("", shown)
+    assert strange(text) == set()
+    assert COMMAND.search(text) is None
+
+
+class Tags(HTMLParser):
+    """What a browser would make of a page: its tags, and what is in its scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+
+
+def strings(data: object) -> Iterator[str]:
+    """Yield all texts in what was read from JSON, keys too."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield key
+            yield from strings(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from strings(value)
+    elif isinstance(data, str):
+        yield data
+
+
+def check_json(text: str) -> None:
+    assert any("<script>alert(1)</script>|" in found for found in strings(json.loads(text)))
+
+
+def check_csv(text: str) -> None:
+    lines = list(csv.reader(io.StringIO(text)))
+    assert len(lines) > 1
+    assert {len(line) for line in lines} == {len(lines[0])}
+
+
+def check_xml(text: str) -> None:
+    assert list(ET.fromstring(text).iter())  # noqa: S314 - our own text
+    assert "<script>alert" not in text
+
+
+def check_html(text: str) -> None:
+    found = Tags()
+    found.feed(text)
+    assert "<script>alert" not in text
+    assert not [link for link in found.links if link.startswith("http://x")]
+    assert "{{ 7 * 7 }}" in html.unescape(text)
+
+
+def check_markdown(text: str) -> None:
+    """Each table has as many columns in every line, and nothing is markup but what we wrote."""
+    tables: list[list[str]] = [[]]
+    for line in text.splitlines():
+        tables[-1].append(line) if line.startswith("|") else tables.append([])
+    counts = [{len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) for line in lines} for lines in tables if lines]
+    assert counts
+    assert all(len(columns) == 1 for columns in counts)
+    prose = CODE.sub("", SUMMARY.sub("", BLOCK.sub("", text)))
+    assert re.search(r"(?<!\\)<script>", prose) is None
+    assert re.search(r"(?<!\\)\*\*bold", prose) is None
+    assert "](http" not in prose.replace("\\](http", "")
+
+
+def check_latex(text: str) -> None:
+    """No sign that LaTeX takes for a command is one that came from outside."""
+    assert re.search(r"(?<!\\)\$x", text) is None
+    assert "\\frac" not in text
+
+
+WELL_FORMED = {
+    "json": check_json,
+    "github": check_json,
+    "bmf": check_json,
+    "csv": check_csv,
+    "junit": check_xml,
+    "svg": check_xml,
+    "html": check_html,
+    "markdown": check_markdown,
+    "latex": check_latex,
+}
+FORMED = [(form, name) for form, name in CASES if form.name in WELL_FORMED]
+
+
+@pytest.mark.parametrize(("form", "name"), FORMED, ids=[f"{form.name}: {name}" for form, name in FORMED])
+def test_what_a_format_writes_is_well_formed(form: Format, name: str, saved: Saved) -> None:
+    WELL_FORMED[form.name](saved(form, name)[0].text)
+
+
+@pytest.mark.parametrize("name", ["check", "check of failures"])
+def test_github_gets_one_annotation_for_each_cell_and_nothing_from_outside_is_one(name: str) -> None:
+    page = PAGES[name]
+    assert isinstance(page, CheckPage)
+    lines = workflow_commands(page).splitlines()
+    bad = [cell for cell in page.comparison.cells if cell.failed or cell.verdict not in ("same", "faster")]
+    assert len(lines) == len(bad) > 0
+    for line in lines:
+        assert re.match(r"::(error|warning) title=vebench%3A [a-z ]+::", line)
+        assert strange(line) == set()
+
+
+def test_a_hostile_name_of_a_file_and_what_is_in_it_reach_no_terminal_and_no_log(
+    vebench: Command, tmp_path: Path
+) -> None:
+    evil = EVIL.replace("/", "")
+    run = evil_run()
+    path = write_run(tmp_path / f"{evil[:60]}.jsonl", Run(run.header, run.cells))
+    for form in FORMATS:
+        if "run" in form.kinds and form.name not in ("png", "pdf"):
+            shown = vebench("report", path, "-f", form.name)
+            for text in (shown.out, shown.err):
+                assert strange(text) == set()
+                assert COMMAND.search(text) is None
+    refused = vebench("report", tmp_path / evil[:70])
+    assert (refused.status, strange(refused.refusal)) == (2, set())
+    assert COMMAND.search(refused.err) is None
+
+
+def test_data_keeps_what_a_name_really_is() -> None:
+    ((first, *_),) = (json.loads(str(form.render(PAGES["run"]))) for form in FORMATS if form.name == "json")
+    assert first["env"] == EVIL_ENV
+
+
+def test_words_that_only_look_like_commands_are_kept() -> None:
+    text = "std::bad_alloc in errors::of(a::b), ##heading, C:\\x"
+    assert one_line(text) == text

@@ -1,0 +1,178 @@
+"""Two runs side by side: by how much one is faster, in each cell, on each task, and each at its best. Pure functions.
+
+The ratios and their intervals are those of ``vebench check``: what two runs as a whole differ by is in the interval. A
+check asks whether code became slower, so it takes no cells that own different numbers of CPUs. Here the machines
+themselves are compared. Such a cell has a ratio, but does not count in the mean of a task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vebench.analysis.answer import Doubt, doubt_of
+from vebench.analysis.comparison import mean_ratio, prior_run_spread
+from vebench.analysis.findings.windows import WIDE
+from vebench.analysis.pairing import DECISIVE, Pair, Sides, doubts, was_skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.names import Names
+    from vebench.analysis.pairing import SpeedVerdict
+    from vebench.analysis.statistics import Error, Estimate
+    from vebench.plan.cells import CellKey
+
+# What two cells must have in common if the machines may differ.
+WORK = tuple(name for name in DECISIVE if name != "cpus_owned")
+# Reference rows run on every CPU that they own, whatever that makes of their environments.
+FRAMES = ("frame_skip",)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One cell in both runs; a run that does not have it has None.
+
+    ``ratio`` is the second rate over the first. Without one, ``lack`` is what check would call it, and ``why`` the
+    reason; both are empty if only one run has the cell.
+    """
+
+    key: CellKey
+    cells: tuple[CellSummary | None, CellSummary | None]
+    ratio: Estimate | None = None
+    lack: SpeedVerdict | None = None
+    why: str = ""
+
+    @property
+    def equal_cpus(self) -> bool:
+        """Whether both own as many CPUs."""
+        one, other = self.cells
+        return one is not None and other is not None and one.cpus_owned == other.cpus_owned
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest cell of each run, which may be different backends of different sizes, and the ratio of their rates.
+
+    Each is chosen for its rate, so each is a little too high; in the ratio, that mostly cancels.
+    """
+
+    one: CellSummary
+    other: CellSummary
+    ratio: Estimate
+
+
+@dataclass(frozen=True)
+class TaskBeside:
+    """One task of both runs, the cells of the first run first.
+
+    ``mean`` is the geometric mean of the ratios of the cells ``counted``: those of the same backend, size and CPUs in
+    both runs, without reference rows. ``lacking`` says in which runs no cell can stand for its best, by 0 and 1.
+    """
+
+    env: str
+    places: tuple[Place, ...]
+    mean: Estimate | None = None
+    counted: tuple[Place, ...] = ()
+    best: Best | None = None
+    lacking: tuple[int, ...] = ()
+
+
+def beside(
+    first: Sequence[CellSummary], second: Sequence[CellSummary], names: Names, *, in_turn: bool
+) -> tuple[TaskBeside, ...]:
+    """Return the tasks that both runs have, in the order of the first.
+
+    ``in_turn``: the runs are the two sides of one ``vebench compare``, so that what runs differ by as a whole cancels.
+    ``names`` are what reasons call the two.
+    """
+    before, after = ({cell.key: cell for cell in cells if not _is_loop(cell)} for cells in (first, second))
+    spread = None if in_turn else prior_run_spread()
+    all_keys = dict.fromkeys((*before, *after))
+    keys = [key for key in all_keys if not (was_skipped(before.get(key)) and was_skipped(after.get(key)))]
+    places: dict[CellKey, Place] = {}
+    pairs: dict[CellKey, Pair] = {}
+    for reference_row, decisive in ((False, WORK), (True, FRAMES)):
+        sides = Sides(before, after, "fps", in_turn, names, decisive)
+        mine = [key for key in keys if (before.get(key) or after[key]).reference_row == reference_row]
+        found = _pairs(sides, mine)
+        places |= {key: _place(key, sides, found, spread) for key in mine}
+        pairs |= {} if reference_row else found
+    tasks = dict.fromkeys(cell.env for cell in before.values())
+    common = [env for env in tasks if any(key.env == env for key in after)]
+    return tuple(_task(env, [places[key] for key in keys if key.env == env], pairs, spread) for env in common)
+
+
+def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
+    """Return the fastest of ``cells`` that a ratio can stand on, None if there is none.
+
+    A cell whose interval says nothing is passed over, unless all are like that.
+    """
+    known = [cell for cell in cells if _can_be_best(cell, in_turn)]
+    precise = [cell for cell in known if _is_precise(cell)]
+    return max(precise or known, key=lambda cell: cell.sample.level, default=None)
+
+
+def _can_be_best(cell: CellSummary, in_turn: bool) -> bool:
+    sound = cell.sample.measurable and doubt_of(cell) in (None, Doubt.UNVERIFIED)
+    return sound and not cell.reference_row and not any(doubts(cell, in_turn))
+
+
+def _is_precise(cell: CellSummary) -> bool:
+    half = cell.frames_per_second.half_width if cell.frames_per_second else None
+    return half is not None and half <= WIDE
+
+
+def _bests(places: Sequence[Place], *, in_turn: bool) -> list[CellSummary | None]:
+    """Return the best cell of each run.
+
+    A backend of which nobody knows whether it does the same work can be compared with itself, but with no other.
+    """
+    of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
+    bests = [best_of(cells, in_turn=in_turn) for cells in of_runs]
+    if len({cell.label for cell in bests if cell is not None}) > 1:
+        bests = [best_of([cell for cell in cells if doubt_of(cell) is None], in_turn=in_turn) for cells in of_runs]
+    return bests
+
+
+def _is_loop(cell: CellSummary) -> bool:
+    """Return whether the cell shows what the measuring loop costs, which is no rate of a task."""
+    return cell.loop_ns_per_batch is not None
+
+
+def _pairs(sides: Sides, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
+    """Return what can be compared of the cells with these keys."""
+    common = [key for key in keys if key in sides.before and key in sides.after]
+    return sides.pairs([key for key in common if sides.beside(key).why is None])
+
+
+def _place(key: CellKey, sides: Sides, pairs: Mapping[CellKey, Pair], spread: Error | None) -> Place:
+    cells = (sides.before.get(key), sides.after.get(key))
+    if key in pairs:
+        return Place(key, cells, mean_ratio([pairs[key]], spread).estimate)
+    if None in cells:
+        return Place(key, cells)
+    found = sides.beside(key)
+    return Place(key, cells, lack=found.verdict, why=found.why or "")
+
+
+def _task(env: str, places: Sequence[Place], pairs: Mapping[CellKey, Pair], spread: Error | None) -> TaskBeside:
+    counted = tuple(place for place in places if place.key in pairs and place.equal_cpus)
+    mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
+    one, other = _bests(places, in_turn=spread is None)
+    lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
+    return TaskBeside(env, tuple(places), mean, counted, _best(one, other, pairs, spread), lacking)
+
+
+def _best(
+    one: CellSummary | None, other: CellSummary | None, pairs: Mapping[CellKey, Pair], spread: Error | None
+) -> Best | None:
+    """Return the best cells with their ratio; if they are the same cell, it is the ratio of its place."""
+    if one is None or other is None or one.frame_skip != other.frame_skip:
+        return None
+    if one.key == other.key:
+        pair = pairs.get(one.key)
+    else:
+        pair = Pair(((1.0, other.sample), (-1.0, one.sample)), (one.sample.level, other.sample.level))
+    return None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)

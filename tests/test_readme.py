@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from support.commands import Command
 
 from vebench import cli
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from support.commands import Command
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "docs" / "examples" / "threads.py"
@@ -33,7 +36,9 @@ def test_a_command_line_of_the_documents_has_only_options_that_there_are(line: s
 
 
 def test_the_adapter_in_the_readme_is_the_one_among_the_examples() -> None:
-    (block,) = re.findall(r"```python\n(\"\"\"A backend of your own.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = re.findall(
+        r"```python\n(\"\"\"A backend of your own.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
     assert block == EXAMPLE.read_text(encoding="utf-8")
 
 

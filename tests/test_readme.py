@@ -6,12 +6,12 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer.main
 
 from vebench import cli
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from support.commands import Command

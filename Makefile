@@ -6,9 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo test lint gate clean
 
-demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a markdown report
+demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a report to look at
 	$(BIN)/vebench run --env Pong --workers 1..4 || [ $$? -eq 1 ]  # a failed cell stands in the report
-	$(BIN)/vebench report --output .vebench/report.md
+	$(BIN)/vebench report --output .vebench/report.html
 
 test: $(VENV)/tested
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -rs

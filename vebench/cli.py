@@ -164,16 +164,8 @@ def report(  # noqa: PLR0913 - one parameter for each option
         typer.Argument(metavar="FILE", hidden=True),  # described below, without the name of its Python type
     ] = None,
     *,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help=f"{registry.choices('run')}. Default: from the suffix of -o, or terminal.",
-        ),
-    ] = None,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
+    form: options.ReportFormat = None,
+    output: options.OutputFile = None,
     every_finding: Annotated[
         bool,
         typer.Option(
@@ -383,16 +375,8 @@ def history(  # noqa: PLR0913 - one parameter for each option
         list[str] | None,
         typer.Option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat. Default: all."),
     ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help=f"{registry.choices('history')}. Default: from the suffix of -o, or terminal.",
-        ),
-    ] = None,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")] = None,
+    form: options.HistoryFormat = None,
+    output: options.OutputFile = None,
 ) -> int:
     """Show the levels of many runs over time, and where they changed.
 

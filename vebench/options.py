@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from dataclasses import Field
 
+    from typer.models import OptionInfo
+
     from vebench.plan.spec import Option
+    from vebench.reports.page import Kind
 
 Name = TypeVar("Name", bound=str)
+
+
+def _format(kind: Kind, default: str = "") -> OptionInfo:
+    """Return the option that names a format for pages of this kind."""
+    option: OptionInfo = typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices(kind)}.{default}")
+    return option
+
 
 Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="How much slower a backend may be, such as 5% or 0.05.")]
 IfInconclusive = Annotated[
@@ -31,8 +41,13 @@ IfInconclusive = Annotated[
     typer.Option(metavar="WHAT", help="pass or fail if the data cannot decide. Default: exit status 3."),
 ]
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")]
-CheckFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices('check')}.")]
-VerifyFormat = Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices('verify')}.")]
+
+_BY_SUFFIX = " Default: from the suffix of -o, or terminal."
+CheckFormat = Annotated[str, _format("check")]
+VerifyFormat = Annotated[str, _format("verify")]
+ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
+HistoryFormat = Annotated[str | None, _format("history", _BY_SUFFIX)]
+OutputFile = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
 UntilDecided = Annotated[
     bool, typer.Option("--until-decided", help="Add passes until every backend has its verdict, or --budget is spent.")
 ]

@@ -52,6 +52,14 @@ def test_an_interrupted_run_is_resumed_where_it_ended(vebench: Command, tmp_path
     assert [cell["status"] for cell in cells(tmp_path / "run.jsonl")] == ["ok", "ok"]
 
 
+def test_an_interrupted_check_says_how_to_go_on_to_its_verdict(vebench: Command, measured: Path) -> None:
+    world = fake_world(FakeStart(dict.fromkeys(("for-loop", "shm-sync"), interrupted)))
+    stopped = vebench("check", measured, "-o", "new.jsonl", "-q", world=world)
+    assert stopped.status == 130
+    advice = f"vebench run --resume new.jsonl, then vebench check {measured} new.jsonl with the same options\n"
+    assert stopped.err.endswith(advice)
+
+
 def test_a_run_that_lost_its_last_cells_is_finished(vebench: Command, measured: Path) -> None:
     kept = measured.read_bytes().splitlines(keepends=True)[:3]
     measured.write_bytes(b"".join(kept) + b'{"type": "cell", "env": "Cart')

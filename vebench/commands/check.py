@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from vebench.analysis.precision import next_repeats
 from vebench.backends.registry import REFERENCE
 from vebench.commands import choosing, gating, measuring, planning
 from vebench.commands.deciding import until_decided
-from vebench.errors import NotComparableError, UsageError, one_line
+from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.passes import next_pass
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import short_name
@@ -254,7 +255,11 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
         sys.stderr.write(_foresight(request, cells, spread))
     path = request.output or paths.default_path(world.now(), spec.envs)
     started = world.clock()
-    measuring.measure_into(path, plan, head, world, quiet=quiet)
+    try:
+        measuring.measure_into(path, plan, head, world, quiet=quiet)
+    except InterruptedRunError as error:
+        again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
+        raise InterruptedRunError(f"{error}, then {again} with the same options") from None
     if not request.until_decided:
         return path, None
 

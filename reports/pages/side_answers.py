@@ -41,7 +41,7 @@ def _verdict(first: Side, other: Other) -> str:
     ratio, where = found.best.ratio, _where(found.best, first, side)
     if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
         speed = f"{side.name} is {interval(ratio)} as fast"
-        return f"{first.name} and {side.name} cannot be told apart; each at its best, {speed}: {where}."
+        return f"each at its best, {first.name} and {side.name} cannot be told apart: {speed}, {where}."
     return f"{side.name} is {interval(ratio)} as fast as {first.name}, each at its best: {where}."
 
 

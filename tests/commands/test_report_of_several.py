@@ -115,7 +115,7 @@ def test_runs_that_differ_by_less_than_runs_may_cannot_be_told_apart() -> None:
     again = {cell: 1.03 * rate for cell, rate in OLD.items()}
     document = together(make_repeated(OLD), make_repeated(again))
     (answer,) = document.answers
-    assert answer.sentences[0].startswith("Pong: A and B cannot be told apart; each at its best, B is 1.03x (0.9")
+    assert answer.sentences[0].startswith("Pong: each at its best, A and B cannot be told apart: B is 1.03x (0.9")
     assert dict(document.facts)["differs"] == "nothing that is known: the same machine, packages and plan"
     runs, _ = document.tables
     assert [row.label for row in runs.rows] == ["file", "started", "CPU model", "CPUs usable"]

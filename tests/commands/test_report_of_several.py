@@ -111,6 +111,12 @@ def test_the_answer_names_both_where_each_is_best_with_another_backend() -> None
     )
 
 
+def test_the_answer_says_if_the_best_size_of_one_run_is_beyond_what_the_other_was_measured_with() -> None:
+    farther = {**OLD, ("shm-sync", 8): 9_000.0}
+    assert sentences(make_repeated(OLD), make_repeated(farther))[0].endswith("A was measured with 2 workers at most.")
+    assert sentences(make_repeated(farther), make_repeated(OLD))[0].endswith("B was measured with 2 workers at most.")
+
+
 def test_runs_that_differ_by_less_than_runs_may_cannot_be_told_apart() -> None:
     again = {cell: 1.03 * rate for cell, rate in OLD.items()}
     document = together(make_repeated(OLD), make_repeated(again))

@@ -90,14 +90,15 @@ class Shown:
 def render(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
     page = _in_full(page)
-    plain = without_folders(document.title for document in page.documents)
+    documents = page.documents
+    plain = without_folders(document.title for document in documents)
     environment = _environment(plain)
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
 
     template = environment.get_template("report.html.jinja")
     content = {
         "page": page,
-        "shown": [*_shown(page, plain)],
+        "shown": [*_shown(page, documents, plain)],
         "raw": _raw(page, plain),
         "style": Markup(_template("report.css")),  # noqa: S704 - our own file
         "script": Markup(_template("report.js")),  # noqa: S704 - as above
@@ -142,8 +143,7 @@ def _template(name: str) -> str:
 def _printable(value: object, plain: Plain) -> object:
     """Return a text as ``plain`` has its lines, without characters that would change how others are shown.
 
-    Nor has it any that no page may hold. Pages have cleaned most texts already; the raw numbers below a page are as
-    they are in the data.
+    Nor has it any that no page may hold. Pages have cleaned most texts already, but not what is the data of one.
     """
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
@@ -176,10 +176,10 @@ def _raw(page: Page, plain: Plain) -> tuple[str, str] | None:
     return ("JSON", json.render(cast("DataPage", page))) if hasattr(page, "data") else None
 
 
-def _shown(page: Page, plain: Plain) -> Iterator[Shown]:
+def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[Shown]:
     """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
     sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
-    for document in page.documents:
+    for document in documents:
         section = sections.pop(document.title, None)
         yield Shown(
             document,

@@ -85,6 +85,17 @@ def test_a_terminal_shows_each_run_alone_with_all_and_a_file_always(
         assert text.index("2 runs side by side") < text.index(alone)
 
 
+@pytest.mark.parametrize("options", [("--forecast", "4"), ("--columns", "efficiency")])
+def test_what_only_a_run_alone_shows_is_shown_of_each_run(
+    vebench: Command, two: tuple[Path, Path], options: tuple[str, str]
+) -> None:
+    out = vebench("report", *(path.name for path in two), *options).out
+    title = {"--forecast": "ALE/Pong-v5: Predicted frames/s", "--columns": "ALE/Pong-v5: efficiency"}[options[0]]
+    assert out.count(title) == 2
+    assert out.index("2 runs side by side") < out.index(title)
+    assert "--all shows each run alone" not in out
+
+
 def test_data_of_several_files_has_all_cells_and_nothing_else(vebench: Command, two: tuple[Path, Path]) -> None:
     both, first = (vebench("report", *files, "-f", "json").out for files in (two, two[:1]))
     assert [cell["file"] for cell in json.loads(both)] == [str(two[0])] * 4 + [str(two[1])] * 4
@@ -193,6 +204,8 @@ def test_runs_without_a_common_task_are_shown_one_by_one(vebench: Command, two: 
     out = vebench("report", *two).out
     assert "side by side" not in out
     assert ("old.jsonl" in out, "new.jsonl" in out) == (True, True)
+    assert "compared with nothing, for it has no task in common with " in " ".join(out.split())
+    assert "comparable with" not in out
 
 
 def test_of_three_runs_each_is_compared_with_the_first() -> None:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.answer import Doubt, Reason
 from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings.windows import WIDE
 from vebench.backends.entry import Built
-from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE, find_recorded
 from vebench.errors import one_line
 from vebench.plan.tasks import asked_as, recorded, short_name
 from vebench.reports import figures
 from vebench.reports.document import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.answer import TaskAnswer
     from vebench.analysis.cell import CellSummary, Finding
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import RunRecord
 
-MOST_SENTENCES = 4
+MOST_SENTENCES = 4  # of a winner, besides one about a wide interval
 MOST_NAMED = 3  # backends in a sentence; of others only the number
 FEWEST_REPEATS = 3
 BACKENDS = ("-b", "--backend")
@@ -64,9 +65,48 @@ class Told:
         return one_line(self.head.resume_command(self.file))
 
     @property
-    def more_repeats(self) -> str:
-        """The run's command with twice as many repeats."""
+    def incomplete(self) -> Finding | None:
+        """The finding that cells are missing, None if none is."""
+        return self.finding(Code.INCOMPLETE)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it is one side of ``vebench compare``, which has fewer options."""
+        return self.head.interpreter is not None
+
+    @property
+    def asked_for_one(self) -> bool:
+        """Whether one backend was asked for, whatever reference rows beside it."""
+        return sum(not find_recorded(choice.name).reference_row for choice in self.spec.backends) == 1
+
+    @property
+    def more(self) -> str:
+        """The command that measures what is missing, or else the run's own with twice as many repeats."""
+        if self.incomplete:
+            return self.goes_on
         return self.again("--repeats", str(2 * max(self.spec.repeats, FEWEST_REPEATS)))
+
+    @property
+    def more_certain(self) -> str:
+        """The command that makes rates as certain as they have to be."""
+        if self.compares or self.incomplete:
+            return self.more
+        return self.goes_on if self.spec.until else self.again("--until", NARROW_ENOUGH)
+
+    @property
+    def other_backends(self) -> str:
+        """The run's command with all backends; those that are not measured unless named remain named."""
+        asked = self.spec.backends
+        if all(choice.name in BY_NAME and not choice.options for choice in asked):
+            return self.again(without=BACKENDS)
+        names = {choice.name for choice in asked}
+        added = [entry.name for entry in ENTRIES if not entry.reference_row and entry.name not in names]
+        return f"{self.again()} -b {','.join(added)}"
+
+    def verify(self, cell: CellSummary, labels: Iterable[str]) -> str:
+        """Return the command that compares the work of these backends on the task of a cell."""
+        words = ("--env", asked_as(cell.env, self.spec.envs), "-b", ",".join(labels))
+        return one_line(f"vebench verify {shlex.join(words)}")
 
     def again(self, *added: str, without: Collection[str] = ()) -> str:
         """Return the run's own command with options added and others left out. It writes into a new file."""
@@ -93,17 +133,25 @@ def _kept(command: str, left_out: Collection[str]) -> Iterator[str]:
 
 
 def answers(found: Mapping[str, TaskAnswer], told: Told) -> tuple[Answer, ...]:
-    """Return the answer of each task in words, by its full id; one for the run if no task has a cell yet."""
+    """Return the answer of each task in words, by its full id.
+
+    There is one for the run if no task has a cell yet, and one for all tasks that a disturbed run says nothing about.
+    """
     if not found:
-        return (Answer("", (f"No winner: nothing has been measured yet; measure with {told.goes_on}",)),)
+        return (Answer("", ("No winner: nothing has been measured yet.", f"Measure with: {told.goes_on}")),)
     short = [short_name(env) for env in found]
-    return tuple(
-        Answer(
-            one_line(env),
-            tuple(_sentences(one_line(env if short.count(name) > 1 else name), answer, told)),
-            () if answer.winner is None else _code(answer.winner, told.spec),
-        )
-        for (env, answer), name in zip(found.items(), short, strict=True)
+    unusable = any(answer.reason is Reason.UNUSABLE for answer in found.values())
+    return (
+        *([Answer("", _unusable(told))] if unusable else []),
+        *(
+            Answer(
+                one_line(env),
+                tuple(_sentences(one_line(env if short.count(name) > 1 else name), answer, told)),
+                () if answer.winner is None else _code(answer.winner, told.spec),
+            )
+            for (env, answer), name in zip(found.items(), short, strict=True)
+            if answer.reason is not Reason.UNUSABLE
+        ),
     )
 
 
@@ -115,64 +163,73 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} on this machine{_so_far(told)}: {_figure(winner)}{loop}."
     tied = f"Not distinguishable: {_listed([_short(cell) for cell in answer.tied])}." if answer.tied else ""
-    workers = _workers(winner, answer, told)
+    wide = _why_wide(winner, answer)
+    perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
     gymnasium = f"Without leaving Gymnasium: {_in_gymnasium(answer.in_gymnasium)}." if answer.in_gymnasium else ""
-    sentences = [text for text in (first, _caveat(winner, answer), tied, workers, gymnasium) if text]
-    return [text for text in sentences if text != workers] if len(sentences) > MOST_SENTENCES else sentences
+    sentences = [text for text in (first, _caveat(winner, answer), tied, perhaps, workers, gymnasium) if text]
+    for least in (workers, perhaps):
+        if len(sentences) > MOST_SENTENCES and least:
+            sentences.remove(least)
+    return [sentences[0], *wide, *sentences[1:]]
 
 
 def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:
-    """Return why there is no winner and what to do about it, and the figure that there is nevertheless."""
-    if answer.reason is Reason.UNUSABLE:
-        return [_unusable(name, told)]
-    first = f"{name} on this machine, no winner{_so_far(told)}: {_why_none(answer, told)}"
+    """Return why there is no winner, the figure that there is nevertheless, and last what to do.
+
+    A command ends the last sentence, without a full stop, which would be copied with it.
+    """
+    why, remedy = _why_none(answer, told)
+    first = f"{name} on this machine, no winner{_so_far(told)}: {why}."
     cell = answer.known if answer.reason is Reason.WIDE else answer.best
-    if cell is None:
-        return [first]
-    begin = "Of the others, the fastest is" if answer.reason is Reason.WIDE else "The highest rate:"
-    workers = _workers(cell, answer, told) if answer.reason is Reason.ALONE else ""
-    return [text for text in (first, f"{begin} {_figure(cell)}.", workers) if text]
+    not_highest = answer.reason is Reason.WIDE or answer.perhaps
+    begin = "The fastest that is known better" if not_highest else "The highest rate"
+    figure = f"{begin}: {_figure(cell)}." if cell else ""
+    workers = _workers(cell, answer, told) if cell and answer.reason is Reason.ALONE else ""
+    return [text for text in (first, figure, workers, remedy) if text]
 
 
-def _unusable(name: str, told: Told) -> str:
+def _unusable(told: Told) -> tuple[str, str]:
+    """Return that no figure counts, and what to do; why is what the notice says."""
     finding = told.finding(Code.UNUSABLE)
-    why = f": {finding.message}; {finding.remedy}" if finding else ""
-    return f"{name}: this run is unusable{why}: {told.again()}"
+    remedy = finding.remedy if finding else "measure again"
+    return "No winner: this run is unusable.", f"{remedy[0].upper()}{remedy[1:]}: {told.again()}"
 
 
 def _so_far(told: Told) -> str:
-    missing = told.finding(Code.INCOMPLETE)
-    return f", so far ({missing.message})" if missing else ""
+    return f", so far ({told.incomplete.message})" if told.incomplete else ""
 
 
-def _why_none(answer: TaskAnswer, told: Told) -> str:
+def _why_none(answer: TaskAnswer, told: Told) -> tuple[str, str]:
     """Return why there is no winner, and what to do."""
     best = answer.best
-    reason = f"no cell has a rate yet; measure with {told.goes_on}"
+    found = "no cell has a rate yet", f"Measure with: {told.goes_on}"
     match answer.reason:
         case Reason.NO_BACKEND:
-            reason = f"only reference rows were measured; measure with {told.again(without=BACKENDS)}"
+            found = "only reference rows were measured", f"Measure with: {told.again(without=BACKENDS)}"
         case Reason.FAILED:
-            reason = f"no backend could be measured; once what the findings name is mended, measure with {told.goes_on}"
+            remedy = f"Once what the findings name is mended, measure with: {told.goes_on}"
+            found = "no backend could be measured", remedy
         case Reason.DOUBTED:
-            reason = _doubted(answer, told)
+            found = _doubted(answer, told)
+        case Reason.ALONE if told.asked_for_one:
+            found = f"only {_left(answer)} was measured", f"Measure with: {told.other_backends}"
         case Reason.ALONE:
-            reason = _alone(answer, told)
+            found = f"only {_left(answer)} has a rate", f"Measure the others with: {told.goes_on}"
         case Reason.WIDE if best:
-            highest = f"{_short(best)} has the highest rate, {_rate(best)}"
-            more = told.goes_on if told.spec.until else told.again("--until", NARROW_ENOUGH)
-            reason = f"{highest}, but such an interval says nothing; measure with {more}"
+            others = _listed(_labels(answer.tied))
+            why = f"{_short(best)} has the highest rate, {_rate(best)}, too uncertain to tell it from {others}"
+            found = why, f"Measure with: {told.more_certain}"
         case Reason.TIED if best:
-            labels = [one_line(cell.label) for cell in (best, *answer.tied)]
-            reason = f"{_listed(labels)} cannot be told apart; take any, or measure with {told.more_repeats}"
-    return reason
+            alike = _listed(_labels((best, *answer.tied)))
+            found = f"{alike} cannot be told apart; take any", f"To tell them apart, measure with: {told.more}"
+        case Reason.UNCLEAR if best:
+            unclear = _listed(_labels((best, *answer.tied)))
+            found = f"the intervals are too wide to tell {unclear} apart", f"Measure more with: {told.more}"
+    return found
 
 
-def _alone(answer: TaskAnswer, told: Told) -> str:
-    """Return that only one backend has a rate, because no other was asked for, or because the others have none."""
-    if len(told.spec.backends) == 1:
-        return f"only {_left(answer)} was measured; measure with {told.again(without=BACKENDS)}"
-    return f"only {_left(answer)} has a rate; the others are measured with {told.goes_on}"
+def _labels(cells: Iterable[CellSummary]) -> list[str]:
+    return [one_line(cell.label) for cell in cells]
 
 
 def _left(answer: TaskAnswer) -> str:
@@ -181,27 +238,29 @@ def _left(answer: TaskAnswer) -> str:
     return "".join(map(one_line, labels))
 
 
-def _doubted(answer: TaskAnswer, told: Told) -> str:
+def _doubted(answer: TaskAnswer, told: Told) -> tuple[str, str]:
     """Return for which doubts the rates of which backends do not count, and what removes the first of them."""
     left = _left(answer)
     others = [(cell, doubt) for cell, doubt in answer.doubted if one_line(cell.label) != left]
     doubted = others or answer.doubted
     by_doubt: dict[Doubt, dict[str, None]] = {}
     for cell, doubt in doubted:
-        by_doubt.setdefault(doubt, {})[one_line(cell.label)] = None
-    whys = [f"{_listed([*labels])} {DOUBTS[doubt][len(labels) > 1]}" for doubt, labels in by_doubt.items()]
+        by_doubt.setdefault(doubt, {})[cell.label] = None
+    whys = [
+        f"{_listed([*map(one_line, labels)])} {DOUBTS[doubt][len(labels) > 1]}" for doubt, labels in by_doubt.items()
+    ]
     what = f"only {left} is left" if left else "no rate counts"
     cell, doubt = doubted[0]
-    return f"{what}, since {' and '.join(whys)}; {_against(doubt, cell, told)}"
+    return f"{what}, since {' and '.join(whys)}", _against(doubt, cell, by_doubt[doubt], told)
 
 
-def _against(doubt: Doubt, cell: CellSummary, told: Told) -> str:
-    """Return what removes a doubt about a cell, or shows where it comes from."""
+def _against(doubt: Doubt, cell: CellSummary, labels: Iterable[str], told: Told) -> str:
+    """Return what removes a doubt about the backends with these labels, or shows where it comes from."""
     if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL):
-        return f"measure with {told.more_repeats}"
-    if doubt is Doubt.UNVERIFIED and not cell.verdict_reason and told.head.interpreter is None:
-        return f"measure with {told.again()} --verify"
-    return one_line(f"see vebench verify --env {shlex.quote(asked_as(cell.env, told.spec.envs))}")
+        return f"Measure with: {told.more}"
+    if doubt is Doubt.UNVERIFIED and not cell.verdict_reason and not told.compares and not told.incomplete:
+        return f"Measure with: {told.again()} --verify"
+    return f"Compare the work with: {told.verify(cell, labels)}"
 
 
 def _figure(cell: CellSummary) -> str:
@@ -229,6 +288,21 @@ def _left_out(winner: CellSummary, answer: TaskAnswer) -> str:
     cell, doubt = answer.doubted[0]
     faster = f"Left out, though faster: {_short(cell)}, {_rate(cell)}; it {DOUBTS[doubt][0]}."
     return faster if _median(cell) > _median(winner) else ""
+
+
+def _why_wide(winner: CellSummary, answer: TaskAnswer) -> tuple[str, ...]:
+    """Return why one whose rate is hardly known can be the winner; nothing if its rate is known."""
+    half = winner.frames_per_second.half_width if winner.frames_per_second else None
+    if half is None or half <= WIDE:
+        return ()
+    if winner is answer.known:
+        return ("The ± of its rate is wide because passes differed; between backends that cancels.",)
+    return ("Its ± is wide, but all other backends are slower beyond doubt.",)
+
+
+def _perhaps(answer: TaskAnswer) -> str:
+    """Return which other size may be faster still; empty if none is known to have been."""
+    return f"With {answer.perhaps.key.size} it may be faster: {_rate(answer.perhaps)}." if answer.perhaps else ""
 
 
 def _workers(best: CellSummary, answer: TaskAnswer, told: Told) -> str:

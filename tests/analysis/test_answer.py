@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pytest
+import typer.main
 from support.pages import document_of, on_terminal
 from support.records import SECOND, make_cell, make_header
 
+from vebench import cli
 from vebench.analysis.answer import answer
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
+from vebench.plan.grammar import parse_backends
 from vebench.reports.formats import markdown
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.analysis.answer import TaskAnswer
     from vebench.reports.document import Answer
@@ -46,10 +50,10 @@ def disturbed(backend: str, workers: int, steps: int, share: float = 0.3, **fiel
     return [make_cell(backend, workers, windows=(window,) * 4, **fields)]
 
 
-def held_back(backend: str, workers: int, steps: int) -> Cells:
+def held_back(backend: str, workers: int, steps: int, **fields: object) -> Cells:
     """Return a cell that a CPU quota held back in each window."""
     window = Window(SECOND, steps, 0, cpu_ns=SECOND, throttled_ns=SECOND // 2, throttles=5)
-    return [make_cell(backend, workers, windows=(window,) * 4)]
+    return [make_cell(backend, workers, windows=(window,) * 4, **fields)]
 
 
 def failed(backend: str, workers: int, reason: str = "timed out after 300 s in recv") -> Cells:
@@ -57,10 +61,16 @@ def failed(backend: str, workers: int, reason: str = "timed out after 300 s in r
 
 
 def page_of(
-    cells: Iterable[CellRecord], cpus: int = 4, planned: int | None = None, command: str = COMMAND, **spec: object
+    cells: Iterable[CellRecord],
+    cpus: int = 4,
+    *,
+    planned: int | None = None,
+    command: str = COMMAND,
+    interpreter: str | None = None,
+    **spec: object,
 ) -> RunPage:
     """Return the page of a run of these cells on a machine with so many CPUs; other keywords go to its spec."""
-    head = msgspec.structs.replace(make_header(cpus, **spec), cells=planned, command=command)
+    head = msgspec.structs.replace(make_header(cpus, **spec), cells=planned, command=command, interpreter=interpreter)
     return RunPage.of([("a.jsonl", Run(head, tuple(cells)))])
 
 
@@ -73,6 +83,15 @@ WIDE_STEPS = (1000, 3000, 2000, 4000)  # of a cell whose interval says nothing
 CEILING = curve("ceiling", {1: 1500})
 RESUME = "vebench run --resume a.jsonl"
 UNKNOWN_WORK = {"verdict": "unverified"}
+COMPARE = "vebench compare --a old/python --b new/python --env Pong"
+UNCERTAIN = (
+    "Pong on this machine, no winner: gym-async with 2 has the highest rate, "
+    "9,798 frames/s (±>100%), too uncertain to tell it from {}."
+)
+LOOP_IS_KNOWN = "The fastest that is known better: for-loop with 1 worker, 4,000 frames/s (±4.0%)."
+SHM_IS_KNOWN = (
+    "The fastest that is known better: shm-sync with 2 workers, 7,600 frames/s (±4.0%), 1.90x a plain loop (±5.7%)."
+)
 
 # The cells, what was asked for, and the sentences.
 SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
@@ -100,11 +119,9 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         [*LOOP, *curve("gym-sync", {1: 990}), *curve("shm-sync", {1: 1010})],
         {},
         (
-            (
-                "Pong on this machine, no winner: shm-sync, for-loop and gym-sync cannot be told apart; "
-                f"take any, or measure with {COMMAND} --repeats 6"
-            ),
+            "Pong on this machine, no winner: shm-sync, for-loop and gym-sync cannot be told apart; take any.",
             "The highest rate: shm-sync with 1 worker, 4,040 frames/s (±4.0%), 1.01x a plain loop (±5.7%).",
+            f"To tell them apart, measure with: {COMMAND} --repeats 6",
         ),
     ),
     "a tie of many, with one that is slower": (
@@ -135,57 +152,179 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         curve("shm-sync", {1: 1000, 2: 1850, 4: 1900}),
         {"backends": [{"name": "shm-sync"}], "command": f"{COMMAND} -b shm-sync --no-base -o one.jsonl"},
         (
-            f"Pong on this machine, no winner: only shm-sync was measured; measure with {COMMAND} --no-base",
+            "Pong on this machine, no winner: only shm-sync was measured.",
             "The highest rate: shm-sync with 4 workers, 7,600 frames/s (±4.0%).",
             "2 workers reach 97% of it (±5.7%).",
+            f"Measure with: {COMMAND} --no-base",
         ),
     ),
     "a single backend beside the loop that is there for speedups": (
         [*LOOP, *curve("gym-async", {1: 400, 2: 600})],
         {"backends": [{"name": "gym-async"}], "command": f"{COMMAND} --backend=gym-async"},
         (
-            f"Pong on this machine, no winner: only gym-async was measured; measure with {COMMAND}",
+            "Pong on this machine, no winner: only gym-async was measured.",
             "The highest rate: gym-async with 2 workers, 2,400 frames/s (±4.0%), 0.60x a plain loop (±5.7%).",
             "More may be faster: 2 workers is the most that was measured, on 4 CPUs.",
+            f"Measure with: {COMMAND}",
+        ),
+    ),
+    "a user's own backend alone": (
+        [*LOOP, *curve("threads:Threads", {1: 800, 2: 1300})],
+        {
+            "backends": [{"name": "threads:Threads"}],
+            "command": f"{COMMAND} -b threads:Threads --verify -w 1..2 -o a.jsonl",
+            "cpus": 2,
+        },
+        (
+            "Pong on this machine, no winner: only threads:Threads was measured.",
+            "The highest rate: threads:Threads with 2 workers, 5,200 frames/s (±4.0%), 1.30x a plain loop (±5.7%).",
+            (
+                f"Measure with: {COMMAND} -b threads:Threads --verify -w 1..2 "
+                "-b for-loop,gym-sync,gym-async,shm-sync,shm-async,envpool-sync,envpool-async"
+            ),
+        ),
+    ),
+    "a backend with options beside a reference row": (
+        [*curve("envpool-async", {2: 1300}, options={"ratio": 2}), *curve("ceiling", {2: 3000})],
+        {
+            "backends": [{"name": "envpool-async", "options": {"ratio": 2}}, {"name": "ceiling"}],
+            "command": f"{COMMAND} -b 'envpool-async[ratio=2],ceiling' --no-base",
+        },
+        (
+            "Pong on this machine, no winner: only envpool-async[ratio=2] was measured.",
+            "The highest rate: envpool-async[ratio=2] with 2 workers, 5,200 frames/s (±4.0%).",
+            (
+                f"Measure with: {COMMAND} -b 'envpool-async[ratio=2],ceiling' --no-base "
+                "-b for-loop,gym-sync,gym-async,shm-sync,shm-async,envpool-sync"
+            ),
         ),
     ),
     "a single backend, since the others failed": (
         [*LOOP, *failed("gym-sync", 1), *failed("shm-sync", 1)],
         {},
         (
-            f"Pong on this machine, no winner: only for-loop has a rate; the others are measured with {RESUME}",
+            "Pong on this machine, no winner: only for-loop has a rate.",
             "The highest rate: for-loop with 1 worker, 4,000 frames/s (±4.0%).",
+            f"Measure the others with: {RESUME}",
         ),
     ),
     "the highest rate is known to nothing": (
         [*LOOP, *curve("shm-sync", {2: 1900}), *noisy("gym-async", 2, *WIDE_STEPS)],
         {"command": f"{COMMAND} --rounds 4 -o wide.jsonl"},
         (
+            UNCERTAIN.format("shm-sync and for-loop"),
+            SHM_IS_KNOWN,
+            f"Measure with: {COMMAND} --rounds 4 --until 10%",
+        ),
+    ),
+    "the highest rate is known to nothing, and cells are missing": (
+        [*LOOP, *curve("shm-sync", {2: 1900}), *noisy("gym-async", 2, *WIDE_STEPS)],
+        {"planned": 27},
+        (
+            UNCERTAIN.format("shm-sync and for-loop").replace("winner", "winner, so far (3 of 27 cells)"),
+            SHM_IS_KNOWN,
+            f"Measure with: {RESUME}",
+        ),
+    ),
+    "the highest rate of a side of a comparison is known to nothing": (
+        [*LOOP, *curve("shm-sync", {2: 1900}), *noisy("gym-async", 2, *WIDE_STEPS)],
+        {"interpreter": "new/python", "command": f"{COMPARE} --until-decided -o a.jsonl", "repeats": 5},
+        (
+            UNCERTAIN.format("shm-sync and for-loop"),
+            SHM_IS_KNOWN,
+            f"Measure with: {COMPARE} --until-decided --repeats 10",
+        ),
+    ),
+    "a comparison is not finished": (
+        [*LOOP, *noisy("gym-async", 2, *WIDE_STEPS)],
+        {"interpreter": "new/python", "command": COMPARE, "planned": 8},
+        (
+            UNCERTAIN.format("for-loop").replace("winner", "winner, so far (2 of 8 cells)"),
+            LOOP_IS_KNOWN,
+            "Measure with: vebench compare --resume a.jsonl",
+        ),
+    ),
+    "another size of the best backend is known to nothing": (
+        [*LOOP, *curve("shm-sync", {1: 1000, 4: 2300}), *noisy("shm-sync", 2, *WIDE_STEPS)],
+        {},
+        (
+            "Pong on this machine: shm-sync with 4 workers, 9,200 frames/s (±4.0%), 2.30x a plain loop (±5.7%).",
+            "With 2 workers it may be faster: 9,798 frames/s (±>100%).",
+        ),
+    ),
+    "a size of the best backend is known, but a rate of another backend above it is not": (
+        [
+            *LOOP,
+            *curve("shm-sync", {1: 1000, 4: 2300}),
+            *noisy("shm-sync", 2, *WIDE_STEPS),
+            *noisy("gym-async", 2, *(steps - 50 for steps in WIDE_STEPS)),
+        ],
+        {},
+        (
             (
-                "Pong on this machine, no winner: gym-async with 2 has the highest rate, 9,798 frames/s "
-                f"(±>100%), but such an interval says nothing; measure with {COMMAND} --rounds 4 --until 10%"
+                "Pong on this machine, no winner: shm-sync with 2 has the highest rate, "
+                "9,798 frames/s (±>100%), too uncertain to tell it from gym-async and for-loop."
             ),
             (
-                "Of the others, the fastest is shm-sync with 2 workers, 7,600 frames/s (±4.0%), "
-                "1.90x a plain loop (±5.7%)."
+                "The fastest that is known better: shm-sync with 4 workers, 9,200 frames/s (±4.0%), "
+                "2.30x a plain loop (±5.7%)."
             ),
+            f"Measure with: {COMMAND} --until 10%",
+        ),
+    ),
+    "only the best backend is known": (
+        [*noisy("for-loop", 1, *WIDE_STEPS), *curve("shm-sync", {2: 2600})],
+        {"planned": 81},
+        (
+            (
+                "Pong on this machine, no winner, so far (2 of 81 cells): "
+                "the intervals are too wide to tell shm-sync and for-loop apart."
+            ),
+            "The highest rate: shm-sync with 2 workers, 10,400 frames/s (±4.0%), 1.06x a plain loop (±>100%).",
+            f"Measure more with: {RESUME}",
+        ),
+    ),
+    "only a size of the best backend is known": (
+        [
+            *noisy("for-loop", 1, *WIDE_STEPS),
+            *curve("shm-sync", {2: 2600}),
+            *noisy("shm-sync", 4, *(steps + 600 for steps in WIDE_STEPS)),
+        ],
+        {},
+        (
+            "Pong on this machine, no winner: the intervals are too wide to tell shm-sync and for-loop apart.",
+            (
+                "The fastest that is known better: shm-sync with 2 workers, 10,400 frames/s (±4.0%), "
+                "1.06x a plain loop (±>100%)."
+            ),
+            f"Measure more with: {COMMAND} --repeats 6",
+        ),
+    ),
+    "a tie of what is known too badly to be equal": (
+        [*noisy("for-loop", 1, 940, 1000, 1060, 1010), *noisy("gym-sync", 1, 1060, 1000, 950, 1020)],
+        {},
+        (
+            "Pong on this machine, no winner: the intervals are too wide to tell gym-sync and for-loop apart.",
+            "The highest rate: gym-sync with 1 worker, 4,040 frames/s (±12%), 1.00x a plain loop (±16%).",
+            f"Measure more with: {COMMAND} --repeats 6",
         ),
     ),
     "the highest rate is known to nothing, although the run went on until it was to be": (
         [*LOOP, *noisy("gym-async", 2, *WIDE_STEPS)],
         {"until": 0.02},
         (
-            (
-                "Pong on this machine, no winner: gym-async with 2 has the highest rate, 9,798 frames/s "
-                f"(±>100%), but such an interval says nothing; measure with {RESUME}"
-            ),
-            "Of the others, the fastest is for-loop with 1 worker, 4,000 frames/s (±4.0%).",
+            UNCERTAIN.format("for-loop"),
+            LOOP_IS_KNOWN,
+            f"Measure with: {RESUME}",
         ),
     ),
     "the highest rate is hardly known, but that it is the highest": (
         [*LOOP, *noisy("shm-sync", 2, 3000, 4000, 5000, 4200)],
         {},
-        ("Pong on this machine: shm-sync with 2 workers, 16,395 frames/s (±78%), 4.10x a plain loop (±78%).",),
+        (
+            "Pong on this machine: shm-sync with 2 workers, 16,395 frames/s (±78%), 4.10x a plain loop (±78%).",
+            "Its ± is wide, but all other backends are slower beyond doubt.",
+        ),
     ),
     "all rates are hardly known, since passes differ, but not what they are to each other": (
         [
@@ -194,7 +333,10 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
             for backend, steps in (("for-loop", 1000), ("gym-sync", 1010 + repeat), ("shm-sync", 1900 + 9 * repeat))
         ],
         {"repeats": 3},
-        ("Pong on this machine: shm-sync with 1 worker, 6,937 frames/s (±>100%), 1.91x a plain loop (±0.6%).",),
+        (
+            "Pong on this machine: shm-sync with 1 worker, 6,937 frames/s (±>100%), 1.91x a plain loop (±0.6%).",
+            "The ± of its rate is wide because passes differed; between backends that cancels.",
+        ),
     ),
     "a lower rate is known to nothing": (
         [*LOOP, *curve("shm-sync", {2: 2600}), *noisy("gym-async", 2, *WIDE_STEPS)],
@@ -210,9 +352,9 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         (
             (
                 "Pong on this machine, no winner: "
-                "no rate counts, since shm-sync, for-loop and gym-sync have one window only; "
-                f"measure with {COMMAND} --repeats 10"
+                "no rate counts, since shm-sync, for-loop and gym-sync have one window only."
             ),
+            f"Measure with: {COMMAND} --repeats 10",
         ),
     ),
     "one window of the fastest": (
@@ -240,11 +382,9 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         [*LOOP, *(cell for name in ("gym-sync", "shm-sync") for cell in curve(name, {1: 2000}, verdict="different"))],
         {},
         (
-            (
-                "Pong on this machine, no winner: only for-loop is left, since gym-sync and shm-sync do other work; "
-                "see vebench verify --env ALE/Pong-v5"
-            ),
+            ("Pong on this machine, no winner: only for-loop is left, since gym-sync and shm-sync do other work."),
             "The highest rate: for-loop with 1 worker, 4,000 frames/s (±4.0%).",
+            "Compare the work with: vebench verify --env ALE/Pong-v5 -b gym-sync,shm-sync",
         ),
     ),
     "nobody has compared the work of the fastest": (
@@ -261,20 +401,38 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         (
             (
                 "Pong on this machine, no winner: "
-                "only for-loop is left, since gym-sync is not known to do the same work; "
-                f"measure with {COMMAND} --verify"
+                "only for-loop is left, since gym-sync is not known to do the same work."
             ),
             "The highest rate: for-loop with 1 worker, 4,000 frames/s (±4.0%).",
+            f"Measure with: {COMMAND} --verify",
+        ),
+    ),
+    "nobody has compared the work of a user's own backend, and cells are missing": (
+        [*LOOP, *curve("my.mod:Own", {2: 1900}, options={"mode": "a b"}, **UNKNOWN_WORK)],
+        {"planned": 9},
+        (
+            (
+                "Pong on this machine, no winner, so far (2 of 9 cells): "
+                "only for-loop is left, since my.mod:Own[mode=a b] is not known to do the same work."
+            ),
+            "The highest rate: for-loop with 1 worker, 4,000 frames/s (±4.0%).",
+            "Compare the work with: vebench verify --env ALE/Pong-v5 -b 'my.mod:Own[mode=a b]'",
+        ),
+    ),
+    "nobody has compared the work of the only backend of a comparison": (
+        curve("my.mod:Own", {2: 1900}, **UNKNOWN_WORK),
+        {"interpreter": "new/python", "command": COMPARE},
+        (
+            "Pong on this machine, no winner: no rate counts, since my.mod:Own is not known to do the same work.",
+            "Compare the work with: vebench verify --env ALE/Pong-v5 -b my.mod:Own",
         ),
     ),
     "the work of any cannot be compared": (
         curve("envpool-sync", {2: 1900}, env="Own-v0", verdict_reason="it draws its start", **UNKNOWN_WORK),
         {"envs": ["my.module:Own-v0"]},
         (
-            (
-                "Own on this machine, no winner: no rate counts, since envpool-sync is not known to do the same work; "
-                "see vebench verify --env my.module:Own-v0"
-            ),
+            ("Own on this machine, no winner: no rate counts, since envpool-sync is not known to do the same work."),
+            "Compare the work with: vebench verify --env my.module:Own-v0 -b envpool-sync",
         ),
     ),
     "the fastest is faster than the simulator": (
@@ -294,16 +452,21 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         (
             (
                 "Pong on this machine, no winner: only for-loop is left, "
-                "since shm-sync is faster than the bare simulator, which cannot be; "
-                f"measure with {COMMAND} --repeats 6"
+                "since shm-sync is faster than the bare simulator, which cannot be."
             ),
             "The highest rate: for-loop with 1 worker, 4,000 frames/s (±4.0%).",
+            f"Measure with: {COMMAND} --repeats 6",
         ),
     ),
     "most cells were disturbed": (
         [*LOOP, *disturbed("gym-sync", 1, 1500), *disturbed("shm-sync", 2, 3000)],
         {},
-        (f"Pong: this run is unusable: others took CPU time of 2 of 3 cells; measure on an idle machine: {COMMAND}",),
+        ("No winner: this run is unusable.", f"Measure on an idle machine: {COMMAND}"),
+    ),
+    "most cells of two tasks were held back": (
+        [cell for env in ("Ant-v5", "Ant-v4") for cell in held_back("for-loop", 1, 1500, env=env)],
+        {"envs": ["Ant-v5", "Ant-v4"]},
+        ("No winner: this run is unusable.", f"Measure on more CPUs, or with fewer --workers: {COMMAND}"),
     ),
     "the winner was disturbed": (
         [*LOOP, *curve("gym-sync", {1: 900}), *disturbed("shm-sync", 2, 1900)],
@@ -365,22 +528,20 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         [*failed("for-loop", 1), *failed("gym-sync", 1)],
         {},
         (
-            (
-                "Pong on this machine, no winner: no backend could be measured; "
-                f"once what the findings name is mended, measure with {RESUME}"
-            ),
+            ("Pong on this machine, no winner: no backend could be measured."),
+            f"Once what the findings name is mended, measure with: {RESUME}",
         ),
     ),
-    "no cell is there": ([], {}, (f"No winner: nothing has been measured yet; measure with {RESUME}",)),
+    "no cell is there": ([], {}, ("No winner: nothing has been measured yet.", f"Measure with: {RESUME}")),
     "the user ended the first cell": (
         failed("for-loop", 1, "interrupted"),
         {"planned": 8},
-        (f"Pong on this machine, no winner, so far (0 of 8 cells): no cell has a rate yet; measure with {RESUME}",),
+        ("Pong on this machine, no winner, so far (0 of 8 cells): no cell has a rate yet.", f"Measure with: {RESUME}"),
     ),
     "reference rows only": (
         [*curve("null", {1: 2_500_000}), *CEILING],
         {"backends": [{"name": "null"}, {"name": "ceiling"}], "command": f"{COMMAND} -b null,ceiling"},
-        (f"Pong on this machine, no winner: only reference rows were measured; measure with {COMMAND}",),
+        ("Pong on this machine, no winner: only reference rows were measured.", f"Measure with: {COMMAND}"),
     ),
     "fewer workers are as good": (
         [*LOOP, *curve("shm-sync", {1: 1000, 2: 2880, 3: 2990, 4: 3000})],
@@ -518,8 +679,37 @@ def test_the_marked_place_is_the_winners_and_there_is_none_without_one(cells: Ce
     assert marked.keys() == won
     for one in document.answers:
         assert one.group not in marked or marked[one.group] in one.sentences[0]
-        assert len(one.sentences) <= 4
+        assert len(one.sentences) <= 5
     assert bool(document.best) == bool(won)
+
+
+def recommended() -> Iterator[str]:
+    """Yield each command that an answer of the table ends with, as a user would copy it."""
+    for cells, asked, _ in SITUATIONS.values():
+        for one in answers_of(cells, **asked):
+            *others, last = one.sentences
+            assert not any("vebench " in sentence for sentence in others)
+            assert last.endswith(".") or ": vebench " in last
+            if not last.endswith("."):
+                yield last.partition(": vebench ")[2]
+
+
+def test_every_command_that_is_recommended_is_one_that_can_be_typed() -> None:
+    group = typer.main.get_command(cli.app)
+    lines = set(recommended())
+    assert {line.split()[0] for line in lines} == {"run", "compare", "verify"}
+    for line in lines:
+        name, *words = shlex.split(line)
+        command = group.get_command(typer.Context(group), name)  # type: ignore[attr-defined]
+        context = command.make_context(name, words, obj=None)
+        parse_backends(context.params["backends"] or ())
+
+
+def test_that_a_run_is_unusable_is_explained_once() -> None:
+    cells, asked, _ = SITUATIONS["most cells of two tasks were held back"]
+    document = document_of(page_of(cells, **asked))  # type: ignore[arg-type] # as the table has them
+    assert document.notice.startswith("unusable: a CPU quota held back 2 of 2 cells")
+    assert [one.group for one in document.answers] == [""]
 
 
 def code_of(cells: Iterable[CellRecord], **asked: object) -> tuple[str, ...]:
@@ -562,7 +752,7 @@ def test_there_is_no_code_without_a_winner_nor_for_a_third_party_nor_for_several
 )
 def test_the_command_to_measure_with_is_the_runs_own_with_what_is_to_change(command: str, again: str) -> None:
     (one,) = answers_of([*LOOP, *curve("gym-sync", {1: 1000})], command=command)
-    assert one.sentences[0].endswith(f"take any, or measure with {again}")
+    assert one.sentences[-1] == f"To tell them apart, measure with: {again}"
 
 
 def test_the_answer_is_last_on_a_terminal_and_first_in_markdown() -> None:

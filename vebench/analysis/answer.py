@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 AS_GOOD = 0.95
 # Where none does, fewer are worth a word if they give up a fifth of the rate at most.
 WORTH_A_WORD = 0.8
+# Of backends that cannot be told apart anyone will do if none can have less than this share of the best one's rate.
+EQUALLY_GOOD = 0.9
 
 
 class Doubt(Enum):
@@ -46,8 +48,9 @@ class Reason(Enum):
     FAILED = auto()  # no cell has a rate, and some have failed or could not run
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
-    WIDE = auto()  # the highest rate is hardly known, and some other cannot be told from it
-    TIED = auto()  # no backend can be told from the fastest
+    WIDE = auto()  # the highest rate is hardly known, and some other backend cannot be told from it
+    TIED = auto()  # no backend can be told from the fastest, and all do about equally well
+    UNCLEAR = auto()  # no backend can be told from the fastest, but they may differ by much
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ class TaskAnswer:
     """What the cells of one task say to somebody who has to choose a backend and a number of workers.
 
     ``reason`` is why there is no winner, None if there is one. ``best`` is the cell with the highest rate that is not
-    in doubt, ``known`` the same of those that are known well enough; either is None if there is none.
+    in doubt, ``known`` the same of those that are known well enough; either is None if there is none. If both are sizes
+    of one backend, ``known`` may stand for it against other backends: then it is ``best``, and the size with the higher
+    rate is ``perhaps`` faster.
 
     About ``best``: ``tied`` are the best cells of other backends that cannot be told from it, and ``smaller`` is the
     one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more is
@@ -79,6 +84,7 @@ class TaskAnswer:
     contestants: tuple[str, ...] = ()
     best: CellSummary | None = None
     known: CellSummary | None = None
+    perhaps: CellSummary | None = None
     tied: tuple[CellSummary, ...] = ()
     smaller: Smaller | None = None
     rising: bool = False
@@ -96,8 +102,9 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
 
     ``usable_cpus`` is how many CPUs cells could have. ``usable``: the run as a whole is not too disturbed.
 
-    Nobody wins if the highest rate is known to no better than 20 %, unless all others are slower beyond doubt even so.
-    A rate that is in doubt is passed over: it is not that of the backend, or is comparable with nothing.
+    The best rate that is known to 20 % wins, unless a higher one that is hardly known is of another backend and cannot
+    be told from it. A rate that is hardly known wins only if all other backends are slower beyond doubt even so. A
+    rate that is in doubt is passed over: it is not that of the backend, or is comparable with nothing.
     """
     choices = [cell for cell in cells if not cell.reference_row]
     rated = sorted((cell for cell in choices if _rate(cell) > 0), key=_rate, reverse=True)
@@ -109,19 +116,17 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         valid = [cell for cell in valid if cell.label in contestants] or valid
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
-    best = valid[0]
     known = [cell for cell in valid if _known(cell)]
-    rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
-    tied = _tied(best, rivals)
-    if reason is None and tied:
-        reason = Reason.WIDE if best not in known else Reason.TIED if len(tied) == len(rivals) else None
+    contest = _contest(valid, known)
+    best = valid[0] if reason else contest.lead
     smaller = _smaller(best, known)
     return TaskAnswer(
-        reason,
+        reason or contest.reason,
         contestants,
         best,
         known=known[0] if known else None,
-        tied=tied,
+        perhaps=None if best is valid[0] else valid[0],
+        tied=contest.tied,
         smaller=smaller,
         rising=smaller is None and _rising(best, choices, usable_cpus),
         in_gymnasium=None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None),
@@ -178,6 +183,50 @@ def _uncontested(
         return Reason.ALONE
     ended = any(cell.faulty_repeats for cell in choices) or all(cell.status == "skipped" for cell in choices)
     return Reason.FAILED if ended else Reason.NOT_MEASURED
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """A cell beside the best of each other backend: those not told from it, and why it does not win, if so."""
+
+    lead: CellSummary
+    tied: tuple[CellSummary, ...]
+    reason: Reason | None
+
+
+def _contest(valid: Sequence[CellSummary], known: Sequence[CellSummary]) -> _Contest:
+    """Return how the cell with the highest rate does against other backends, or that with the highest known rate.
+
+    The latter stands for the former if both are sizes of one backend: whichever is faster, the backend is the same.
+    """
+    best = valid[0]
+    rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
+    own = [cell for cell in known[:1] if cell is not best and cell.label == best.label]
+    tried = [_against(rivals, lead, best, known) for lead in (*own, best)]
+    won = [one for one in tried if one.reason is None]
+    told = [one for one in tried if one.reason is not Reason.WIDE]
+    return next(iter((*won, *told)), tried[-1])
+
+
+def _against(
+    rivals: Sequence[CellSummary], lead: CellSummary, best: CellSummary, known: Sequence[CellSummary]
+) -> _Contest:
+    tied = _tied(lead, rivals)
+    reason = None
+    if tied and (lead not in known or any(_rate(cell) > _rate(lead) for cell in tied)):
+        reason = Reason.WIDE
+    elif tied and len(tied) == len(rivals):
+        alike = lead is best and all(_equally_good(cell, lead) for cell in tied)
+        reason = Reason.TIED if alike else Reason.UNCLEAR
+    return _Contest(lead, tied, reason)
+
+
+def _equally_good(one: CellSummary, other: CellSummary) -> bool:
+    """Return whether neither can be much slower than the other. Cells of which little is known are not equal."""
+    share = ratio(one.sample, other.sample)
+    if share is None or share.low is None or share.high is None:
+        return False
+    return share.low >= EQUALLY_GOOD and share.high * EQUALLY_GOOD <= _left(one)
 
 
 def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:

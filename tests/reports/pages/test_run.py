@@ -353,7 +353,10 @@ def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
     assert (document.notice, document.best) == (notice, "")
     assert "best" not in {text.tone for row in table_of(page).rows for text in row.texts}
     assert on_terminal(page, 80).splitlines()[:2] == ["a.jsonl", notice]
-    assert f"## a.jsonl\n\n**{notice}**\n\n**Pong: this run is unusable: " in markdown.render(page)
+    assert (
+        f"## a.jsonl\n\n**{notice}**\n\n**No winner: this run is unusable.** Measure on an idle machine: "
+        in markdown.render(page)
+    )
     assert on_terminal(page, 80).count("unusable") == 2  # the notice and the answer, and no finding
     assert document_of(page_of(cells[0])).notice == ""
 

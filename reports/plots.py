@@ -9,8 +9,8 @@ import warnings
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from vebench.backends.packages import Package, how_to_install, importable
 from vebench.errors import UsageError
+from vebench.reports import needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from vebench.reports.chart import Chart
 
-NEEDED = (Package("matplotlib", "matplotlib", "report"),)
 SETTINGS: Mapping[str, object] = {
     "font.family": ["sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it
@@ -39,8 +38,7 @@ DOTS_PER_INCH = 150
 
 def missing() -> str:
     """Return why nothing can be drawn here and what to do, in a line; empty if figures can be drawn."""
-    absent = [package for package in NEEDED if not importable(package.module)]
-    return f"figures need {absent[0].name}: {how_to_install(absent)}" if absent else ""
+    return needed.missing("figures", needed.MATPLOTLIB)
 
 
 def svg(charts: Sequence[Chart], *, inline: bool = False) -> str:

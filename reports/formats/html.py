@@ -16,6 +16,7 @@ from vebench import __version__
 from vebench.analysis.finding_codes import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
+from vebench.reports import needed
 from vebench.reports.document import Document
 from vebench.reports.formats import csv, json
 from vebench.reports.formats.html_figures import numbers_of, strip
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from vebench.reports.pages.run import RunPage, Section
 
 TEMPLATES = Path(__file__).with_name("templates")
-NEEDED = "pages as HTML need jinja2: pip install 'vebench-rl[report]'"
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ def _in_full(page: Page) -> Page:
 
 
 def _environment() -> Environment:
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
-    except ImportError:
-        raise UsageError(NEEDED) from None
+    if reason := needed.missing("pages as HTML", needed.JINJA2):
+        raise UsageError(reason)
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
+
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

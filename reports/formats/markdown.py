@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from vebench.analysis.finding_codes import Gravity
-from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import figures, plots
 from vebench.reports.document import FindingText
+from vebench.reports.formats.compact_tables import in_few_words, places_of
 from vebench.reports.formats.figure_files import figure_files
 from vebench.reports.formats.without_folders import without_folders
 
@@ -209,11 +209,6 @@ def _listing(listing: Listing, writer: _Writer) -> Iterator[str]:
         yield from (listing.heading, "", *lines, "")
 
 
-def places_of(table: Table) -> Sequence[int | None]:
-    """Return the place of each column on the axis, None for one beside it; any number where there is no axis."""
-    return table.axis or [0] * len(table.columns)
-
-
 def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     places = zip(texts, widths, right, strict=True)
     return f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
@@ -229,14 +224,6 @@ def _place(text: Text, writer: _Writer) -> str:
     first, *others = map(writer.escaped, in_few_words(text) if compact else text.lines)
     mark = MARKS.get(text.tone, "")
     return (" " if compact else "<br>").join([f"{mark}{first}{mark}", *others])
-
-
-def in_few_words(text: Text) -> tuple[str, ...]:
-    """Return the lines of a place of a compact table: a rate has its speedup on the same line, without its interval."""
-    speedup = text.values.get("speedup")
-    if isinstance(speedup, Estimate):
-        return (f"{text.lines[0]} {figures.number(speedup.median)}x",)
-    return text.lines
 
 
 def _printable(line: str) -> str:

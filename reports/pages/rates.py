@@ -12,7 +12,7 @@ from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST
 from vebench.reports import columns, figures
 from vebench.reports.document import Listing, Table, TableRow, Text
-from vebench.reports.pages.on_demand import of_column
+from vebench.reports.pages.column_places import of_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence

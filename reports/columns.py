@@ -1,8 +1,8 @@
 """The columns of a cell as data: one table for JSON, CSV and every other format of that kind.
 
 A new figure or counter is one line at the end of ``COLUMNS``. Pages show all columns on demand, and one that has a
-``head`` in the table of all cells. What identifies a cell (file, environment, backend,
-workers) is not in it: each format writes that in its own way.
+``head`` in the table of all cells. What identifies a cell (file, environment, backend, workers) is not in it: each
+format writes that in its own way.
 """
 
 from __future__ import annotations

@@ -48,23 +48,24 @@ def svg(charts: Sequence[Chart], *, inline: bool = False) -> str:
     HTML page: without ids and without a ground, and its style touches nothing else. Raises UsageError if matplotlib is
     missing.
     """
-    drawn = _drawn(charts, "svg", ground=not inline).decode()
+    picture = _file(charts, "svg", ground=not inline).decode()
     from vebench.reports.plotting import scalable  # noqa: PLC0415 - imported on use: only SVG is parsed and written
 
-    return scalable.finished(drawn, charts, inline=inline)
+    return scalable.finished(picture, charts, inline=inline)
 
 
 def png(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a picture on light ground. Raises UsageError if matplotlib is missing."""
-    return _drawn(charts, "png", ground=True)
+    return _file(charts, "png", ground=True)
 
 
 def pdf(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a page of its size. Raises UsageError if matplotlib is missing."""
-    return _drawn(charts, "pdf", ground=True)
+    return _file(charts, "pdf", ground=True)
 
 
-def _drawn(charts: Sequence[Chart], form: Literal["svg", "png", "pdf"], *, ground: bool) -> bytes:
+def _file(charts: Sequence[Chart], form: Literal["svg", "png", "pdf"], *, ground: bool) -> bytes:
+    """Return the file of this form that matplotlib writes. Raises UsageError if it is missing."""
     if reason := missing():
         raise UsageError(reason)
     from matplotlib import style  # noqa: PLC0415 - as above

@@ -24,7 +24,7 @@ from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.cpu_map import cpu_map
 from vebench.reports.pages.noise import noise, noise_by_cell
 from vebench.reports.plots import svg
-from vebench.reports.plotting.panels import drawn, looks_of
+from vebench.reports.plotting.panels import looks_of, series_with_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -197,7 +197,7 @@ def _figure(chart: Chart) -> Figure:
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
     looks = looks_of((chart,))
-    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in drawn(chart))
+    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in series_with_points(chart))
     picture = svg((chart,), inline=True)
     _, _, width, _ = ET.fromstring(picture).attrib["viewBox"].split()  # noqa: S314 - our own
     return Figure(chart, Markup(picture), float(width), key, numbers_of(chart))  # noqa: S704 - its texts are escaped

@@ -73,8 +73,8 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
     if not any(document.charts for document in documents) or plots.missing():
         return {name: render(page)}
     files = figure_files(documents, PurePath(name).stem)
-    drawn = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
-    return {name: _text(page, files), **drawn}
+    images = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
+    return {name: _text(page, files), **images}
 
 
 def _text(page: Page, files: Sequence[Sequence[tuple[Chart, str]]]) -> str:
@@ -175,9 +175,9 @@ def _tables(document: Document, writer: _Writer) -> Iterator[str]:
                 yield from _listing(table.listing, writer)
 
 
-def _figures(drawn: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
+def _figures(images: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
     """Yield the first figure, and the others folded."""
-    for index, (chart, file) in enumerate(drawn):
+    for index, (chart, file) in enumerate(images):
         image = f"![{writer.escaped(chart.title, IN_BRACKETS)}]({quote(file)})"
         if index:
             yield from _folded(writer.plain(chart.title), (image,))

@@ -36,7 +36,7 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
             )
             for cell in cells
         ),
-        notes=(" ".join(f"{column.head}: {column.meaning}." for column in values),),
+        notes=(" ".join(f"{column.head}: {column.meaning}." for column in values if column.unit),),
     )
 
 

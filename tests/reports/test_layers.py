@@ -12,7 +12,7 @@ OF_DOCUMENTS = (
     "terminal*",
     "markdown",
     "latex",
-    "drawn",
+    "figures_alone",
     "figure_files",
     "compact_tables",
     "without_folders",

@@ -57,7 +57,7 @@ def test_an_exact_ratio_has_no_interval_and_a_reference_row_has_none_of_a_backen
 def test_a_new_column_with_a_head_is_in_it_and_one_without_is_not(
     cells: tuple[CellSummary, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = columns.Fact("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps", head="steps")
+    steps = columns.Fact("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps", "rows", "steps")
     hidden = columns.Fact("hidden", lambda cell: cell.rows, "rows")
     before = all_cells(cells).columns
     monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps, hidden))

@@ -48,7 +48,7 @@ def shm_sync(built: Built) -> tuple[str, ...]:
 
 def shm_async(built: Built) -> tuple[str, ...]:
     """Return lines that make our own vector environment, with more environments than a batch takes."""
-    notes = ("# envs.reset(), then in turn envs.send(actions) and envs.recv()", _WITHOUT_INFOS)
+    notes = ("# reset(), then send() an action for each; after that recv() and send() in turn", _WITHOUT_INFOS)
     return _shared_memory(built, (f"batch_size={built.batch_size}",), notes)
 
 

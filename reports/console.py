@@ -26,6 +26,7 @@ class OurConsole(Console):
             settings["color_system"] = None
         super().__init__(highlight=False, **settings)
         self._endless = endless
+        self._forced: bool | None = settings.get("force_terminal")
 
     def on_broken_pipe(self) -> NoReturn:
         """Raise BrokenPipeError."""
@@ -33,10 +34,11 @@ class OurConsole(Console):
 
     @property
     def room(self) -> float:
-        """How many lines can be seen at the same time: 0 in a pipe, of which nobody knows."""
+        """How many lines can be seen at the same time: 0 in a pipe, of which nobody knows, whatever its colours."""
         if self._endless:
             return math.inf
-        return self.height if self.is_terminal else 0
+        real = getattr(self.file, "isatty", bool)() if self._forced is None else self._forced
+        return self.height if real else 0
 
 
 def for_data() -> Console:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # best: the place to look at first. reference_row: a figure of a row that is no choice. missing: something is lacking.
 # struck: a figure that is not valid.
 Tone = Literal["plain", "best", "reference_row", "missing", "struck"]
+# answer: what answers, legend and mark of the best are about. run: more of the same run. others: what others measured.
+Subject = Literal["answer", "run", "others"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ class Table:
 
     ``axis`` has the number that each column stands for, such as its workers, None for a column without one; it is empty
     where columns are not points on an axis. ``notes`` are footnotes. ``numbers``: places hold numbers, not prose.
-    ``group`` is what it is of, such as a task: documents show what is of one group together.
+    ``group`` is what it is of, such as a task: documents show what is of one group together. ``about`` says whether the
+    document's answers, legend and mark of the best belong to it: what others need to be read stands in their own notes
+    and listings.
     """
 
     title: str
@@ -74,6 +78,7 @@ class Table:
     listing: Listing | None = None
     numbers: bool = True
     group: str = ""
+    about: Subject = "answer"
 
 
 @dataclass(frozen=True)

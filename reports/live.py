@@ -6,7 +6,7 @@ measured.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Group
@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from vebench.engine.events import CellFinished, RunStarted
+from vebench.errors import one_line
 from vebench.reports.cell_words import name, padded, result, widths
 from vebench.reports.console import discard
 from vebench.reports.run_view import RunView
@@ -45,7 +46,7 @@ class Screen:
 def screen(console: Console, clock: Callable[[], float], *, quiet: bool = False) -> Screen:
     """Return the screen that suits ``console``, which writes to standard error. ``clock`` returns seconds.
 
-    A screen that cannot be written any more goes quiet, because it must not end a run.
+    A screen that cannot be written any more goes quiet, because it must not end a run; nor must a fault in a view.
     """
     if quiet:
         return Screen()
@@ -58,7 +59,7 @@ def moves(console: Console) -> bool:
 
 
 class Tolerant(Screen):
-    """Another screen, until it cannot be written: its reader is gone, or the disk behind it is full."""
+    """Another screen, until it cannot be written: its reader is gone, the disk behind it is full, or it has a fault."""
 
     def __init__(self, screen: Screen, console: Console) -> None:
         self._screen = screen
@@ -86,8 +87,26 @@ class Tolerant(Screen):
         try:
             yield
         except OSError:
-            self._console.quiet = True
-            discard(self._console.file)
+            self._be_quiet()
+        except Exception as error:  # noqa: BLE001 - what was measured is worth more than any view of it
+            self._give_up(error)
+
+    def _be_quiet(self) -> None:
+        self._console.quiet = True
+        discard(self._console.file)
+
+    def _give_up(self, error: Exception) -> None:
+        """Restore the terminal, and say that nothing more is shown."""
+        broken, self._screen = self._screen, Screen()
+        with suppress(Exception):  # the view may break again while it goes
+            broken.__exit__(None, None, None)
+        why = one_line(f"{type(error).__name__}: {error}")
+        try:
+            self._console.print(
+                Text(f"vebench: progress is not shown any more ({why}); the run goes on"), soft_wrap=True
+            )
+        except OSError:
+            self._be_quiet()
 
 
 class Reasons:

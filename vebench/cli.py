@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from vebench import __version__, options
+from vebench.backends.registry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 from vebench.reports.formats import registry
 
@@ -182,7 +183,10 @@ def report(  # noqa: PLR0913 - one parameter for each option
     forecast: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="Also predict the rates of N workers from those measured, at most twice as many."
+            metavar="N",
+            min=1,
+            max=MAX_COUNT,
+            help="Also predict the rates of N workers from those measured, at most twice as many.",
         ),
     ] = None,
     published: Annotated[

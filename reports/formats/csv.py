@@ -1,4 +1,8 @@
-"""Runs as comma-separated values: one line for each cell, with every column."""
+"""Runs as comma-separated values: one line for each cell, with every column.
+
+Spreadsheets run what looks like a formula, and names come from outside: a text that begins like one gets a quotation
+mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +15,40 @@ from vebench.reports import columns
 from vebench.reports.columns import Figure, Items, with_findings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vebench.analysis.cell import CellSummary
     from vebench.reports.columns import Column, Plain
     from vebench.reports.pages.run import RunPage
 
+FORMULA = tuple(
+    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
 IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
-def render(page: RunPage) -> str:
-    """Return a head line and a line for each cell of every section, texts on one line. What does not apply is empty."""
+def render(page: RunPage, plain: Callable[[str], str] = str) -> str:
+    """Return a head line and a line for each cell of every section. What does not apply is empty.
+
+    Texts are on one line, as ``plain`` has them.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow((*IDENTITY, *(name for column in columns.COLUMNS for name in _names(column))))
     for section in page.sections:
         for cell in section.cells:
-            writer.writerow(_line(section.name, with_findings(cell, section.findings)))
+            writer.writerow(_line(section.name, with_findings(cell, section.findings), plain))
     return out.getvalue()
 
 
-def _line(file: str, cell: CellSummary) -> list[Plain]:
+def _line(file: str, cell: CellSummary, plain: Callable[[str], str]) -> list[Plain]:
     identity = (file, cell.env, cell.label, cell.workers, cell.envs_per_worker)
     values = (*identity, *(value for column in columns.COLUMNS for value in _values(column, cell)))
-    return [one_line(value) if isinstance(value, str) else value for value in values]
+    return [_no_formula(plain(one_line(value))) if isinstance(value, str) else value for value in values]
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def _names(column: Column) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,6 +21,7 @@ from vebench.reports import needed
 from vebench.reports.document import Document
 from vebench.reports.formats import csv, json
 from vebench.reports.formats.html_figures import numbers_of, strip
+from vebench.reports.formats.without_folders import without_folders
 from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.cpu_map import cpu_map
 from vebench.reports.pages.noise import noise, noise_by_cell
@@ -27,7 +29,7 @@ from vebench.reports.plots import svg
 from vebench.reports.plotting.panels import looks_of, series_with_points
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from jinja2 import Environment
     from markupsafe import Markup
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from vebench.reports.page import DataPage, Page
     from vebench.reports.pages.cpu_map import Part
     from vebench.reports.pages.run import RunPage, Section
+
+    Plain = Callable[[str], str]
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -86,14 +90,16 @@ class Shown:
 def render(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
     page = _in_full(page)
-    environment = _environment()
+    documents = page.documents
+    plain = without_folders(document.title for document in documents)
+    environment = _environment(plain)
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
 
     template = environment.get_template("report.html.jinja")
     content = {
         "page": page,
-        "shown": [*_shown(page)],
-        "raw": _raw(page),
+        "shown": [*_shown(page, documents, plain)],
+        "raw": _raw(page, plain),
         "style": Markup(_template("report.css")),  # noqa: S704 - our own file
         "script": Markup(_template("report.js")),  # noqa: S704 - as above
         "version": __version__,
@@ -111,7 +117,8 @@ def _in_full(page: Page) -> Page:
     return replace(run, view=replace(run.view, every_finding=True))
 
 
-def _environment() -> Environment:
+def _environment(plain: Plain) -> Environment:
+    """Return what renders our templates, each text with file names as ``plain`` has them."""
     if reason := needed.missing("pages as HTML", needed.JINJA2):
         raise UsageError(reason)
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
@@ -123,7 +130,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_printable,
+        finalize=partial(_printable, plain=plain),
     )
     environment.filters.update(sort_key=sort_key, number_columns=number_columns)
     return environment
@@ -133,15 +140,16 @@ def _template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _printable(value: object) -> object:
-    """Return a text without characters that no page may hold, or that would change how others are shown.
+def _printable(value: object, plain: Plain) -> object:
+    """Return a text as ``plain`` has its lines, without characters that would change how others are shown.
 
-    Pages have cleaned most texts already; the raw numbers below a page are as they are in the data.
+    Nor has it any that no page may hold. Pages have cleaned most texts already, but not what is the data of one.
     """
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "".join(
-        letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value
+        letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for letter in "\n".join(map(plain, value.split("\n")))
     )
 
 
@@ -161,21 +169,21 @@ def number_columns(table: Table) -> list[bool]:
     ]
 
 
-def _raw(page: Page) -> tuple[str, str] | None:
+def _raw(page: Page, plain: Plain) -> tuple[str, str] | None:
     """Return the data of ``page`` for other programs with the name of its format, None if it has no data."""
     if page.kind == "run":
-        return "CSV", csv.render(cast("RunPage", page))
+        return "CSV", csv.render(cast("RunPage", page), plain)
     return ("JSON", json.render(cast("DataPage", page))) if hasattr(page, "data") else None
 
 
-def _shown(page: Page) -> Iterator[Shown]:
+def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[Shown]:
     """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
     sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
-    for document in page.documents:
+    for document in documents:
         section = sections.pop(document.title, None)
         yield Shown(
             document,
-            tuple(_groups(document)),
+            tuple(_groups(document, plain)),
             tuple(_by_gravity(document.findings)),
             None if section is None else _of_run(section),
         )
@@ -183,19 +191,21 @@ def _shown(page: Page) -> Iterator[Shown]:
         yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section))
 
 
-def _groups(document: Document) -> Iterator[Group]:
+def _groups(document: Document, plain: Plain) -> Iterator[Group]:
     """Yield the groups in the order of their tables."""
     for name in dict.fromkeys((*(one.group for one in document.tables), *(one.group for one in document.charts))):
         yield Group(
             name,
-            tuple(_figure(chart) for chart in document.charts if chart.group == name),
+            tuple(_figure(chart, plain) for chart in document.charts if chart.group == name),
             tuple(table for table in document.tables if table.group == name),
         )
 
 
-def _figure(chart: Chart) -> Figure:
+def _figure(chart: Chart, plain: Plain) -> Figure:
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
+    series = tuple(replace(one, name=plain(one.name)) for one in chart.series)
+    chart = replace(chart, title=plain(chart.title), series=series)
     looks = looks_of((chart,))
     key = tuple((series.name, looks[series.name, series.role].colour.name) for series in series_with_points(chart))
     picture = svg((chart,), inline=True)

@@ -14,7 +14,7 @@ from vebench.reports.formats.compact_tables import in_few_words, places_of
 from vebench.reports.formats.without_folders import without_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from vebench.reports.document import Document, Table, TableRow, Text
     from vebench.reports.page import Page
@@ -58,12 +58,16 @@ LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 
 
 def render(page: Page) -> str:
-    """Return a ``table`` environment for each table of ``page``, its caption with the answer to its task."""
+    """Return a ``table`` environment for each table of ``page``. A caption of rates has the answer to their task."""
     documents = page.documents
     plain = without_folders(document.title for document in documents)
     tables = [(document, table) for document in documents for table in document.tables]
     names = _names([table for _, table in tables])
-    parts = [_table(table, document, name, plain) for (document, table), name in zip(tables, names, strict=True)]
+    several = len(documents) > 1
+    parts = [
+        _table(table, name, list(_caption(table, document, several=several)), list(_notes(table, document)), plain)
+        for (document, table), name in zip(tables, names, strict=True)
+    ]
     return "\n".join([HEAD, *("\n".join(part) for part in parts)]) + "\n"
 
 
@@ -76,14 +80,36 @@ def _names(tables: list[Table]) -> list[str]:
     return names
 
 
-def _table(table: Table, document: Document, name: str, plain: Plain) -> Iterator[str]:
-    answers = [answer.sentences[0] for answer in document.answers if answer.group == table.group]
-    caption = " ".join(escaped(plain(text)) for text in (*answers, document.notice, f"{table.title}.") if text)
+def _caption(table: Table, document: Document, *, several: bool) -> Iterator[str]:
+    """Yield the sentences above a table. Those of ``several`` documents are told apart by the title of theirs."""
+    if table.about == "answer":
+        yield from (answer.sentences[0] for answer in document.answers if answer.group == table.group)
+    if table.about != "others" and document.notice:
+        yield document.notice
+    named = several and table.about != "others"
+    yield f"{document.title}: {table.title}." if named else f"{table.title}."
+
+
+def _notes(table: Table, document: Document) -> Iterator[str]:
+    """Yield what stands below a table: how to read it, and the machine if it is of one."""
+    if table.about == "answer":
+        yield from document.legend
+        if any(text.tone == "best" for row in table.rows for text in row.texts):
+            yield f"Bold: {document.best}."
+    yield from table.notes
+    if table.listing is not None:
+        yield from (table.listing.heading, *table.listing.lines)
+    machine = dict(document.facts).get("machine")
+    if machine and table.about != "others":
+        yield f"This machine: {machine}."
+
+
+def _table(table: Table, name: str, caption: Iterable[str], notes: Iterable[str], plain: Plain) -> Iterator[str]:
     yield r"\begin{table}"
     yield r"  \centering"
     if len(table.columns) > MANY_COLUMNS:
         yield r"  \scriptsize\setlength{\tabcolsep}{3pt}%"
-    yield rf"  \caption{{{caption}}}"
+    yield rf"  \caption{{{' '.join(escaped(plain(text)) for text in caption)}}}"
     yield rf"  \label{{{name}}}"
     yield rf"  \begin{{tabular}}{{l{''.join('l' if place is None else 'r' for place in places_of(table))}}}"
     yield r"    \toprule"
@@ -97,8 +123,7 @@ def _table(table: Table, document: Document, name: str, plain: Plain) -> Iterato
         yield f"    {' & '.join(_row(row, plain))} \\\\"
     yield r"    \bottomrule"
     yield r"  \end{tabular}"
-    for note in (*document.legend, *((f"Bold: {document.best}.",) if document.best else ()), *table.notes):
-        yield rf"  \par\footnotesize {escaped(plain(note))}"
+    yield from (rf"  \par\footnotesize {escaped(plain(note))}" for note in notes)
     yield r"\end{table}"
 
 

@@ -66,7 +66,7 @@ class _Documents:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a document is laid out on a console with ``room`` for this many lines."""
+    """How a document is laid out on a console with ``room`` for this many lines, 0 if nobody knows."""
 
     console: Console
     options: ConsoleOptions
@@ -80,11 +80,8 @@ class _Layout:
         """Yield the drawing, the facts, the tables, how to read them, and last findings and explanations."""
         yield from _head(document, document.facts)
         for table in document.tables:
-            fitted = terminal_tables.fitted(table, self.width)
             yield NewLine()
-            yield from _table(fitted)
-            yield from _notes(fitted)
-            yield from _listing(table)
+            yield from self._with_notes(table)
         yield from _legend(document)
         if document.advice:
             yield NewLine()
@@ -96,26 +93,35 @@ class _Layout:
     def ending_with_tables(self, document: Document) -> Iterator[RenderableType]:
         """Yield the facts, what was found, how to read the tables, the tables, and last what they say.
 
-        Figures, and facts that are not needed, are there if the whole document still can be seen at the same time.
+        Tables that answers are not about come before those, each with what it needs to be read. Figures, and facts that
+        are not needed, are there if the whole document still can be seen at the same time.
         """
-        fitted = [terminal_tables.fitted(table, self.width) for table in document.tables]
+        answering = [table for table in document.tables if table.about == "answer"]
+        others = [list(self._with_notes(table)) for table in document.tables if table.about != "answer"]
+        fitted = [terminal_tables.fitted(table, self.width) for table in answering]
         found = [*_findings(document), *_left_out(document), *_explanations(document.explanations, self.width)]
-        reading = [*_listings(document.tables)]
+        reading = [*_listings(answering)]
         reading += _paragraph([*_legend(document), *(note for table in fitted for note in _notes(table))])
         tables = [list(_table(table)) for table in fitted]
         charts: list[Section] = [list(part) for part in terminal_charts.drawn(document.charts, self.width)]
         brief = list(_head(document, [fact for fact in document.facts if fact[0] in document.key_facts], cut=True))
         full = list(_head(document, document.facts))
         end = [*tables, *_answers(document, in_full=True)]
-        if not (document.in_full or self._fits(end)):
+        if not (document.in_full or self._fits(end) or not self.room):
             end = self._close([*tables, *_answers(document, in_full=False)])
-        rest = [found, reading, *end]
+        rest = [found, *others, reading, *end]
         choices = ([full, *charts, *rest], [brief, *charts, *rest], [full, *rest])
         least = [brief if document.key_facts else full, *rest]
         if document.in_full:
             yield from _apart(choices[0])
         else:
             yield from _apart(next((choice for choice in choices if self._fits(choice)), least))
+
+    def _with_notes(self, table: Table) -> Iterator[RenderableType]:
+        fitted = terminal_tables.fitted(table, self.width)
+        yield from _table(fitted)
+        yield from _notes(fitted)
+        yield from _listing(table)
 
     def _close(self, sections: list[Section]) -> list[Section]:
         """Return the sections as one, without empty lines, if they can be seen at the same time only so."""

@@ -90,6 +90,7 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
         notes=("back-test: by how much each measured rate is missed if predicted from those of fewer workers",),
         listing=_listing([(name, remark) for name, one in named for remark in _remarks(one)]),
         group=one_line(env),
+        about="run",
     )
 
 

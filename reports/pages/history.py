@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.reports.document import Tone
     from vebench.reports.page import Kind
 
-COLUMNS = ("workers", "runs", "level now", "newest change", "run to run", "levels")
+COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _table(found: History, conditions: str, env: str) -> Table:
         corner="backend",
         columns=COLUMNS,
         rows=tuple(
-            TableRow(one_line(series.key.cell.backend), tuple(_places(found, series)))
+            TableRow(one_line(f"{series.key.cell.backend}, {series.key.cell.size}"), tuple(_places(found, series)))
             for series in found.series
             if (series.key.conditions, series.key.cell.env) == (conditions, env)
         ),
@@ -140,9 +140,7 @@ def _table(found: History, conditions: str, env: str) -> Table:
 
 
 def _places(found: History, series: Series) -> Iterator[Text]:
-    cell, level = series.key.cell, series.level_now
-    size = {"workers": cell.workers, "envs_per_worker": cell.envs_per_worker}
-    yield Text((f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}",), value=cell.workers, values=size)
+    level = series.level_now
     yield Text((str(len(series.points)),), value=len(series.points))
     yield Text((figures.rate(level) if found.metric == "fps" else figures.times(level),), value=level)
     yield _newest_change(found, series)

@@ -78,6 +78,7 @@ def _table(env: str, entry: Published) -> Table:
         notes=(f"source: {entry.source}, since {entry.date}, {entry.url}", f"machines: {entry.hardware}"),
         listing=Listing(HEADING, tuple(f"{names}: {what}" for names, what in entry.counts.items())),
         group=one_line(env),
+        about="others",
     )
 
 

@@ -51,7 +51,8 @@ def tables(
         column = columns.named(wanted)
         for name, part in parts.items():
             grid = _grid(part, marked, spec, partial(of_column, column))
-            yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=(columns.words(column),))
+            notes = (columns.words(column),)
+            yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=notes, about="run")
 
 
 def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:

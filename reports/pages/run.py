@@ -46,7 +46,8 @@ FIRST = (
 class Section:
     """One run file, analysed. ``name`` is the file's, as it was given; ``findings`` are those of the run as a whole.
 
-    ``beside`` says whether its figures are comparable with those of the page's first run, empty for that run itself.
+    ``beside`` says whether its figures are comparable with those of the page's first run, or that no task is in both;
+    it is empty for that run itself.
     """
 
     name: str
@@ -144,10 +145,18 @@ def _with_published(document: Document, sections: Sequence[Section]) -> Document
 def _beside(section: Section, first: Section) -> str:
     if section is first:
         return ""
+    if _nothing_in_common(section, first):
+        return f"with nothing, for it has no task in common with {first.name}"
     differences = what_differs(first.run.header, section.run.header)
     if not differences:
         return f"comparable with {first.name}: the same machine and packages"
     return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
+
+
+def _nothing_in_common(section: Section, first: Section) -> bool:
+    """Return whether tasks were measured in both runs, but none of them in both."""
+    of_each = [{cell.env for cell in one.cells} for one in (section, first)]
+    return all(of_each) and not set.intersection(*of_each)
 
 
 def _document(section: Section, view: View) -> Document:

@@ -38,16 +38,25 @@ def _verdict(first: Side, other: Other) -> str:
     if found.best is None:
         lacking = " and ".join((first.name, side.name)[run] for run in found.lacking)
         return f"no verdict: no cell of {lacking} has a rate that can be compared."
-    ratio, where = found.best.ratio, _where(found.best, first, side)
+    ratio, where, farther = found.best.ratio, _where(found.best, first, side), _farther(found, found.best, first, side)
     if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
         speed = f"{side.name} is {interval(ratio)} as fast"
-        return f"each at its best, {first.name} and {side.name} cannot be told apart: {speed}, {where}."
-    return f"{side.name} is {interval(ratio)} as fast as {first.name}, each at its best: {where}."
+        return f"each at its best, {first.name} and {side.name} cannot be told apart: {speed}, {where}.{farther}"
+    return f"{side.name} is {interval(ratio)} as fast as {first.name}, each at its best: {where}.{farther}"
 
 
 def _where(best: Best, first: Side, side: Side) -> str:
     one, other = (f"{one_line(cell.label)} with {cell.key.size}" for cell in (best.one, best.other))
     return f"{one} on both" if one == other else f"{other} on {side.name}, {one} on {first.name}"
+
+
+def _farther(found: TaskBeside, best: Best, first: Side, side: Side) -> str:
+    """Return that one run has its best where the other was not measured at all, after a blank; empty if neither has."""
+    for run, name, cell in ((0, first.name, best.other), (1, side.name, best.one)):
+        most = max(own.workers for place in found.places if (own := place.cells[run]) is not None)
+        if cell.workers > most:
+            return f" {name} was measured with {figures.counted(most, 'worker')} at most."
+    return ""
 
 
 def _details(found: TaskBeside) -> Iterator[str]:

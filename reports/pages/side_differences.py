@@ -63,7 +63,8 @@ def differences(sides: Sequence[Side]) -> tuple[Table, bool]:
         TableRow(one_line(name), tuple(Text((one_line(value or "") or UNKNOWN,)) for value in values))
         for name, values in shown.items()
     )
-    return Table(TITLE, "fact", tuple(side.name for side in sides), tuple(rows), numbers=False), bool(differing)
+    names = tuple(side.name for side in sides)
+    return Table(TITLE, "fact", names, tuple(rows), numbers=False, about="run"), bool(differing)
 
 
 def _packages(heads: Sequence[RunRecord]) -> list[str]:

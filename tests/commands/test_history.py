@@ -106,7 +106,7 @@ def test_markdown_has_a_table_for_each_task_with_the_levels_as_bars(vebench: Com
     write(make_runs({LOOP: STEADY, ASYNC: lower(STEADY, 4)}))
     lines = vebench("history", "-f", "markdown").out.splitlines()
     assert "### ALE/Pong-v5: frames/s" in lines
-    (row,) = [line for line in lines if line.startswith("| gym-async ")]
+    (row,) = [line for line in lines if line.startswith("| gym-async, 2 workers ")]
     assert "new, -7." in row or "new, -8." in row
     assert re.search(r"\| [▁-▇]{20} \|$", row)
 

@@ -85,6 +85,17 @@ def test_a_terminal_shows_each_run_alone_with_all_and_a_file_always(
         assert text.index("2 runs side by side") < text.index(alone)
 
 
+@pytest.mark.parametrize("options", [("--forecast", "4"), ("--columns", "efficiency")])
+def test_what_only_a_run_alone_shows_is_shown_of_each_run(
+    vebench: Command, two: tuple[Path, Path], options: tuple[str, str]
+) -> None:
+    out = vebench("report", *(path.name for path in two), *options).out
+    title = {"--forecast": "ALE/Pong-v5: Predicted frames/s", "--columns": "ALE/Pong-v5: efficiency"}[options[0]]
+    assert out.count(title) == 2
+    assert out.index("2 runs side by side") < out.index(title)
+    assert "--all shows each run alone" not in out
+
+
 def test_data_of_several_files_has_all_cells_and_nothing_else(vebench: Command, two: tuple[Path, Path]) -> None:
     both, first = (vebench("report", *files, "-f", "json").out for files in (two, two[:1]))
     assert [cell["file"] for cell in json.loads(both)] == [str(two[0])] * 4 + [str(two[1])] * 4
@@ -109,6 +120,12 @@ def test_the_answer_names_both_where_each_is_best_with_another_backend() -> None
         "Pong: B is 0.39x (0.35 to 0.44) as fast as A, each at its best: "
         "for-loop with 2 workers on B, shm-sync with 2 workers on A."
     )
+
+
+def test_the_answer_says_if_the_best_size_of_one_run_is_beyond_what_the_other_was_measured_with() -> None:
+    farther = {**OLD, ("shm-sync", 8): 9_000.0}
+    assert sentences(make_repeated(OLD), make_repeated(farther))[0].endswith("A was measured with 2 workers at most.")
+    assert sentences(make_repeated(farther), make_repeated(OLD))[0].endswith("B was measured with 2 workers at most.")
 
 
 def test_runs_that_differ_by_less_than_runs_may_cannot_be_told_apart() -> None:
@@ -187,6 +204,8 @@ def test_runs_without_a_common_task_are_shown_one_by_one(vebench: Command, two: 
     out = vebench("report", *two).out
     assert "side by side" not in out
     assert ("old.jsonl" in out, "new.jsonl" in out) == (True, True)
+    assert "compared with nothing, for it has no task in common with " in " ".join(out.split())
+    assert "comparable with" not in out
 
 
 def test_of_three_runs_each_is_compared_with_the_first() -> None:

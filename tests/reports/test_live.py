@@ -22,9 +22,11 @@ from vebench.child.window import Window
 from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, Outcome, RunStarted, WindowDone
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports import live
 from vebench.reports.console import OurConsole
 from vebench.reports.live import screen
 from vebench.reports.pages.plan import PlanPage
+from vebench.reports.run_view import RunView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,6 +117,44 @@ def test_the_null_backend_is_shown_by_what_the_loop_costs(plan: Plan) -> None:
     windows = (Window(SECOND, 2_000_000, 0),) * 4
     events: list[Event] = [RunStarted(plan), CellFinished(null, Outcome("ok", windows=windows))]
     assert "0.50 µs ±4.0% a batch" in shown(events, terminal=False)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_fault_in_a_view_ends_no_run_and_is_said_once(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, *, terminal: bool
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("view\nbroke")
+
+    monkeypatch.setattr(RunView, "lines", broken)
+    monkeypatch.setattr(live, "result", broken)
+    text = shown(events_of(plan), terminal=terminal)
+    said = "vebench: progress is not shown any more (ValueError: view broke); the run goes on"
+    assert text.endswith(f"{said}\n")
+    assert text.count(said) == 1
+    if terminal:
+        assert text.index("\x1b[?25l") < text.rindex("\x1b[?25h") < text.index(said)
+
+
+def test_a_fault_while_a_view_is_put_up_or_taken_away_ends_no_run(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("broke")
+
+    for name in ("start", "stop"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Live, name, broken)
+            assert (
+                shown(events_of(plan), terminal=True).count("progress is not shown any more (ValueError: broke)") == 1
+            )
+
+
+def test_a_fault_in_the_runner_is_not_one_of_the_view(plan: Plan) -> None:
+    def faulty() -> Iterator[Event]:
+        yield RunStarted(plan)
+        raise ValueError("no fault of the view")
+
+    with pytest.raises(ValueError, match="no fault of the view"):
+        shown(faulty(), terminal=True)
 
 
 class Gone(io.StringIO):

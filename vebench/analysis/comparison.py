@@ -302,7 +302,10 @@ class _Judge:
                 "two runs as a whole may differ by more than the tolerance; "
                 "compare with --metric speedup, with vebench compare, or give --history"
             )
-        return "the interval reaches across the tolerance; measure both with more --repeats, or with --until-decided"
+        return (
+            "the interval reaches across the tolerance; measure with more --repeats, "
+            "or with --until-decided and a larger --budget"
+        )
 
 
 def mean_ratio(pairs: Sequence[Pair], run_spread: Error | None) -> Contrast:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def report(files: Sequence[Path], form: str | None, output: str | None, view: View) -> None:
     """Render runs, by default the newest in ``.vebench/``, as ``form``, by default the format of ``output``'s suffix.
 
-    Several runs are shown side by side. A file also has each of them alone, a terminal only where all was asked for.
+    Several runs are shown side by side. A file also has each of them alone, a terminal only where all was asked for, or
+    what only a run alone shows.
     Raises UsageError for an unknown format or a file that would be overwritten, RunFileError for a file that is not a
     run file.
     """
@@ -34,7 +35,8 @@ def report(files: Sequence[Path], form: str | None, output: str | None, view: Vi
     if target is not None:
         store.refuse_to_overwrite(target, sources)
     knowledge = Knowledge.load()
-    short = target is None and chosen is registry.TERMINAL and not view.every_finding
+    of_each_run = view.every_finding or view.columns or view.forecast is not None
+    short = target is None and chosen is registry.TERMINAL and not of_each_run
     runs = ((str(path), informed(store.read(path), knowledge)) for path in sources)
     page = RunPage.of(runs, replace(view, each_run=not short))
     if target is None:

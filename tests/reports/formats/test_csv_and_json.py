@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.pages import page_of
+from support.records import make_cell
 
 from vebench.reports import columns
 from vebench.reports.formats import csv as as_csv
@@ -58,6 +60,18 @@ def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:
     alone = cells["mine.adapters:Fast", 2]
     assert alone["frames_per_second"] == {"median": 14800.0, "low": None, "high": None}
     assert alone["options"] == {"mode": "a|b"}
+
+
+@pytest.mark.parametrize("begin", "=+-@\N{FULLWIDTH EQUALS SIGN}")
+def test_no_text_of_csv_is_a_formula_and_no_number_a_text(begin: str) -> None:
+    name = f"{begin}cmd|'/C calc'!A1"
+    page = page_of(make_cell(name, steps=(100,) * 4, env=name), file=f"{begin}x.jsonl")
+    (line,) = csv.DictReader(io.StringIO(as_csv.render(page)))
+    assert (line["file"], line["env"], line["backend"]) == (f"'{begin}x.jsonl", f"'{name}", f"'{name}")
+    assert not any(text.startswith(begin) for text in line.values())
+    assert float(line["frames_per_second"]) > 0
+    (cell,) = json.loads(as_json.render(page))
+    assert (cell["file"], cell["env"]) == (f"{begin}x.jsonl", name)
 
 
 IDENTITY = {"file", "env", "backend", "options", "workers", "envs_per_worker"}

@@ -100,6 +100,19 @@ def wide() -> str:
     return html.render(page)
 
 
+def test_no_folder_of_the_machine_is_on_it_not_even_in_raw_numbers_and_figures() -> None:
+    cells = [make_cell("mine:/home/ada/secret.py", workers, (100, 101, 99, 100)) for workers in (1, 2)]
+    runs = [(f"/home/ada/my runs/{name}.jsonl", Run(make_header(), tuple(cells))) for name in ("one", "two")]
+    for page in (RunPage.of(runs), RunPage.of(runs[:1])):
+        text = html.render(page)
+        assert "/home" not in text
+        root = parsed(text)
+        raw = words(next(part for part in root.iter("pre") if part.get("id") == "raw-text"))
+        assert raw.count("one.jsonl,ALE/Pong-v5,mine:secret.py,") == 2
+    heading = next(root.iter("h1"))
+    assert words(heading) == "one.jsonl" or words(next(root.iter("h2"))) == "one.jsonl"
+
+
 def test_every_median_is_in_the_table_of_all_cells(root: ET.Element, of_sweep: RunPage) -> None:
     rows = [words(row) for row in table_named(root, "All cells").iter("tr")][1:]
     cells = of_sweep.sections[0].cells

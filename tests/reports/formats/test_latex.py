@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 from support.pages import Pages, page_of
-from support.records import make_cell
+from support.records import make_cell, make_repeated
 
 from vebench.reports.document import Answer
 from vebench.reports.formats import latex
-
-if TYPE_CHECKING:
-    from vebench.reports.pages.run import RunPage
+from vebench.reports.pages.run import RunPage
+from vebench.reports.view import View
 
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+\{\}|[{}$&#%_])|\{\\char34\}|\{[\[\]*]\}|([-,])\{\}(?=\1)")
 
@@ -41,6 +39,47 @@ def test_the_caption_is_the_answer_to_its_task(page: RunPage) -> None:
     text = latex.render(Pages(replace(document, answers=answers)))
     assert r"\caption{A wins by 5 \%. ALE/Pong-v5: frames/s (4 frames per step).}" in text
     assert r"\label{tab:vebench-pong}" in text
+
+
+def tables_of(text: str) -> list[str]:
+    return text.split(r"\begin{table}")[1:]
+
+
+def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> None:
+    rates = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
+    view = View(published=True, forecast=4, columns=("efficiency",))
+    page = RunPage.of([("a.jsonl", make_repeated(rates))], view)
+    (document,) = page.documents
+    measured, efficiency, predicted, published = tables_of(latex.render(page))
+    (answer,) = document.answers
+    legend = latex.escaped(document.legend[0])
+    assert latex.escaped(answer.sentences[0]) in measured
+    assert legend in measured
+    assert "Bold: the winner." in measured
+    for text, title in zip((efficiency, predicted, published), document.tables[1:], strict=True):
+        assert rf"\caption{{{latex.escaped(title.title)}.}}" in text
+        assert not any(word in text for word in (legend, "Bold", latex.escaped("±: ")))
+        assert all(latex.escaped(note) in text for note in title.notes)
+    assert "not predicted: " in predicted.partition(r"\end{tabular}")[2]
+    assert "Sample Factory: its dummy sampler" in published.partition(r"\end{tabular}")[2]
+    machine = "This machine: Test CPU, 2 of 2 CPUs usable"
+    assert [machine in text for text in (measured, efficiency, predicted, published)] == [True, True, True, False]
+
+
+def test_what_backends_do_differently_stands_below_their_table() -> None:
+    cells = [make_cell("gym-sync", steps=(900,) * 4, differences=("rewards are odd",))]
+    (table,) = tables_of(latex.render(page_of(*cells)))
+    assert table.index("Not quite the same work as for-loop:") < table.index("gym-sync: rewards are odd")
+
+
+def test_tables_of_two_runs_are_told_apart_by_their_files_without_folders() -> None:
+    one, other = (make_repeated({("for-loop", 1): rate}) for rate in (900.0, 950.0))
+    text = latex.render(RunPage.of([("/home/ada/one.jsonl", one), ("/home/ada/other.jsonl", other)]))
+    captions = re.findall(r"\\caption\{(.*)\}", text)
+    for file in ("one.jsonl", "other.jsonl"):
+        assert sum(f"{file}: ALE/Pong-v5: frames/s" in line for line in captions) == 1
+    assert len(set(captions)) == len(captions) == 4
+    assert "/home" not in text
 
 
 def test_tables_of_several_tasks_have_labels_of_their_own() -> None:

@@ -143,6 +143,36 @@ def test_code_that_is_too_long_is_shortened_to_the_line_with_the_settings() -> N
         assert text.rstrip("\n").endswith("\n".join(answer.code))
 
 
+@pytest.mark.parametrize("forced", ["", "1"])
+def test_in_a_pipe_code_is_whole_whatever_its_colours(monkeypatch: pytest.MonkeyPatch, forced: str) -> None:
+    page = typical_of("gym-async")
+    (answer,) = page.documents[0].answers
+    monkeypatch.setenv("FORCE_COLOR", forced)
+    stream = Stream(terminal=False)
+    monkeypatch.setattr(sys, "stdout", stream)
+    show(page, TERMINAL)
+    assert "\n".join(answer.code) in re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
+
+
+def test_further_tables_come_before_that_of_rates_each_with_its_notes_and_listing(typical: RunPage) -> None:
+    view = View(published=True, forecast=16, columns=("efficiency",))
+    page = replace(typical, view=view)
+    (document,) = page.documents
+    for text in ("\n".join(seen(page, 200, 24)), on_terminal(page, 200)):
+        measured, *further = document.tables
+        assert len(further) == 3
+        ends = [*(text.index(table.title) for table in further), text.index("Not quite the same work as for-loop:")]
+        assert ends == sorted(ends)
+        for table, begin, end in zip(further, ends[:-1], ends[1:], strict=True):
+            own = " ".join(text[begin:end].split())
+            lines = (
+                table.notes if table.listing is None else (*table.notes, table.listing.heading, *table.listing.lines)
+            )
+            assert all(line in own for line in lines)
+        assert ends[-1] < text.index("In each cell: ") < text.index(f"\n{measured.title}\n")
+        assert text.index(f"\n{measured.title}\n") < text.index(document.answers[0].sentences[0][:60])
+
+
 def test_what_the_table_has_no_room_for_at_80_columns_is_said_in_words(typical: RunPage) -> None:
     assert "same work: identical." in " ".join(seen(typical, 80, 24))
     assert "same work" in next(line for line in seen(typical, 160, 50) if line.startswith("backend"))

@@ -1,7 +1,8 @@
 """The columns of a cell as data: one table for JSON, CSV and every other format of that kind.
 
-A new figure or counter is one line at the end of ``COLUMNS``. What identifies a cell (file, environment, backend,
-workers) is not in it: each format writes that in its own way.
+A new figure or counter is one line at the end of ``COLUMNS``. Pages show all columns on demand, and one that has a
+``head`` in the table of all cells. What identifies a cell (file, environment, backend, workers) is not in it: each
+format writes that in its own way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import format_cpu_list
+from vebench.reports.figures import SAME_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +32,7 @@ class Fact:
     value: Callable[[CellSummary], Plain]
     meaning: str
     unit: str = ""
+    head: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,23 @@ class Figure:
     value: Callable[[CellSummary], Estimate | None]
     meaning: str
     unit: str
+    head: str = ""
 
 
 @dataclass(frozen=True)
 class Items:
-    """Several things; ``text`` is the same for a format without lists."""
+    """Several things; ``text`` is the same for a format without lists, with spaces between them."""
 
     name: str
     value: Callable[[CellSummary], Sequence[object]]
     text: Callable[[CellSummary], str]
     meaning: str
     unit: str = ""
+    head: str = ""
 
 
-# ``meaning`` is one line for those who read the data, ``unit`` that of the value, empty if it has none.
+# ``meaning`` is one line for those who read the data, ``unit`` that of the value, empty if it has none. ``head`` is
+# above the values in the table of all cells, empty for a column that this table leaves to the raw numbers.
 Column = Fact | Figure | Items
 
 COLUMNS: tuple[Column, ...] = (
@@ -75,22 +81,29 @@ COLUMNS: tuple[Column, ...] = (
         lambda cell: cell.frames_per_second,
         "the rate of the tables: steps x frame skip",
         "frames/s",
+        "frames/s",
     ),
     Figure(
-        "speedup", lambda cell: cell.speedup, f"frames/s over those of {REFERENCE} with one worker, same run", "times"
+        "speedup",
+        lambda cell: cell.speedup,
+        f"frames/s over those of {REFERENCE} with one worker, same run",
+        "times",
+        "speedup",
     ),
-    Figure("efficiency", lambda cell: cell.efficiency, "speedup over the number of CPUs owned", "ratio"),
+    Figure("efficiency", lambda cell: cell.efficiency, "speedup over the number of CPUs owned", "ratio", "efficiency"),
     Figure(
         "of_ceiling",
         lambda cell: cell.of_ceiling,
         "frames/s over those of the bare simulator on the same CPUs",
         "ratio",
+        "of ceiling",
     ),
     Figure(
         "frames_per_cpu_second",
         lambda cell: cell.frames_per_cpu_second,
         "frames for each second of CPU time of the whole process tree",
         "frames/s",
+        "frames/CPU s",
     ),
     Figure("ns_per_batch", lambda cell: cell.ns_per_batch, "wall time from one batch to the next", "ns"),
     Fact(
@@ -98,21 +111,28 @@ COLUMNS: tuple[Column, ...] = (
         lambda cell: cell.startup_seconds,
         "from the interpreter's first line to the first batch, the median of repeats",
         "s",
+        "start-up",
     ),
-    Fact("peak_rss_bytes", lambda cell: cell.peak_rss_bytes, "most memory of the whole process tree", "bytes"),
+    Fact(
+        "peak_rss_bytes", lambda cell: cell.peak_rss_bytes, "most memory of the whole process tree", "bytes", "memory"
+    ),
     Fact(
         "oversubscribed",
         lambda cell: cell.oversubscribed or cell.crowded,
         "more workers, processes or threads than CPUs",
     ),
     Fact(
-        "verdict", lambda cell: cell.verdict, f"whether it does the same work as {REFERENCE}; none for a reference row"
+        "verdict",
+        lambda cell: cell.verdict,
+        f"whether it does the same work as {REFERENCE}; none for a reference row",
+        head=SAME_WORK,
     ),
     Items(
         "findings",
         lambda cell: cell.findings,
         lambda cell: " ".join(finding.code for finding in cell.findings),
         "what was found about it, each with a code, a message and a remedy",
+        head="findings",
     ),
     Fact("verdict_reason", lambda cell: cell.verdict_reason, "why the verdict is unverified or different"),
     Figure(

@@ -52,9 +52,14 @@ def rate(estimate: Estimate) -> str:
 
 
 def times(estimate: Estimate) -> str:
-    """Return a ratio and its interval: ``2.31x ±1.9%``. An exact ratio, of a cell to itself, has none."""
+    """Return how many times as much something is, and the interval: ``2.31x ±1.9%``."""
+    return ratio(estimate, "x")
+
+
+def ratio(estimate: Estimate, sign: str = "") -> str:
+    """Return a ratio and its interval: ``0.72 ±1.9%``. An exact ratio, of a cell to itself, has none."""
     exact = estimate.low == estimate.median == estimate.high
-    return f"{number(estimate.median)}x{'' if exact else f' {spread(estimate)}'}"
+    return f"{number(estimate.median)}{sign}{'' if exact else f' {spread(estimate)}'}"
 
 
 def microseconds(nanoseconds: Estimate) -> str:

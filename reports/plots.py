@@ -9,8 +9,8 @@ import warnings
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from vebench.backends.packages import Package, how_to_install, importable
 from vebench.errors import UsageError
+from vebench.reports import needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from vebench.reports.chart import Chart
 
-NEEDED = (Package("matplotlib", "matplotlib", "report"),)
 SETTINGS: Mapping[str, object] = {
     "font.family": ["sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it
@@ -39,8 +38,7 @@ DOTS_PER_INCH = 150
 
 def missing() -> str:
     """Return why nothing can be drawn here and what to do, in a line; empty if figures can be drawn."""
-    absent = [package for package in NEEDED if not importable(package.module)]
-    return f"figures need {absent[0].name}: {how_to_install(absent)}" if absent else ""
+    return needed.missing("figures", needed.MATPLOTLIB)
 
 
 def svg(charts: Sequence[Chart], *, inline: bool = False) -> str:
@@ -50,23 +48,24 @@ def svg(charts: Sequence[Chart], *, inline: bool = False) -> str:
     HTML page: without ids and without a ground, and its style touches nothing else. Raises UsageError if matplotlib is
     missing.
     """
-    drawn = _drawn(charts, "svg", ground=not inline).decode()
+    picture = _file(charts, "svg", ground=not inline).decode()
     from vebench.reports.plotting import scalable  # noqa: PLC0415 - imported on use: only SVG is parsed and written
 
-    return scalable.finished(drawn, charts, inline=inline)
+    return scalable.finished(picture, charts, inline=inline)
 
 
 def png(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a picture on light ground. Raises UsageError if matplotlib is missing."""
-    return _drawn(charts, "png", ground=True)
+    return _file(charts, "png", ground=True)
 
 
 def pdf(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a page of its size. Raises UsageError if matplotlib is missing."""
-    return _drawn(charts, "pdf", ground=True)
+    return _file(charts, "pdf", ground=True)
 
 
-def _drawn(charts: Sequence[Chart], form: Literal["svg", "png", "pdf"], *, ground: bool) -> bytes:
+def _file(charts: Sequence[Chart], form: Literal["svg", "png", "pdf"], *, ground: bool) -> bytes:
+    """Return the file of this form that matplotlib writes. Raises UsageError if it is missing."""
     if reason := missing():
         raise UsageError(reason)
     from matplotlib import style  # noqa: PLC0415 - as above

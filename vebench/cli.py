@@ -227,14 +227,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
             metavar="METRIC", help="fps, or speedup over for-loop in the same run, so that machines may differ."
         ),
     ] = "fps",
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", "-e", metavar="ENV", help="Check these only. Comma or repeat. Default: all."),
-    ] = None,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option("--backend", "-b", metavar="NAME", help="Check these only. Comma or repeat. Default: all."),
-    ] = None,
+    env: options.OnlyEnvs = None,
+    backend: options.OnlyBackends = None,
     inconclusive: options.IfInconclusive = None,
     allow_different_host: Annotated[
         bool, typer.Option("--allow-different-host", help="Compare even if machines or simulators differ.")
@@ -372,13 +366,8 @@ def history(  # noqa: PLR0913 - one parameter for each option
             help="fps, or speedup over for-loop in the same run. auto: fps if all runs are of one machine.",
         ),
     ] = "auto",
-    env: Annotated[
-        list[str] | None, typer.Option("--env", "-e", metavar="ENV", help="These only. Comma or repeat. Default: all.")
-    ] = None,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat. Default: all."),
-    ] = None,
+    env: options.OnlyEnvs = None,
+    backend: options.OnlyBackends = None,
     form: options.HistoryFormat = None,
     output: options.OutputFile = None,
 ) -> int:

@@ -35,6 +35,14 @@ def _format(kind: Kind, default: str = "") -> OptionInfo:
     return option
 
 
+OnlyEnvs = Annotated[
+    list[str] | None,
+    typer.Option("--env", "-e", metavar="ENV", help="These only. Comma or repeat. Default: all."),
+]
+OnlyBackends = Annotated[
+    list[str] | None,
+    typer.Option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat. Default: all."),
+]
 Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="How much slower a backend may be, such as 5% or 0.05.")]
 IfInconclusive = Annotated[
     str | None,

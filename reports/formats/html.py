@@ -17,6 +17,7 @@ from vebench import __version__
 from vebench.analysis.finding_codes import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
+from vebench.reports import needed
 from vebench.reports.document import Document
 from vebench.reports.formats import csv, json
 from vebench.reports.formats.html_figures import numbers_of, strip
@@ -25,7 +26,7 @@ from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.cpu_map import cpu_map
 from vebench.reports.pages.noise import noise, noise_by_cell
 from vebench.reports.plots import svg
-from vebench.reports.plotting.panels import drawn, looks_of
+from vebench.reports.plotting.panels import looks_of, series_with_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     Plain = Callable[[str], str]
 
 TEMPLATES = Path(__file__).with_name("templates")
-NEEDED = "pages as HTML need jinja2: pip install 'vebench-rl[report]'"
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ def _in_full(page: Page) -> Page:
 
 def _environment(plain: Plain) -> Environment:
     """Return what renders our templates, each text with file names as ``plain`` has them."""
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
-    except ImportError:
-        raise UsageError(NEEDED) from None
+    if reason := needed.missing("pages as HTML", needed.JINJA2):
+        raise UsageError(reason)
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
+
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -207,7 +207,7 @@ def _figure(chart: Chart, plain: Plain) -> Figure:
     series = tuple(replace(one, name=plain(one.name)) for one in chart.series)
     chart = replace(chart, title=plain(chart.title), series=series)
     looks = looks_of((chart,))
-    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in drawn(chart))
+    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in series_with_points(chart))
     picture = svg((chart,), inline=True)
     _, _, width, _ = ET.fromstring(picture).attrib["viewBox"].split()  # noqa: S314 - our own
     return Figure(chart, Markup(picture), float(width), key, numbers_of(chart))  # noqa: S704 - its texts are escaped

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
 from vebench.plan.tasks import short_name
-from vebench.reports.formats.markdown import in_few_words, places_of
+from vebench.reports.formats.compact_tables import in_few_words, places_of
 from vebench.reports.formats.without_folders import without_folders
 
 if TYPE_CHECKING:

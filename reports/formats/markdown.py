@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from vebench.analysis.finding_codes import Gravity
-from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import figures, plots
 from vebench.reports.document import FindingText
+from vebench.reports.formats.compact_tables import in_few_words, places_of
 from vebench.reports.formats.figure_files import figure_files
 from vebench.reports.formats.without_folders import without_folders
 
@@ -73,8 +73,8 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
     if not any(document.charts for document in documents) or plots.missing():
         return {name: render(page)}
     files = figure_files(documents, PurePath(name).stem)
-    drawn = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
-    return {name: _text(page, files), **drawn}
+    images = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
+    return {name: _text(page, files), **images}
 
 
 def _text(page: Page, files: Sequence[Sequence[tuple[Chart, str]]]) -> str:
@@ -175,9 +175,9 @@ def _tables(document: Document, writer: _Writer) -> Iterator[str]:
                 yield from _listing(table.listing, writer)
 
 
-def _figures(drawn: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
+def _figures(images: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
     """Yield the first figure, and the others folded."""
-    for index, (chart, file) in enumerate(drawn):
+    for index, (chart, file) in enumerate(images):
         image = f"![{writer.escaped(chart.title, IN_BRACKETS)}]({quote(file)})"
         if index:
             yield from _folded(writer.plain(chart.title), (image,))
@@ -209,11 +209,6 @@ def _listing(listing: Listing, writer: _Writer) -> Iterator[str]:
         yield from (listing.heading, "", *lines, "")
 
 
-def places_of(table: Table) -> Sequence[int | None]:
-    """Return the place of each column on the axis, None for one beside it; any number where there is no axis."""
-    return table.axis or [0] * len(table.columns)
-
-
 def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     places = zip(texts, widths, right, strict=True)
     return f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
@@ -229,14 +224,6 @@ def _place(text: Text, writer: _Writer) -> str:
     first, *others = map(writer.escaped, in_few_words(text) if compact else text.lines)
     mark = MARKS.get(text.tone, "")
     return (" " if compact else "<br>").join([f"{mark}{first}{mark}", *others])
-
-
-def in_few_words(text: Text) -> tuple[str, ...]:
-    """Return the lines of a place of a compact table: a rate has its speedup on the same line, without its interval."""
-    speedup = text.values.get("speedup")
-    if isinstance(speedup, Estimate):
-        return (f"{text.lines[0]} {figures.number(speedup.median)}x",)
-    return text.lines
 
 
 def _printable(line: str) -> str:

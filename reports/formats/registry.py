@@ -89,9 +89,9 @@ FORMATS: tuple[Format, ...] = (
     Format("bmf", "vebench.reports.formats.bmf:render", RUN, reader="Bencher"),
     JUNIT,
     Format("latex", "vebench.reports.formats.latex:render", RUN, (".tex",)),
-    Format("svg", "vebench.reports.formats.drawn:svg", RUN, (".svg",)),
-    Format("png", "vebench.reports.formats.drawn:png", RUN, (".png",), binary=True),
-    Format("pdf", "vebench.reports.formats.drawn:pdf", RUN, (".pdf",), binary=True),
+    Format("svg", "vebench.reports.formats.figures_alone:svg", RUN, (".svg",)),
+    Format("png", "vebench.reports.formats.figures_alone:png", RUN, (".png",), binary=True),
+    Format("pdf", "vebench.reports.formats.figures_alone:pdf", RUN, (".pdf",), binary=True),
 )
 
 

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 from vebench.analysis.curves import curves
 from vebench.analysis.effective_cpus import cpu_order
 from vebench.analysis.statistics import Estimate
-from vebench.backends.registry import CEILING, NULL
+from vebench.backends.registry import NULL
 from vebench.errors import one_line
 from vebench.reports.chart import Chart, Mark, Series
-from vebench.reports.pages.forecasts import curve_name
+from vebench.reports.pages.curve_lines import curve_name, line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.curves import Curve
     from vebench.reports.pages.forecasts import Prediction
     from vebench.results.records import RunRecord
 
-    Figure = Callable[[CellSummary], Estimate | None]
     Bend = tuple[int, str]  # the number of workers after which something begins, and what
 
 FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
@@ -48,38 +47,28 @@ def charts(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[
 def _task(
     cells: Sequence[CellSummary], cpus: int, bends: Iterable[Bend], predicted: Sequence[Prediction]
 ) -> Iterator[Chart]:
-    drawn = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
-    several = len({curve.envs_per_worker for curve in drawn}) > 1
+    shown = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
+    several = len({curve.envs_per_worker for curve in shown}) > 1
+    named = [(curve, curve_name(curve, several=several)) for curve in shown]
     ahead = [Series(curve_name(one.curve, several=several), one.points, "forecast") for one in predicted if one.points]
     counts, farthest = [cell.workers for cell in cells], [int(series.points[-1][0]) for series in ahead]
     name, most = one_line(cells[0].env), max(counts + farthest)
     marks, reached = _marks(bends, min(counts), max(counts)), _marks(bends, min(counts), most)
-    rates = [_series(curve, lambda cell: cell.frames_per_second, several=several) for curve in drawn]
-    lines = (*rates, *_ideal(drawn, cpus, most), *ahead)
+    rates = [line_of(curve, label, lambda cell: cell.frames_per_second) for curve, label in named]
+    lines = (*rates, *_ideal(shown, cpus, most), *ahead)
     yield Chart(name, "scaling", f"{name}: frames/s", "workers", "frames/s", lines, reached)
-    choices = [curve for curve in drawn if not curve.reference_row]
-    shares = tuple(_series(curve, lambda cell: cell.efficiency, several=several) for curve in choices)
+    choices = [(curve, label) for curve, label in named if not curve.reference_row]
+    shares = tuple(line_of(curve, label, lambda cell: cell.efficiency) for curve, label in choices)
     title = f"{name}: speedup per CPU owned"
     yield Chart(name, "efficiency", title, "workers", "efficiency", shares, marks, linear=True)
-    costs = tuple(_series(curve, lambda cell: cell.frames_per_cpu_second, several=several) for curve in drawn)
+    costs = tuple(line_of(curve, label, lambda cell: cell.frames_per_cpu_second) for curve, label in named)
     title = f"{name}: frames for each second of CPU time"
     yield Chart(name, "cost", title, "workers", "frames per CPU second", costs, marks, linear=True)
 
 
-def _series(curve: Curve, figure: Figure, *, several: bool) -> Series:
-    """Return one line; cells without a figure, and those of other work, have no point."""
-    points = tuple(
-        (float(cell.workers), value)
-        for cell in curve.cells
-        if not cell.struck and (value := figure(cell)) is not None and value.median > 0
-    )
-    name = curve_name(curve, several=several)
-    return Series(name, points, "bound" if curve.cells[0].backend == CEILING else "measured")
-
-
-def _ideal(drawn: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[Series]:
+def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[Series]:
     """Yield, up to ``most`` workers, the line of a backend of which each worker with a CPU is as fast as the loop."""
-    loops = [cell for curve in drawn for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
+    loops = [cell for curve in shown for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:
         ends = sorted({1, min(most, usable_cpus), most})
         points = tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends)

@@ -13,6 +13,7 @@ from vebench.backends.registry import NULL
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Listing, Table, TableRow, Text
+from vebench.reports.pages.curve_lines import curve_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,11 +92,6 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
         group=one_line(env),
         about="run",
     )
-
-
-def curve_name(curve: Curve, *, several: bool) -> str:
-    """Return what a curve is called among others, ``several`` of which differ in their environments per worker."""
-    return one_line(curve.label) + (figures.times_envs(curve.envs_per_worker) if several else "")
 
 
 def _texts(forecast: Forecast) -> tuple[Text, Text, Text]:

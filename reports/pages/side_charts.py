@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from vebench.analysis.beside import best_of
 from vebench.analysis.curves import curves, of_key
 from vebench.errors import one_line
-from vebench.reports.chart import Chart, Mark, Series
-from vebench.reports.figures import times_envs
+from vebench.reports.chart import Chart, Mark
 from vebench.reports.pages.charts import FEWEST_FOR_CURVE
+from vebench.reports.pages.curve_lines import curve_name, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.curves import Curve
     from vebench.plan.cells import CellKey
+    from vebench.reports.chart import Series
     from vebench.reports.pages.sides import Side
 
     Curves = Mapping[CellKey, Curve]
@@ -29,7 +30,7 @@ def charts(env: str, sides: Sequence[Side]) -> Iterator[Chart]:
     wanted = _wanted(of_sides)
     several = len({key.envs_per_worker for keys in wanted for key in keys}) > 1
     chosen = [
-        (list(keys).index(key), index, _series(sides[index], of_sides[index][key], several=several))
+        (list(keys).index(key), index, _line(sides[index], of_sides[index][key], several=several))
         for index, keys in enumerate(wanted)
         for key in keys
         if key in of_sides[index]
@@ -58,15 +59,9 @@ def _wanted(of_sides: Sequence[Curves]) -> list[tuple[CellKey, ...]]:
     return [both for _ in of_sides]
 
 
-def _series(side: Side, curve: Curve, *, several: bool) -> Series:
-    """Return the line of a backend in one run; cells without a rate, and those of other work, have no point."""
-    points = tuple(
-        (float(cell.workers), cell.frames_per_second)
-        for cell in curve.cells
-        if not cell.struck and cell.frames_per_second is not None and cell.frames_per_second.median > 0
-    )
-    envs = times_envs(curve.envs_per_worker) if several else ""
-    return Series(f"{side.name}: {one_line(curve.label)}{envs}", points)
+def _line(side: Side, curve: Curve, *, several: bool) -> Series:
+    """Return the line of a backend in one run."""
+    return line_of(curve, f"{side.name}: {curve_name(curve, several=several)}", lambda cell: cell.frames_per_second)
 
 
 def _marks(sides: Sequence[Side], most: float) -> Iterator[Mark]:

@@ -58,7 +58,7 @@ class Panel:
     @property
     def series(self) -> tuple[Series, ...]:
         """The series that have a point."""
-        return drawn(self.chart)
+        return series_with_points(self.chart)
 
     @cached_property
     def x(self) -> axes.Axis:
@@ -96,7 +96,7 @@ class Panel:
         return LEADER + SAMPLE + max(text_width(name.text, SIZE) for name in self.names) + RIGHT
 
 
-def drawn(chart: Chart) -> tuple[Series, ...]:
+def series_with_points(chart: Chart) -> tuple[Series, ...]:
     """Return the series that have a point: only these are in a figure."""
     return tuple(series for series in chart.series if series.points)
 
@@ -111,7 +111,10 @@ def continued(series: Series, chart: Chart) -> Series | None:
     """Return what a forecast continues, by its name; None if that is not in the chart, or ``series`` is no forecast."""
     if series.role != "forecast":
         return None
-    return next((one for one in drawn(chart) if one.name == series.name and one.role in ("measured", "bound")), None)
+    return next(
+        (one for one in series_with_points(chart) if one.name == series.name and one.role in ("measured", "bound")),
+        None,
+    )
 
 
 def own_points(series: Series, chart: Chart) -> list[int]:

@@ -15,7 +15,7 @@ from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.plotting.colours import COLOURS
 from vebench.reports.plotting.figure import POINTS
-from vebench.reports.plotting.panels import drawn, name_of, own_points
+from vebench.reports.plotting.panels import name_of, own_points, series_with_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ def title(charts: Sequence[Chart]) -> str:
 def description(charts: Sequence[Chart]) -> str:
     """Return what is drawn, in words and numbers, for those who cannot see it."""
     return " ".join(
-        one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(map(_described, drawn(chart)))}.")
+        one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(map(_described, series_with_points(chart)))}.")
         for chart in charts
     )
 
@@ -135,7 +135,7 @@ def _name_points(root: ET.Element, charts: Sequence[Chart]) -> None:
     """Give each point a text that browsers show beside the pointer, and remove all ids."""
     by_id = {element.attrib.pop("id"): element for element in root.iter() if "id" in element.attrib}
     for number, chart in enumerate(charts):
-        for index, series in enumerate(drawn(chart)):
+        for index, series in enumerate(series_with_points(chart)):
             markers = [path for path in by_id[POINTS.format(number, index)].iter("path") if "transform" in path.attrib]
             own = [series.points[place] for place in own_points(series, chart)]
             for marker, (x, estimate) in zip(markers, own, strict=False):

@@ -259,15 +259,14 @@ def _shifts(levels: Sequence[Mapping[int, float]], sets: Sequence[set[int]]) -> 
     return [float(shift) for shift in np.linalg.solve(normal, right)]
 
 
-def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric = "fps") -> Error | None:
-    """Return by how much runs under the same conditions as the run ``like`` differ, None if there are too few.
+def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord) -> Error | None:
+    """Return by how much the rates of runs differ under the same conditions, None if there are too few.
 
-    ``runs`` come with the names of their files; those under other conditions do not count.
+    ``runs`` come with the names of their files; those under other conditions than the run ``like`` do not count.
     """
-    conditions = _conditions(like, metric)
-    return run_spread(
-        history(((name, run) for name, run in runs if _conditions(run.header, metric) == conditions), metric).series
-    )
+    conditions = _conditions(like, "fps")
+    alike = ((name, run) for name, run in runs if _conditions(run.header, "fps") == conditions)
+    return run_spread(history(alike, "fps").series)
 
 
 def _moment(started: str) -> float:

@@ -1,4 +1,4 @@
-"""A column of the data as places of a table, for those who ask for it."""
+"""A column of the data as places of a table. Each is written by its unit, the same wherever it is shown."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from vebench.reports.columns import Column, Plain
     from vebench.reports.document import Tone
 
-# How values with a unit are written; others are plain numbers and texts.
-ESTIMATES: dict[str, Callable[[Estimate], str]] = {"times": figures.times, "ns": figures.microseconds}
+# How estimates with these units are written; others are rates.
+ESTIMATES: dict[str, Callable[[Estimate], str]] = {
+    "times": figures.times,
+    "ratio": figures.ratio,
+    "ns": figures.microseconds,
+}
 
 
 def of_column(column: Column, cell: CellSummary) -> Text:
-    """Return the place of ``cell`` in the table of ``column``, a dash where it does not apply."""
+    """Return the place of ``cell`` in a table with values of ``column``, a dash where it does not apply."""
     tone: Tone = "reference_row" if cell.reference_row else "plain"
     if isinstance(column, Items):
-        return Text((one_line(column.text(cell)) or figures.NOTHING,), tone)
+        text = ", ".join(dict.fromkeys(one_line(column.text(cell)).split()))
+        return Text((text or figures.NOTHING,), tone, text or None)
     value = column.value(cell)
     if value is None or value == "":
         return Text((figures.NOTHING,), tone)

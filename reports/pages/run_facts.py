@@ -1,0 +1,55 @@
+"""The facts about a run: its machine, the condition that it was in, its packages, and how it was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.errors import one_line
+from vebench.plan.spec import PER_NODE
+from vebench.reports import figures
+from vebench.reports.pages.conditions import CONDITION, condition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.results.records import HostRecord, RunRecord
+
+GIB = 2**30
+KEY_FACTS = ("machine", CONDITION, "compared")  # those that a small terminal shows, too
+
+
+def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
+    """Return the facts about a run with these cells, each with its name and on one line. Unknown ones are left out."""
+    spec = header.spec
+    windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
+    repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
+    if spec.until is not None:
+        repeats += f", repeated until ±{100 * spec.until:.3g}%"
+    if spec.takes_turns:
+        repeats += ", cells taking turns"
+    replicas = {"1": "", PER_NODE: ", a replica for each memory node"}.get(
+        spec.replicas, f", in {spec.replicas} replicas"
+    )
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
+    known = (
+        ("machine", _machine(header.host)),
+        (CONDITION, condition(header, cells)),
+        ("system", _system(header.host)),
+        ("packages", packages),
+        ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
+        ("command", header.command),
+    )
+    return tuple((name, one_line(value)) for name, value in known if value)
+
+
+def _machine(host: HostRecord) -> str:
+    cpus = f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable"
+    memory = f"{host.memory_bytes / GIB:.1f} GiB" if host.memory_bytes is not None else ""
+    return ", ".join(part for part in (host.cpu_model, cpus, memory) if part)
+
+
+def _system(host: HostRecord) -> str:
+    python = f"Python {host.python}" if host.python else ""
+    container = "in a container" if host.container else ""
+    return ", ".join(part for part in (f"{host.system} {host.kernel} {host.machine}", python, container) if part)

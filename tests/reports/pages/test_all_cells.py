@@ -1,0 +1,67 @@
+"""The table of all cells: which columns it has, and what stands in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.records import make_sweep
+
+from vebench.reports import columns
+from vebench.reports.pages.all_cells import all_cells
+from vebench.reports.pages.column_places import of_column
+from vebench.reports.pages.run import RunPage
+
+if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
+    from vebench.reports.document import Table
+
+
+@pytest.fixture(scope="module")
+def cells() -> tuple[CellSummary, ...]:
+    return RunPage.of([("a.jsonl", make_sweep())]).sections[0].cells
+
+
+@pytest.fixture(scope="module")
+def table(cells: tuple[CellSummary, ...]) -> Table:
+    return all_cells(cells)
+
+
+def lines_below(table: Table, head: str) -> list[tuple[str, ...]]:
+    return [row.texts[table.columns.index(head)].lines for row in table.rows]
+
+
+@pytest.mark.parametrize(
+    "name", ["efficiency", "of_ceiling", "peak_rss_bytes", "startup_seconds", "verdict", "findings"]
+)
+def test_a_value_is_written_as_in_the_table_of_its_column(
+    table: Table, cells: tuple[CellSummary, ...], name: str
+) -> None:
+    column = columns.named(name)
+    below = lines_below(table, column.head)
+    choices = [index for index, cell in enumerate(cells) if not cell.reference_row]
+    assert [below[index] for index in choices] == [of_column(column, cells[index]).lines for index in choices]
+
+
+def test_an_exact_ratio_has_no_interval_and_a_reference_row_has_none_of_a_backend(
+    table: Table, cells: tuple[CellSummary, ...]
+) -> None:
+    labels = [cell.label for cell in cells]
+    ratios = [(lines_below(table, head)) for head in ("speedup", "efficiency", "of ceiling")]
+    assert [below[0] for below in ratios[:2]] == [("1.00x",), ("1.00",)]
+    assert [below[labels.index("ceiling")] for below in ratios] == [("-",)] * 3
+    assert lines_below(table, "frames/CPU s")[labels.index("null")] == ("-",)
+    assert lines_below(table, "memory")[labels.index("ceiling")] == ("100 MiB",)
+
+
+def test_a_new_column_with_a_head_is_in_it_and_one_without_is_not(
+    cells: tuple[CellSummary, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = columns.Fact("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps", "rows", "steps")
+    hidden = columns.Fact("hidden", lambda cell: cell.rows, "rows")
+    before = all_cells(cells).columns
+    monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps, hidden))
+    table = all_cells(cells)
+    assert table.columns == (*before, "steps")
+    assert lines_below(table, "steps") == [(f"{cell.rows - cell.resets:,}",) for cell in cells]
+    assert "steps: rows that are steps." in table.notes[0]

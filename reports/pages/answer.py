@@ -162,7 +162,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     alone = winner.backend == REFERENCE and not _left_out(winner, answer)
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} on this machine{_so_far(told)}: {_figure(winner)}{loop}."
-    tied = f"Not distinguishable: {_listed([_short(cell) for cell in answer.tied])}." if answer.tied else ""
+    tied = f"Not distinguishable: {_tied(answer)}." if answer.tied else ""
     wide = _why_wide(winner, answer)
     perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
     gymnasium = f"Without leaving Gymnasium: {_in_gymnasium(answer.in_gymnasium)}." if answer.in_gymnasium else ""
@@ -171,6 +171,12 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
         if len(sentences) > MOST_SENTENCES and least:
             sentences.remove(least)
     return [sentences[0], *wide, *sentences[1:]]
+
+
+def _tied(answer: TaskAnswer) -> str:
+    """Return the cells that cannot be told from the winner; with a plain loop among them, nothing else is needed."""
+    loop = any(cell.backend == REFERENCE for cell in answer.tied)
+    return f"{_listed([_short(cell) for cell in answer.tied])}{': a plain loop may do' if loop else ''}"
 
 
 def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:

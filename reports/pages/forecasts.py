@@ -88,7 +88,7 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
         rows=tuple(TableRow(name, _texts(one.forecast), one.curve.reference_row) for name, one in named),
         axis=(workers, None, None),
         notes=("back-test: by how much each measured rate is missed if predicted from those of fewer workers",),
-        listing=_listing([(name, remark) for name, one in named for remark in _remarks(one)]),
+        listing=_listing([(name, remark) for name, one in named for remark in _remarks(one)], len(named)),
         group=one_line(env),
         about="run",
     )
@@ -121,9 +121,13 @@ def _remarks(predicted: Prediction) -> Iterator[str]:
         yield f"fastest with {figures.counted(predicted.peak, 'worker')}: with more, its rates fall"
 
 
-def _listing(remarks: Sequence[tuple[str, str]]) -> Listing | None:
+def _listing(remarks: Sequence[tuple[str, str]], every: int) -> Listing | None:
+    """Return the remarks, each with the backends that it holds for, of ``every`` so many."""
     names_by_remark: dict[str, list[str]] = {}
     for name, remark in remarks:
         names_by_remark.setdefault(remark, []).append(name)
-    lines = tuple(f"{', '.join(names)}: {remark}" for remark, names in names_by_remark.items())
-    return Listing("What stands behind it:", lines) if lines else None
+    lines = tuple(
+        f"{'every backend' if len(names) == every > 1 else ', '.join(names)}: {remark}"
+        for remark, names in names_by_remark.items()
+    )
+    return Listing("What predictions stand on, or why there is none:", lines) if lines else None

@@ -95,6 +95,14 @@ SHM_IS_KNOWN = (
 
 # The cells, what was asked for, and the sentences.
 SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
+    "a plain loop cannot be told from the winner": (
+        [*LOOP, *curve("shm-sync", {1: 1010}), *curve("gym-async", {1: 500})],
+        {},
+        (
+            "Pong on this machine: shm-sync with 1 worker, 4,040 frames/s (±4.0%), 1.01x a plain loop (±5.7%).",
+            "Not distinguishable: for-loop with 1: a plain loop may do.",
+        ),
+    ),
     "the example of the docs": (
         [
             *curve("for-loop", {1: 2714}),

@@ -67,14 +67,14 @@ def test_what_needs_no_prediction_is_said_even_of_curves_that_would_bear_none() 
         listing = table_of(MACHINE, workers).listing
         assert listing is not None
         (line,) = listing.lines
-        assert line.startswith(f"gym-sync, shm-async, mine:<b>|Few: not predicted: {reason}")
+        assert line.startswith(f"every backend: not predicted: {reason}")
 
 
 def test_a_file_that_does_not_say_which_cpus_share_a_core_bears_no_forecast() -> None:
     listing = table_of(header_of(8, threads=2, listed=False), 16).listing
     assert listing is not None
     (line,) = listing.lines
-    assert line.startswith("gym-sync, shm-async, mine:<b>|Few: not predicted: the run file does not say")
+    assert line.startswith("every backend: not predicted: the run file does not say")
 
 
 def test_report_has_it_on_demand(tmp_path: Path, vebench: Command) -> None:

@@ -40,7 +40,7 @@ def charts(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[
         chart
         for own, ahead in parts.values()
         for chart in _task(own, cpus, bends, ahead)
-        if any(len(series.points) >= FEWEST_FOR_CURVE for series in chart.series)
+        if any(len(series.points) >= FEWEST_FOR_CURVE for series in chart.series if series.role != "ideal")
     )
 
 

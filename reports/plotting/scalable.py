@@ -140,5 +140,5 @@ def _name_points(root: ET.Element, charts: Sequence[Chart]) -> None:
             own = [series.points[place] for place in own_points(series, chart)]
             for marker, (x, estimate) in zip(markers, own, strict=False):
                 ET.SubElement(marker, "title").text = one_line(
-                    f"{name_of(series)}: {figures.rate(estimate)}, {x:g} {chart.x_label}"
+                    f"{name_of(series)}: {figures.rate(estimate)}, {chart.x_label}: {x:g}"
                 )

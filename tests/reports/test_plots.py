@@ -53,8 +53,8 @@ def test_each_series_and_each_mark_is_named_and_each_axis_too(drawn: str) -> Non
 def test_each_point_is_drawn_and_can_be_pointed_at(drawn: str) -> None:
     shown = tips(drawn)
     assert len(shown) == (len(NAMES) + 1) * len(WORKERS) + 1  # a forecast begins with a point that was measured
-    assert "gym-async: 10,500 ±5.0%, 1 workers" in shown
-    assert "for-loop, predicted: 400,000 ±30%, 128 workers" in shown
+    assert "gym-async: 10,500 ±5.0%, workers: 1" in shown
+    assert "for-loop, predicted: 400,000 ±30%, workers: 128" in shown
 
 
 def test_ticks_are_plain_numbers(drawn: str) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.pages import on_terminal, page_of
 from support.records import make_cell, on_machine
 
-from vebench.reports import figures
+from vebench.reports import figures, plots
 from vebench.reports.formats.registry import FORMATS, TERMINAL
 from vebench.reports.pages.run import RunPage
 from vebench.results import store
@@ -43,6 +43,7 @@ READ = [form for form in TEXTS if form.name in ("terminal", "markdown", "html", 
 # What of a page in HTML is no text: pictures, and what they and the page look like.
 DRAWN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)
 LAYOUT = str.maketrans(dict.fromkeys("|*&{}\\", " "))
+POINT = re.compile(r"<title>(.*?)</title>")  # what a figure shows where somebody points at it
 BACKENDS = ("for-loop", "gym-async", "shm-sync", "mine.adapters:Fast")
 
 
@@ -157,6 +158,24 @@ def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: b
     page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))])
     text = "\n".join(line.rstrip() for line in DRAWN.sub(r"<\1/>", written(form, page, 80)).split("\n"))
     approved = SNAPSHOTS / f"pong.{form.name}.txt"
+    if renew:
+        approved.write_text(text, encoding="utf-8")
+    assert text.splitlines() == approved.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_figure_has_a_point_for_the_rate_of_every_cell() -> None:
+    page = page_of(*records({(backend, size): (size + 900, 990) for backend in BACKENDS for size in (1, 2, 16)}))
+    (section,), (document,) = page.sections, page.documents
+    points = set(map(html.unescape, POINT.findall(plots.svg(document.charts))))
+    rates = [(cell, rate) for cell in section.cells if (rate := cell.frames_per_second)]
+    assert len(rates) == 3 * len(BACKENDS)
+    assert points.issuperset(f"{cell.label}: {figures.rate(rate)}, workers: {cell.workers}" for cell, rate in rates)
+
+
+def test_the_points_of_a_figure_are_as_they_were_approved(*, renew: bool) -> None:
+    (document,) = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))]).documents
+    text = "\n".join(POINT.findall(plots.svg(document.charts)))
+    approved = SNAPSHOTS / "pong.svg.txt"
     if renew:
         approved.write_text(text, encoding="utf-8")
     assert text.splitlines() == approved.read_text(encoding="utf-8").splitlines()

@@ -6,7 +6,6 @@ measured.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Group
@@ -14,13 +13,12 @@ from rich.live import Live
 from rich.text import Text
 
 from vebench.engine.events import CellFinished, RunStarted
-from vebench.errors import one_line
 from vebench.reports.cell_words import name, padded, result, widths
-from vebench.reports.console import discard
+from vebench.reports.guard import Guarded
 from vebench.reports.run_view import RunView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
 
     from rich.console import Console
@@ -50,7 +48,8 @@ def screen(console: Console, clock: Callable[[], float], *, quiet: bool = False)
     """
     if quiet:
         return Screen()
-    return Tolerant(LiveScreen(console, clock) if moves(console) else LineScreen(console), console)
+    shown = LiveScreen(console, clock) if moves(console) else LineScreen(console)
+    return Tolerant(shown, Screen(), console, "run")
 
 
 def moves(console: Console) -> bool:
@@ -58,55 +57,13 @@ def moves(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-class Tolerant(Screen):
-    """Another screen, until it cannot be written: its reader is gone, the disk behind it is full, or it has a fault."""
-
-    def __init__(self, screen: Screen, console: Console) -> None:
-        self._screen = screen
-        self._console = console
-
-    def __enter__(self) -> Self:
-        with self._or_quiet():
-            self._screen.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Restore the terminal if it is still there."""
-        with self._or_quiet():
-            self._screen.__exit__(kind, error, trace)
+class Tolerant(Guarded[Screen], Screen):
+    """Another screen, until it fails."""
 
     def show(self, event: Event) -> None:
         """Pass the event on."""
-        with self._or_quiet():
-            self._screen.show(event)
-
-    @contextmanager
-    def _or_quiet(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError:
-            self._be_quiet()
-        except Exception as error:  # noqa: BLE001 - what was measured is worth more than any view of it
-            self._give_up(error)
-
-    def _be_quiet(self) -> None:
-        self._console.quiet = True
-        discard(self._console.file)
-
-    def _give_up(self, error: Exception) -> None:
-        """Restore the terminal, and say that nothing more is shown."""
-        broken, self._screen = self._screen, Screen()
-        with suppress(Exception):  # the view may break again while it goes
-            broken.__exit__(None, None, None)
-        why = one_line(f"{type(error).__name__}: {error}")
-        try:
-            self._console.print(
-                Text(f"vebench: progress is not shown any more ({why}); the run goes on"), soft_wrap=True
-            )
-        except OSError:
-            self._be_quiet()
+        with self._drawing() as screen:
+            screen.show(event)
 
 
 class Reasons:

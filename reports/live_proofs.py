@@ -12,6 +12,7 @@ from rich.text import Text
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.cell_words import name, one_row, padded, widths
+from vebench.reports.guard import Guarded
 from vebench.reports.live import moves
 
 if TYPE_CHECKING:
@@ -24,18 +25,16 @@ if TYPE_CHECKING:
 
 
 def proof_screen(console: Console, clock: Callable[[], float], cells: Sequence[Cell]) -> ProofScreen:
-    """Return the screen that suits ``console`` for comparing ``cells`` in this order. ``clock`` returns seconds."""
-    return LiveProofs(console, clock, cells) if moves(console) else ProofScreen(console, cells)
+    """Return the screen that suits ``console`` for comparing ``cells`` in this order. ``clock`` returns seconds.
+
+    A screen that cannot be written any more goes quiet, because it must not end a comparison; nor must a fault in it.
+    """
+    screen = LiveProofs(console, clock, cells) if moves(console) else ProofLines(console, cells)
+    return TolerantProofs(screen, ProofScreen(), console, "comparison")
 
 
 class ProofScreen:
-    """One plain line for each backend that was compared. A context manager: it leaves the terminal as it was."""
-
-    def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
-        self._console = console
-        self._cells = cells
-        self._widths = widths([name(cell)[:2] for cell in cells])
-        self._ended = 0
+    """Shows nothing; the others build on it. A context manager: it leaves the terminal as it was."""
 
     def __enter__(self) -> Self:
         return self
@@ -44,6 +43,36 @@ class ProofScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Restore the terminal."""
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+
+    def ended(self, words: str) -> None:
+        """Print what was found of the next cell."""
+
+
+class TolerantProofs(Guarded[ProofScreen], ProofScreen):
+    """Another screen, until it fails."""
+
+    def say(self, text: str) -> None:
+        """Pass the line on."""
+        with self._drawing() as screen:
+            screen.say(text)
+
+    def ended(self, words: str) -> None:
+        """Pass it on."""
+        with self._drawing() as screen:
+            screen.ended(words)
+
+
+class ProofLines(ProofScreen):
+    """One plain line for each backend that was compared."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
+        self._console = console
+        self._cells = cells
+        self._widths = widths([name(cell)[:2] for cell in cells])
+        self._ended = 0
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -61,7 +90,7 @@ class ProofScreen:
         self._print(f"{count} {padded(name(cell)[:2], self._widths)}  {one_line(words)}")
 
 
-class LiveProofs(ProofScreen):
+class LiveProofs(ProofLines):
     """The same lines, which stay, and below them a view: what is compared now, and how long it will still take."""
 
     def __init__(self, console: Console, clock: Callable[[], float], cells: Sequence[Cell]) -> None:

@@ -12,10 +12,12 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
-from vebench.reports.live_proofs import proof_screen
+from vebench.reports.live_proofs import ProofLines, proof_screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
 
 def make_cell(backend: str, skip: str | None = None) -> Cell:
@@ -78,3 +80,16 @@ def test_a_terminal_keeps_these_lines_and_shows_what_is_compared_and_how_long_it
 
 def test_the_time_left_is_not_guessed_before_a_comparison_has_ended() -> None:
     assert "left" not in shown((), terminal=True)
+
+
+def test_a_fault_in_a_view_ends_no_comparison_and_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("view\nbroke")
+
+    monkeypatch.setattr(ProofLines, "ended", broken)
+    said = "vebench: progress is not shown any more (ValueError: view broke); the comparison goes on"
+    for terminal in (True, False):
+        text = shown(FOUND, terminal=terminal)
+        assert text.endswith(f"{said}\n")
+        assert text.count(said) == 1
+        assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == terminal

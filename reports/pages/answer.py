@@ -298,8 +298,7 @@ def _left_out(winner: CellSummary, answer: TaskAnswer) -> str:
 
 def _why_wide(winner: CellSummary, answer: TaskAnswer) -> tuple[str, ...]:
     """Return why one whose rate is hardly known can be the winner; nothing if its rate is known."""
-    half = winner.frames_per_second.half_width if winner.frames_per_second else None
-    if half is None or half <= WIDE:
+    if winner.half_width is None or winner.half_width <= WIDE:
         return ()
     if winner is answer.known:
         return ("The ± of its rate is wide because passes differed; between backends that cancels.",)

@@ -154,8 +154,7 @@ def _known(cell: CellSummary) -> bool:
 
     So is one of which little is known but that a pass did much to all cells: it makes no choice between them uncertain.
     """
-    half = cell.frames_per_second.half_width if cell.frames_per_second else None
-    widths = [width for width in (half, width_beside_others(cell.sample)) if width is not None]
+    widths = [width for width in (cell.half_width, width_beside_others(cell.sample)) if width is not None]
     return bool(widths) and min(widths) <= WIDE
 
 

@@ -120,8 +120,7 @@ def _can_be_best(cell: CellSummary, in_turn: bool) -> bool:
 
 
 def _is_precise(cell: CellSummary) -> bool:
-    half = cell.frames_per_second.half_width if cell.frames_per_second else None
-    return half is not None and half <= WIDE
+    return cell.half_width is not None and cell.half_width <= WIDE
 
 
 def _bests(places: Sequence[Place], *, in_turn: bool) -> list[CellSummary | None]:

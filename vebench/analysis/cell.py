@@ -139,6 +139,11 @@ class CellSummary:
         return self.key.envs_per_worker
 
     @property
+    def half_width(self) -> float | None:
+        """The larger half of the rate's interval, over the rate; None without an interval."""
+        return self.frames_per_second.half_width if self.frames_per_second else None
+
+    @property
     def struck(self) -> bool:
         """Whether the cell's rate is compared with no other, because it does other work."""
         return self.verdict == "different"

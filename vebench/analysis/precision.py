@@ -34,5 +34,5 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
 
 def narrow(cell: CellSummary, until: float) -> bool:
     """Return whether a cell has enough repeats and its interval lies within ``until``."""
-    half = None if cell.frames_per_second is None else cell.frames_per_second.half_width
+    half = cell.half_width
     return cell.sample.processes >= FEWEST_PROCESSES and half is not None and half <= until

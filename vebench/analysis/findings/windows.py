@@ -39,7 +39,7 @@ def too_few(cell: CellSummary, _sweep: Sweep) -> Finding | None:
 
 def unstable(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if the rate is little more than a guess, though there were observations enough."""
-    half = cell.frames_per_second.half_width if cell.frames_per_second else None
+    half = cell.half_width
     if half is None or half <= WIDE or _few(cell):
         return None
     effect = ", and all speedups with it" if is_base(cell.key) else ""
@@ -78,7 +78,7 @@ def loop_cost(cell: CellSummary, sweep: Sweep) -> Finding | None:
 
 def imprecise(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the interval is wider than the run was asked to make it."""
-    half, until = cell.frames_per_second.half_width if cell.frames_per_second else None, sweep.spec.until
+    half, until = cell.half_width, sweep.spec.until
     if cell.status != "ok" or until is None or (half is not None and half <= until):
         return None
     return Finding(

@@ -60,6 +60,19 @@ def test_an_interrupted_check_says_how_to_go_on_to_its_verdict(vebench: Command,
     assert stopped.err.endswith(advice)
 
 
+def test_so_does_a_check_that_is_interrupted_in_a_pass_that_it_added(vebench: Command, measured: Path) -> None:
+    start = FakeStart()
+
+    def interrupted_in_the_second_pass(cell: Cell, spec: RunSpec) -> Script:
+        return interrupted(cell, spec) if cell.repeat else steady(cell, spec)
+
+    start.scripts = dict.fromkeys(("for-loop", "shm-sync"), interrupted_in_the_second_pass)
+    more = ("--metric", "speedup", "--until-decided", "--tolerance", "1%")
+    stopped = vebench("check", measured, "-o", "new.jsonl", "-q", *more, world=fake_world(start))
+    assert (stopped.status, any(cell.repeat for cell, _ in start.started)) == (130, True)
+    assert stopped.err.endswith(f", then vebench check {measured} new.jsonl with the same options\n")
+
+
 def test_a_run_that_lost_its_last_cells_is_finished(vebench: Command, measured: Path) -> None:
     kept = measured.read_bytes().splitlines(keepends=True)[:3]
     measured.write_bytes(b"".join(kept) + b'{"type": "cell", "env": "Cart')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
@@ -255,11 +256,8 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
         sys.stderr.write(_foresight(request, cells, spread))
     path = request.output or paths.default_path(world.now(), spec.envs)
     started = world.clock()
-    try:
+    with _said_how_to_judge(request.baseline, path):
         measuring.measure_into(path, plan, head, world, quiet=quiet)
-    except InterruptedRunError as error:
-        again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
-        raise InterruptedRunError(f"{error}, then {again} with the same options") from None
     if not request.until_decided:
         return path, None
 
@@ -276,7 +274,18 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
             return True
         return False
 
-    return path, until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock)
+    with _said_how_to_judge(request.baseline, path):
+        return path, until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock)
+
+
+@contextmanager
+def _said_how_to_judge(baseline: Path, path: Path) -> Iterator[None]:
+    """Say, if the user interrupts what measures ``path``, which command then compares it with the baseline."""
+    try:
+        yield
+    except InterruptedRunError as error:
+        again = shlex.join(["vebench", "check", str(baseline), str(path)])
+        raise InterruptedRunError(f"{error}, then {again} with the same options") from None
 
 
 def _foresight(request: CheckRequest, cells: Sequence[CellSummary], spread: Error | None) -> str:

@@ -34,7 +34,7 @@ $(VENV)/made:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/installed: $(VENV)/made pyproject.toml
+$(VENV)/installed: $(VENV)/made pyproject.toml $(wildcard backends/fast/*.c)
 	$(PIP) install --quiet --editable '.[all]'
 	touch $@
 

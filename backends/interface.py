@@ -101,7 +101,8 @@ class BackendInfo:
     ``reuses_buffers``: the arrays of a batch are overwritten by the next ``recv``. ``differences``: what differs from
     the reference ``for-loop``, declared before anything is compared. ``engines``: simulators of which it carries a copy
     of its own. ``chance``: why rows differ from the reference's even in the exact variant of the task, None if they
-    must not.
+    must not. ``stepped_by``: what steps the environments, in words, if it had the choice between Gymnasium's classes
+    and others.
     """
 
     num_envs: int
@@ -115,6 +116,7 @@ class BackendInfo:
     differences: tuple[Difference, ...] = field(default=())
     engines: tuple[Engine, ...] = ()
     chance: str | None = None
+    stepped_by: str = ""
 
 
 class Batch(NamedTuple):

@@ -87,6 +87,13 @@ _SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
     "context": Option(_start_method, "fork", "fork, forkserver or spawn"),
 }
 
+_FAST_OPTIONS: Mapping[str, Option] = {
+    "compiled": Option(_flag, True, "whether compiled parts are used where there are any, true or false"),
+    **_SHARED_MEMORY_OPTIONS,
+}
+# Those for which there are classes of our own.
+_FAST_SUITES = frozenset({"atari", "mujoco"})
+
 # Its library is mapped and its threads are started even for one environment: 150 MiB instead of 61 with Atari.
 _ENVPOOL_BYTES = 96 * MIB
 
@@ -139,6 +146,24 @@ ENTRIES: tuple[BackendEntry, ...] = (
         options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_SHARED_MEMORY_OPTIONS},
         gymnasium_api=True,
         lines=lines.shm_async,
+    ),
+    BackendEntry(
+        "fast-sync",
+        "vebench.backends.fast.backend:FastSync",
+        "shm-sync with environment classes of our own",
+        _process_per_cpu,
+        suites=_FAST_SUITES,
+        options=_FAST_OPTIONS,
+        gymnasium_api=True,
+    ),
+    BackendEntry(
+        "fast-async",
+        "vebench.backends.fast.backend:FastAsync",
+        "shm-async with environment classes of our own",
+        _processes_ahead,
+        suites=_FAST_SUITES,
+        options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_FAST_OPTIONS},
+        gymnasium_api=True,
     ),
     BackendEntry(
         "envpool-sync",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,15 @@ from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.interface import Difference, Setup, Task
     from vebench.backends.shared_memory.memory_layout import Arrays
+    from vebench.backends.shared_memory.share import MakeShare
 
 
 class LoopShare:
@@ -81,15 +85,35 @@ class LoopShare:
             self._environments.pop().close()
 
 
+class Stepped(NamedTuple):
+    """What steps the environments of a task.
+
+    ``make_share`` takes whether they are asked for one by one. ``by``: who steps, in words, if it is not Gymnasium's
+    class. ``differences`` are those of ``BackendInfo``.
+    """
+
+    spaces: Spaces
+    make_share: Callable[[bool], MakeShare]
+    by: str = ""
+    differences: tuple[Difference, ...] = ()
+
+
+def gymnasium_classes(task: Task) -> Stepped:
+    """Return how the environments are stepped that Gymnasium makes."""
+    example = make(task)
+    spaces = read_spaces(task, example.observation_space, example.action_space)
+    example.close()
+    return Stepped(spaces, lambda one_by_one: partial(LoopShare, task, one_by_one))
+
+
 class _SharedMemoryBackend:
     """What both backends have in common: a team that steps environments of the task."""
 
     def __init__(  # noqa: PLR0913 - the options of both
         self, setup: Setup, num_envs: int, spin: int | None, context: str, *, caller_steps: bool, one_by_one: bool
     ) -> None:
-        example = make(setup.task)
-        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
-        example.close()
+        stepped = self.stepped(setup.task)
+        spaces = stepped.spaces
         self._before = os.sched_getaffinity(0) if setup.pinned else None
         division = divide(
             num_envs,
@@ -103,7 +127,7 @@ class _SharedMemoryBackend:
         layout = division.layout(
             (Leaf(spaces.shape, spaces.dtype),), (Leaf(spaces.actions.low.shape, spaces.actions.low.dtype),)
         )
-        self._team = Team(TeamConfig(division, layout, partial(LoopShare, setup.task, one_by_one), context=context))
+        self._team = Team(TeamConfig(division, layout, stepped.make_share(one_by_one), context=context))
         if self._before is not None and division.own:
             pinning.restrict(setup.cpus[:1])
         arrays = self._team.arrays
@@ -116,7 +140,13 @@ class _SharedMemoryBackend:
             frame_skip=setup.task.frame_skip,
             processes=division.processes,
             reuses_buffers=True,
+            differences=stepped.differences,
+            stepped_by=stepped.by,
         )
+
+    def stepped(self, task: Task) -> Stepped:
+        """Return what steps the environments: Gymnasium's class."""
+        return gymnasium_classes(task)
 
     def close(self) -> None:
         """End every worker: by itself within two seconds, or else by force."""

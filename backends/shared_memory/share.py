@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 class Share(Protocol):
     """The environments of one process. What a method returns, its remark, goes to the caller unless it is None."""
 
-    current: int | None
-    """Index within the share of the environment in use now, or last; None if exceptions name their environment."""
+    @property
+    def current(self) -> int | None:
+        """Index within the share of the environment in use now, or last; None if exceptions name their environment."""
 
     def open(self) -> object:
         """Build every environment."""

@@ -90,6 +90,7 @@ class CellSummary:
     verdict_reason: str
     differences: tuple[str, ...]
     engines: tuple[Engine, ...]
+    stepped_by: str
     startup_seconds: float | None
     peak_rss_bytes: int | None
     windows: int = 0

@@ -28,7 +28,7 @@ class Layout:
     """What a cell's adapter reports that it built, and where its process may run, as read back.
 
     ``affinity``: the CPUs of the measuring process. ``memory_policy``: the memory policy of the measuring process.
-    ``unbound``: why this is not the requested policy, None if it is.
+    ``unbound``: why this is not the requested policy, None if it is. ``stepped_by`` is as in ``BackendInfo``.
     """
 
     num_envs: int
@@ -42,6 +42,7 @@ class Layout:
     engines: tuple[Engine, ...] = ()
     memory_policy: str | None = None
     unbound: str | None = None
+    stepped_by: str = ""
 
     def __post_init__(self) -> None:
         check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))

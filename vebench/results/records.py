@@ -189,6 +189,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
     built = {
         **vars(layout),
         "differences": tuple(map(one_line, layout.differences)),
+        "stepped_by": one_line(layout.stepped_by),
         "engines": tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines),
     }
     return CellRecord(

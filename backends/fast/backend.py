@@ -1,0 +1,77 @@
+"""Environments of our own classes in our own processes, as backends: ``fast-sync`` and ``fast-async``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.suites import load
+from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.guard import why_not
+from vebench.backends.fast.share import FastShare
+from vebench.backends.interface import Difference
+from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
+
+if TYPE_CHECKING:
+    from vebench.backends.fast.share import MakeTask
+    from vebench.backends.fast.task import FastTask, FastTaskClass
+    from vebench.backends.interface import Setup, Task
+
+
+def own_classes(task: Task, *, compiled: bool) -> Stepped:
+    """Return how our own class steps a task; Gymnasium's class does if ours may not, and that is said."""
+    ours = class_of(task.id)
+    reason = why_not(task.id)
+    if ours is None or reason is not None:
+        return gymnasium_classes(task)._replace(by=f"Gymnasium's class: {reason}")
+    kind: FastTaskClass = load(ours.target)
+    make: MakeTask = partial(kind, task.id, kind.settings_of(task), compiled=compiled)
+    example: FastTask = make()
+    return Stepped(
+        read_spaces(task, example.observation_space, example.action_space),
+        lambda one_by_one: partial(FastShare, make, one_by_one, "NextStep"),
+        f"own class for this task: {example.how}",
+        tuple(Difference(text) for text in example.leaves_out),
+    )
+
+
+class FastSync(ShmSync):
+    """``ShmSync`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        compiled: bool = True,
+        spin: int | None = None,
+        caller_steps: bool = True,
+        context: str = "fork",
+    ) -> None:
+        self._compiled = compiled
+        super().__init__(setup, spin=spin, caller_steps=caller_steps, context=context)
+
+    def stepped(self, task: Task) -> Stepped:
+        """Return what steps the environments: our own class."""
+        return own_classes(task, compiled=self._compiled)
+
+
+class FastAsync(ShmAsync):
+    """``ShmAsync`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
+
+    def __init__(  # noqa: PLR0913 - its options
+        self,
+        setup: Setup,
+        *,
+        compiled: bool = True,
+        ratio: int = 2,
+        spin: int | None = None,
+        caller_steps: bool = True,
+        context: str = "fork",
+    ) -> None:
+        self._compiled = compiled
+        super().__init__(setup, ratio=ratio, spin=spin, caller_steps=caller_steps, context=context)
+
+    def stepped(self, task: Task) -> Stepped:
+        """Return what steps the environments: our own class."""
+        return own_classes(task, compiled=self._compiled)

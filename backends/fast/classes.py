@@ -1,0 +1,74 @@
+"""The table of our own classes: which tasks they stand for, and with which settings. Standard library only.
+
+A task that is not here, or is asked for with other settings, is stepped by Gymnasium's class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, OPENCV
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from vebench.backends.packages import Package
+
+
+@dataclass(frozen=True)
+class FastClass:
+    """A class of ours.
+
+    ``target`` is ``module:Class`` of a ``FastTask``. ``packages``: what makes its bytes. ``sources``: the files that it
+    stands for, in these packages, by their paths below ``site-packages``. ``settings``: what ``gymnasium.make`` and the
+    usual wrappers can be told, as far as this class does the same.
+    """
+
+    target: str
+    packages: tuple[Package, ...]
+    sources: tuple[str, ...]
+    settings: frozenset[str]
+
+
+_ATARI = FastClass(
+    target="vebench.backends.fast.atari:AtariTask",
+    packages=(GYMNASIUM, ALE_PY, OPENCV, NUMPY),
+    sources=(
+        "ale_py/env.py",
+        "gymnasium/utils/seeding.py",
+        "gymnasium/wrappers/atari_preprocessing.py",
+        "gymnasium/wrappers/stateful_observation.py",
+    ),
+    settings=frozenset(),
+)
+
+
+def _physics(name: str, *settings: str) -> FastClass:
+    """Return the class of a MuJoCo task whose file at Gymnasium is ``name``."""
+    return FastClass(
+        target="vebench.backends.fast.physics:PhysicsTask",
+        packages=(GYMNASIUM, MUJOCO, NUMPY),
+        sources=(
+            "gymnasium/envs/mujoco/mujoco_env.py",
+            f"gymnasium/envs/mujoco/{name}.py",
+            "gymnasium/utils/seeding.py",
+            "gymnasium/wrappers/common.py",
+        ),
+        settings=frozenset({"frame_skip", "max_episode_steps", "reset_noise_scale", *settings}),
+    )
+
+
+_PHYSICS: Mapping[str, FastClass] = {"HalfCheetah-v5": _physics("half_cheetah_v5")}
+_GAMES = "ALE/"
+
+
+def class_of(env_id: str) -> FastClass | None:
+    """Return our class for a task, None if there is none."""
+    return _ATARI if env_id.startswith(_GAMES) and env_id.endswith("-v5") else _PHYSICS.get(env_id)
+
+
+def unsupported(env_id: str, settings: Collection[str]) -> list[str]:
+    """Return the settings that our class for a task does not know, in order."""
+    known = class_of(env_id)
+    return sorted(settings if known is None else set(settings) - known.settings)

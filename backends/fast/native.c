@@ -1,0 +1,6 @@
+/* The library's own version: see native.py. */
+
+int vebench_interface(void)
+{
+	return 1;
+}

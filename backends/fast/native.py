@@ -1,0 +1,32 @@
+"""The compiled part: two files of C in a library without a Python in it, called by ctypes.
+
+It is built when vebench is installed, if there is a C compiler then. Without it there are
+slower ways to the same bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+# Counted up when a function of the library changes, so that a library from before is not called.
+INTERFACE = 1
+NOT_BUILT = "not compiled: there was no C compiler when vebench was installed"
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the library, or None if it was not built, or not for this machine, or from other sources than these."""
+    for path in sorted(Path(__file__).parent.glob("_native*.so")):
+        if (found := _opened(path)) is not None:
+            return found
+    return None
+
+
+def _opened(path: Path) -> ctypes.CDLL | None:
+    try:
+        found = ctypes.CDLL(str(path))
+        return found if found.vebench_interface() == INTERFACE else None
+    except (OSError, AttributeError):
+        return None

@@ -1,0 +1,114 @@
+"""One process's share of environments of our own classes: the ends of episodes and what follows them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.backends.fast.task import FastBatch, FastTask
+    from vebench.backends.shared_memory.memory_layout import Arrays
+
+Autoreset = Literal["NextStep", "SameStep", "Disabled"]
+Remarks = list[tuple[int, dict[str, Any]]]
+
+
+class MakeTask(Protocol):
+    """Builds the task, in the process that steps it."""
+
+    def __call__(self) -> FastTask:
+        """Return the task."""
+
+
+class FastShare:
+    """The environments of one process, in one batch or, if they are asked for ``one_by_one``, in a batch each.
+
+    Remarks, ``[(env_id, info), ...]``, are there for ``SameStep`` only: the last observation of an episode.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
+        self, make: MakeTask, one_by_one: bool, autoreset: Autoreset, arrays: Arrays, start: int, stop: int
+    ) -> None:
+        self._make = make
+        self._autoreset = autoreset
+        self._start = start
+        count = stop - start
+        bounds = [(index, index + 1) for index in range(count)] if one_by_one else [(0, count)] if count else []
+        self._rows = [arrays.rows(first, last) for first, last in bounds]
+        self._first = [first for first, _ in bounds]
+        self._batches: list[FastBatch] = []
+        self._ended: list[Sequence[int]] = [()] * len(bounds)
+        self._used = 0
+
+    @property
+    def current(self) -> int:
+        """Index within the share of the environment in use now, or last."""
+        return self._first[self._used] + self._batches[self._used].current if self._batches else 0
+
+    def open(self) -> None:
+        """Build every environment."""
+        if not self._rows:
+            return
+        task = self._make()
+        self._batches.extend(map(task.batch, self._rows))
+        if len(self._batches) == 1:
+            # What is called again and again, without a detour.
+            self.step = partial(self.step_one, 0)  # type: ignore[method-assign]
+
+    def step(self) -> Remarks | None:
+        """Step every environment."""
+        return None
+
+    def step_one(self, number: int) -> Remarks | None:
+        """Step the environments of one batch."""
+        self._used = number
+        batch, resting = self._batches[number], self._ended[number]
+        if resting and self._autoreset == "Disabled":
+            raise AssertionError("the episode is over: reset(options={'reset_mask': ...}) comes before the next step")
+        ended = batch.step(resting)
+        for index in resting:
+            self._begin(number, index, None)
+        if ended and self._autoreset == "SameStep":
+            return [self._begin_after_end(number, index) for index in ended]
+        self._ended[number] = ended
+        return None
+
+    def _begin(self, number: int, index: int, seed: int | None) -> None:
+        """Start a new episode: the row then reports the reset."""
+        self._used = number
+        self._batches[number].reset(index, seed)
+        rows = self._rows[number]
+        rows.rewards[index] = 0.0
+        rows.terminated[index] = rows.truncated[index] = False
+
+    def _begin_after_end(self, number: int, index: int) -> tuple[int, dict[str, Any]]:
+        """Start a new episode within the step that ended one; return the remark on that end."""
+        rows = self._rows[number]
+        (observations,) = rows.observations
+        last = observations[index].copy()
+        self._batches[number].reset(index, None)
+        return self._start + self._first[number] + index, {"final_obs": last, "final_info": {}}
+
+    def answer(self, name: str, argument: Any) -> list[int] | None:  # noqa: ANN401 - each request has its own
+        """Reset environments, or return how many frames each has simulated.
+
+        A reset is given as the seed of environment 0, from which the others count up; or as a seed for each, None for
+        none, and which of them are meant, None for all.
+        """
+        places = [(number, index) for number, rows in enumerate(self._rows) for index in range(len(rows.rewards))]
+        if name == "frames":
+            return [self._batches[number].frames(index) for number, index in places]
+        seeds, mask = (None, None) if isinstance(argument, int) else argument
+        for number, index in places:
+            env_id = self._start + self._first[number] + index
+            if mask is None or mask[env_id]:
+                self._begin(number, index, argument + env_id if seeds is None else seeds[env_id])
+                self._ended[number] = [other for other in self._ended[number] if other != index]
+        return None
+
+    def close(self) -> None:
+        """Free what the environments have."""
+        while self._batches:
+            self._batches.pop().close()

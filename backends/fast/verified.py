@@ -1,0 +1,31 @@
+"""With what our classes have shown the same bytes as Gymnasium's: versions of packages, and the sources themselves.
+
+``python tests/peers/fast_sources.py`` prints the sources' digests for the packages that are installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# By a package's name: as many places of its version as decide (``packages``).
+VERSIONS: Mapping[str, tuple[str, ...]] = {
+    "ale-py": ("0.12.1",),
+    "gymnasium": ("1.4.0",),
+    "mujoco": ("3.6.0", "3.11.0"),
+    "numpy": ("2",),
+    "opencv-python-headless": ("5.0",),
+}
+
+# SHA-256 of the files that our classes stand for, in any of these versions.
+SOURCES: Mapping[str, tuple[str, ...]] = {
+    "ale_py/env.py": ("eca5ad0607935fedfd29b21591240618d69cdd9242303a6c48d6aaf58d668630",),
+    "gymnasium/envs/mujoco/half_cheetah_v5.py": ("c6520e364985f4715d42016284f694f7ba601acedbfb0221a43888ac49affcf3",),
+    "gymnasium/envs/mujoco/mujoco_env.py": ("77e8205c380d8e0d7dc68f6ad136cf192f07c061cd3f00eeebfac8414c71bc49",),
+    "gymnasium/utils/seeding.py": ("eb2a223b92604b7d1df2a859338e4a175c60f3fb11b87f8f316f306f1b97de53",),
+    "gymnasium/wrappers/atari_preprocessing.py": ("9d37dc8b68297130bf2009741db5a54d6a9f46ea6e0745efe78a0bc39ca1c610",),
+    "gymnasium/wrappers/common.py": ("ef31d8b3c302ba123d353980cdb09b2c85116d6a0b872da168f67c78bf80e4a8",),
+    "gymnasium/wrappers/stateful_observation.py": ("34b2cf186aed39d34dd73669e2a0f0dbf89dbd7d573c12c0fb527e86956d8867",),
+}

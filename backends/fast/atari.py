@@ -6,7 +6,6 @@ What is left out is what no row shows: a picture in colour of every frame, copie
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -81,7 +80,7 @@ class AtariSettings:
 
 
 def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} is a whole number from {least}, not {value!r}")
 
 

@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from vebench.backends.environments.physics import ALWAYS_DRAWN
 from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import NOT_BUILT, library
-from vebench.backends.fast.physics_loops import CompiledLoop, PythonLoop, copies, flat
+from vebench.backends.fast.physics_loops import CompiledLoop, PythonLoop, copies_of, flat
 from vebench.backends.fast.rewards import RULES, Seen
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class PhysicsBatch:
         after = {name: np.zeros((count, flat(task.data, part).size)) for name, part in rules.after.items()}
         self._healthy = np.ones(count)
         seen = Seen(actions, around, after, self._healthy, self._observations, rewards)
-        stepped = [copies(rules, data, index, seen) for index, data in enumerate(self._data)]
+        stepped = [copies_of(rules, data, index, seen) for index, data in enumerate(self._data)]
         kind = CompiledLoop if task.compiled else PythonLoop
         self._loop: Loop = kind(task, self._data, actions, stepped, self._healthy)
         self._advance, self._reward = self._loop.advance, rules.reward(seen)

@@ -1,7 +1,7 @@
 """The loop over the environments of a batch of MuJoCo's, compiled and in Python.
 
-For each environment it writes the controls, calls MuJoCo's own functions, copies what is shown or rewarded, and compares
-what tells whether the environment is healthy.
+For each environment it writes the controls, calls MuJoCo's own functions, copies what is shown or rewarded, and sees
+whether the environment is healthy.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Copy(NamedTuple):
 
     @property
     def limited(self) -> bool:
+        """Whether there are such limits."""
         return self.part.low > -inf or self.part.high < inf
 
 
@@ -51,7 +52,7 @@ def flat(data: Any, part: Part) -> NDArray[np.float64]:  # noqa: ANN401 - MuJoCo
     return numbers
 
 
-def copies(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: ANN401
+def copies_of(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: ANN401
     """Return what is copied out of the data of the environment of this index."""
     start, end = (Copy(flat(data, rules.around), numbers[index], rules.around) for numbers in seen.around)
     after = [Copy(flat(data, part), seen.after[name][index], part) for name, part in rules.after.items()]
@@ -67,10 +68,15 @@ def copies(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: 
 
 
 class Loop(Protocol):
+    """The loop over the environments of one batch. ``current``: the index of the one in use now, or last."""
+
     current: int
 
     def advance(self, resting: Sequence[int]) -> int:
-        """Step all environments but those that rest, and copy what is seen of them; return how many are not healthy."""
+        """Step all environments but those that rest, and copy what is seen of them; return how many are not healthy.
+
+        Raises ``mujoco.FatalError`` for an error of MuJoCo's.
+        """
 
     def close(self) -> None:
         """Let go of the environments' data."""
@@ -93,6 +99,7 @@ class PythonLoop:
         self._healthy = healthy
 
     def advance(self, resting: Sequence[int]) -> int:
+        """Step the environments, each by MuJoCo's Python package."""
         model, frame_skip, contacts = self._task.model, self._task.frame_skip, self._task.rules.contacts
         unhealthy = 0
         for index, (data, action, copies) in enumerate(self._environments):
@@ -111,6 +118,7 @@ class PythonLoop:
         return unhealthy
 
     def close(self) -> None:
+        """Let go of the environments' data."""
         self._environments = []
 
 
@@ -212,7 +220,7 @@ class CompiledLoop:
             healthy.ctypes.data,
         )
         # The structure has their addresses only.
-        self._kept = (task.model, data, copies, tables, healthy)
+        self._kept: tuple[object, ...] = (task.model, data, copies, tables, healthy)
         self._step = native.vebench_physics
         self._step.restype = ctypes.c_int64
         self._reference = ctypes.byref(self._physics)
@@ -220,6 +228,7 @@ class CompiledLoop:
 
     @property
     def current(self) -> int:
+        """The index of the environment in use now, or last."""
         return int(self._physics.current)
 
     @current.setter
@@ -227,6 +236,7 @@ class CompiledLoop:
         self._physics.current = index
 
     def advance(self, resting: Sequence[int]) -> int:
+        """Step the environments in one call, during which other threads can run Python."""
         if self._controls is not self._actions:
             self._controls[...] = self._actions
         if resting:
@@ -240,6 +250,7 @@ class CompiledLoop:
         return unhealthy
 
     def close(self) -> None:
+        """Let go of the environments' data."""
         self._physics.environments = 0
         self._kept = ()
 

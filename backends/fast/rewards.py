@@ -120,8 +120,8 @@ def _limited_cost(
     def compute_limited() -> NDArray[np.float64]:
         cost = compute()
         # numpy.clip does the same and takes five times as long.
-        np.maximum(cost, low, cost)
-        np.minimum(cost, high, cost)
+        np.maximum(cost, low, out=cost)
+        np.minimum(cost, high, out=cost)
         return cost
 
     return compute_limited

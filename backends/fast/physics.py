@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from vebench.backends.environments.physics import ALWAYS_DRAWN
 from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import NOT_BUILT, library
-from vebench.backends.fast.physics_loops import CompiledLoop, PythonLoop, copies_of, flat
+from vebench.backends.fast.physics_loops import CompiledLoop, Physics, PythonLoop, copies_of, flat
 from vebench.backends.fast.rewards import RULES, Seen
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class PhysicsBatch:
         seen = Seen(actions, around, after, self._healthy, self._observations, rewards)
         stepped = [copies_of(rules, data, index, seen) for index, data in enumerate(self._data)]
         kind = CompiledLoop if task.compiled else PythonLoop
-        self._loop: Loop = kind(task, self._data, actions, stepped, self._healthy)
+        self._loop: Loop = kind(
+            Physics(task.model, task.frame_skip, rules), self._data, actions, stepped, self._healthy
+        )
         self._advance, self._reward = self._loop.advance, rules.reward(seen)
         self._ends = rules.ends
         # Whether any flag may still be set from the step before.

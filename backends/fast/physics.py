@@ -35,6 +35,9 @@ class PhysicsTask:
     """A task, as the environments of one process share it: one model, and one environment of Gymnasium's own class."""
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
+        for name in ("frame_skip", "max_episode_steps"):
+            if settings.get(name, 1) == 0:
+                raise ValueError(f"{name} is 0")
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
@@ -42,6 +45,9 @@ class PhysicsTask:
         self.limit = _limit(environment)
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space = environment.observation_space
+        shown, declared = (sum(flat(self.data, part).size for part in self.rules.row), self.observation_space.shape)
+        if declared != (shown,):
+            raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
         self.action_space = environment.action_space
         self.compiled = compiled and library() is not None and mujoco_library() is not None
         self.how = "physics compiled" if self.compiled else f"physics in Python ({_why_in_python(compiled)})"

@@ -69,8 +69,6 @@ def copies_of(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noq
         source = flat(data, part)
         shown.append(Copy(source, row[at : at + source.size], part))
         at += source.size
-    if at != len(row):
-        raise ValueError(f"observations have {at} numbers and their space {len(row)}: a setting is not True or False")
     return Copies((start,), (*shown, end, *after), tuple((flat(data, bound.part), bound) for bound in rules.healthy))
 
 

@@ -239,11 +239,20 @@ def hopper(origin: Origin) -> Rules:
     return replace(as_walker, healthy=(*as_walker.healthy, *state))
 
 
+def _place(origin: Origin, body: str | int) -> Part:
+    """Return the part that is the position of a body. Raises ValueError if there is none of this name or number."""
+    try:
+        number = origin.data.body(body).id
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"no body {body!r}: {error}") from None
+    return Part("xpos", 3 * number, 3 * number + 3)
+
+
 def ant(origin: Origin) -> Rules:
     """Return the rules of Ant."""
     has = Settings(origin)
-    body = origin.data.body(has.main_body).id
-    x = Part("xpos", 3 * body, 3 * body + 1)
+    main = _place(origin, has.main_body)
+    x = main._replace(stop=main.start + 1)
     low, high = has.healthy_z_range
     forces = Part("cfrc_ext", 0, None, *has.contact_force_range)
     # The world's own forces, those of body 0, count but are not shown.
@@ -375,12 +384,6 @@ def _distance(start: NDArray[np.float64], end: NDArray[np.float64]) -> Callable[
         return distances
 
     return compute
-
-
-def _place(origin: Origin, body: str) -> Part:
-    """Return the part that is the position of a body."""
-    number = origin.data.body(body).id
-    return Part("xpos", 3 * number, 3 * number + 3)
 
 
 def reacher(origin: Origin) -> Rules:

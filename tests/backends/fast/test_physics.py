@@ -214,6 +214,19 @@ def test_a_callback_of_the_users_is_called_again_once_environments_are_built(com
         mujoco.set_mjcb_control(None)
 
 
+@pytest.mark.parametrize(
+    ("env_id", "settings", "message"),
+    [
+        ("HalfCheetah-v5", {"frame_skip": 0}, "frame_skip is 0"),
+        ("Ant-v5", {"main_body": "tail"}, "no body 'tail'"),
+        ("Humanoid-v5", {"include_cvel_in_observation": 1}, "is a setting not a bool"),
+    ],
+)
+def test_settings_without_sense_are_refused(env_id: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PhysicsTask(env_id, settings)
+
+
 def test_a_task_says_how_it_steps_and_what_it_leaves_out() -> None:
     in_python = PhysicsTask("Ant-v5", {}, compiled=False)
     assert in_python.how == "physics in Python (as asked for)"

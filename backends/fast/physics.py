@@ -18,7 +18,8 @@ from vebench.backends.environments.physics import ALWAYS_DRAWN
 from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import NOT_BUILT, library
 from vebench.backends.fast.physics_loops import CompiledLoop, Physics, PythonLoop, copies_of, flat
-from vebench.backends.fast.rewards import RULES, Seen
+from vebench.backends.fast.physics_tasks import RULES
+from vebench.backends.fast.rewards import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

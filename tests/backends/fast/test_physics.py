@@ -13,7 +13,7 @@ import pytest
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
-from vebench.backends.fast.rewards import RULES
+from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare
 from vebench.backends.shared_memory.memory_layout import Arrays
 

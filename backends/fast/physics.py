@@ -1,4 +1,8 @@
-"""MuJoCo's tasks as Gymnasium's classes step them, many environments of one model at a time."""
+"""MuJoCo's tasks as Gymnasium's classes step them, many environments of one model at a time.
+
+Episodes begin by Gymnasium's own code, on the data of one environment after another. Steps are MuJoCo's own functions,
+called in a compiled loop or in one of Python, between which and the rows there are only copies.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,50 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import mujoco
+import numpy as np
 from gymnasium.utils import seeding
+from gymnasium.wrappers import TimeLimit
 
 from vebench.backends.environments.physics import ALWAYS_DRAWN
+from vebench.backends.fast.mujoco_library import mujoco_library
+from vebench.backends.fast.native import NOT_BUILT, library
+from vebench.backends.fast.physics_loops import CompiledLoop, Physics, PythonLoop, copies_of, flat
+from vebench.backends.fast.physics_tasks import RULES
+from vebench.backends.fast.rewards import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-
+    from vebench.backends.fast.physics_loops import Loop
+    from vebench.backends.fast.rewards import Rules
     from vebench.backends.setup import Task
     from vebench.backends.shared_memory.memory_layout import Arrays
+
+_NEVER = 1 << 62
 
 
 class PhysicsTask:
     """A task, as the environments of one process share it: one model, and one environment of Gymnasium's own class."""
 
-    leaves_out: tuple[str, ...] = ("no infos", "no mj_rnePostConstraint, of which no row shows anything")
-
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
+        for name in ("frame_skip", "max_episode_steps"):
+            if settings.get(name, 1) == 0:
+                raise ValueError(f"{name} is 0")
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
-        spec = environment.spec
-        self.limit = None if spec is None else spec.max_episode_steps
-        self.origin: Any = environment.unwrapped
-        self.model = environment.get_wrapper_attr("model")
-        self.compiled = compiled
+        origin: Any = environment.unwrapped
+        self.origin, self.model, self.data = origin, origin.model, origin.data
+        self.frame_skip = int(origin.frame_skip)
+        self.limit = _limit(environment)
+        self.rules: Rules = RULES[env_id](origin)
         self.observation_space = environment.observation_space
+        shown, declared = (sum(flat(self.data, part).size for part in self.rules.row), self.observation_space.shape)
+        if declared != (shown,):
+            raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
         self.action_space = environment.action_space
-        self.how = "stepped in Python"
+        self.compiled = compiled and library() is not None and mujoco_library() is not None
+        self.how = "physics compiled" if self.compiled else f"physics in Python ({_why_in_python(compiled)})"
+        unread = () if self.rules.contacts else ("no mj_rnePostConstraint, of which no row shows anything",)
+        self.leaves_out: tuple[str, ...] = ("no infos", *unread)
 
     @staticmethod
     def settings_of(task: Task) -> dict[str, Any]:
@@ -46,45 +66,89 @@ class PhysicsTask:
         return PhysicsBatch(self, rows)
 
 
+def _limit(environment: gymnasium.Env[Any, Any]) -> int | None:
+    """Return the steps after which an episode is cut off, None if it is not."""
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, TimeLimit) and environment.spec is not None:
+            return environment.spec.max_episode_steps
+        environment = environment.env
+    return None
+
+
+def _why_in_python(compiled: bool) -> str:
+    if not compiled:
+        return "as asked for"
+    return NOT_BUILT if library() is None else "MuJoCo's library was not found"
+
+
 class PhysicsBatch:
     """Environments whose physics are stepped one after another."""
 
     def __init__(self, task: PhysicsTask, rows: Arrays) -> None:
-        self.current = 0
         self._task = task
-        (self._observations,), self._rewards, self._terminated, self._truncated, (self._actions,) = rows
-        count = len(self._rewards)
+        (self._observations,), rewards, self._terminated, self._truncated, (actions,) = rows
+        count = len(rewards)
         self._data = [mujoco.MjData(task.model) for _ in range(count)]
         self._random: list[np.random.Generator | None] = [None] * count
-        self._steps = [0] * count
+        rules = task.rules
+        around = np.zeros((2, count, flat(task.data, rules.around).size))
+        after = {name: np.zeros((count, flat(task.data, part).size)) for name, part in rules.after.items()}
+        self._healthy = np.ones(count)
+        seen = Seen(actions, around, after, self._healthy, self._observations, rewards)
+        stepped = [copies_of(rules, data, index, seen) for index, data in enumerate(self._data)]
+        kind = CompiledLoop if task.compiled else PythonLoop
+        self._loop: Loop = kind(
+            Physics(task.model, task.frame_skip, rules), self._data, actions, stepped, self._healthy
+        )
+        self._advance, self._reward = self._loop.advance, rules.reward(seen)
+        self._ends = rules.ends
+        # Whether any flag may still be set from the step before.
+        self._flagged = False
+        # Steps of the batch, and at which of them each environment's episode is cut off; none is before the next.
+        self._clock = 0
+        self._limit = _NEVER if task.limit is None else task.limit
+        self._cut_offs = [_NEVER] * count
+        self._next_cut_off = 0
+
+    @property
+    def current(self) -> int:
+        """Index of the environment in use now, or last."""
+        return self._loop.current
 
     def reset(self, index: int, seed: int | None) -> None:
         """Start a new episode in one environment, by Gymnasium's own code on its data."""
-        self.current = index
+        self._loop.current = index
         origin, data = self._task.origin, self._data[index]
         if seed is not None or self._random[index] is None:
             self._random[index], _ = seeding.np_random(seed)
         origin.data, origin.np_random = data, self._random[index]
         mujoco.mj_resetData(self._task.model, data)
         self._observations[index] = origin.reset_model()
-        self._steps[index] = 0
+        self._cut_offs[index] = self._clock + self._limit
+        self._next_cut_off = min(self._next_cut_off, self._cut_offs[index])
 
     def step(self, resting: Sequence[int]) -> Sequence[int]:
         """Step the environments that are not resting; return those that have ended their episodes."""
-        ended = []
-        origin = self._task.origin
-        for index, data in enumerate(self._data):
-            if index in resting:
-                continue
-            self.current = index
-            origin.data = data
-            self._observations[index], self._rewards[index], terminated, _, _ = origin.step(self._actions[index])
-            self._steps[index] += 1
-            truncated = self._steps[index] == self._task.limit
-            self._terminated[index], self._truncated[index] = terminated, truncated
-            if terminated or truncated:
-                ended.append(index)
+        unhealthy = self._advance(resting)
+        self._reward()
+        self._clock += 1
+        if self._flagged:
+            self._terminated[:] = self._truncated[:] = self._flagged = False
+        ended = self._end_unhealthy(resting) if unhealthy and self._ends else []
+        return ended if self._clock < self._next_cut_off else self._cut_off(resting, ended)
+
+    def _end_unhealthy(self, resting: Sequence[int]) -> list[int]:
+        ended = [index for index, healthy in enumerate(self._healthy.tolist()) if not healthy and index not in resting]
+        self._terminated[ended] = self._flagged = True
         return ended
+
+    def _cut_off(self, resting: Sequence[int], ended: list[int]) -> list[int]:
+        """Cut off the episodes that have reached the limit; return these and those that ``ended`` otherwise."""
+        due = [index for index, at in enumerate(self._cut_offs) if at == self._clock and index not in resting]
+        self._next_cut_off = min((at for at in self._cut_offs if at > self._clock), default=_NEVER)
+        if due:
+            self._truncated[due] = self._flagged = True
+        return sorted({*ended, *due})
 
     def frames(self, index: int) -> int:
         """Return the sub-steps of one environment's episode."""
@@ -92,4 +156,5 @@ class PhysicsBatch:
 
     def close(self) -> None:
         """Free the environments' data."""
+        self._loop.close()
         self._data = []

@@ -16,6 +16,7 @@ from support.records import SECOND, make_cell, make_header
 from vebench import cli
 from vebench.analysis.answer import answer
 from vebench.analysis.summary import summarise
+from vebench.backends.registry import ENTRIES
 from vebench.child.window import Window
 from vebench.plan.grammar import parse_backends
 from vebench.reports.formats import markdown
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Cells = list[CellRecord]
 
 COMMAND = "vebench run --env Pong"
+CONTESTANTS = [entry.name for entry in ENTRIES if not entry.reference_row]  # the reference among them
 NO_WINNER = re.compile(r"[nN]o winner|unusable")
 
 
@@ -186,10 +188,7 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         (
             "Pong on this machine, no winner: only threads:Threads was measured.",
             "The highest rate: threads:Threads with 2 workers, 5,200 frames/s (±4.0%), 1.30x a plain loop (±5.7%).",
-            (
-                f"Measure with: {COMMAND} -b threads:Threads --verify -w 1..2 "
-                "-b for-loop,gym-sync,gym-async,shm-sync,shm-async,envpool-sync,envpool-async"
-            ),
+            (f"Measure with: {COMMAND} -b threads:Threads --verify -w 1..2 -b {','.join(CONTESTANTS)}"),
         ),
     ),
     "a backend with options beside a reference row": (
@@ -203,7 +202,7 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
             "The highest rate: envpool-async[ratio=2] with 2 workers, 5,200 frames/s (±4.0%).",
             (
                 f"Measure with: {COMMAND} -b 'envpool-async[ratio=2],ceiling' --no-base "
-                "-b for-loop,gym-sync,gym-async,shm-sync,shm-async,envpool-sync"
+                f"-b {','.join(name for name in CONTESTANTS if name != 'envpool-async')}"
             ),
         ),
     ),

@@ -165,7 +165,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     tied = f"Not distinguishable: {_tied(answer)}." if answer.tied else ""
     wide = _why_wide(winner, answer)
     perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
-    gymnasium = f"Without leaving Gymnasium: {_in_gymnasium(answer.in_gymnasium)}." if answer.in_gymnasium else ""
+    gymnasium = _without_leaving_gymnasium(answer)
     sentences = [text for text in (first, _caveat(winner, answer), tied, perhaps, workers, gymnasium) if text]
     for least in (workers, perhaps):
         if len(sentences) > MOST_SENTENCES and least:
@@ -321,7 +321,16 @@ def _workers(best: CellSummary, answer: TaskAnswer, told: Told) -> str:
     return ""
 
 
-def _in_gymnasium(cell: CellSummary) -> str:
+def _without_leaving_gymnasium(answer: TaskAnswer) -> str:
+    """Return what to take for Gymnasium's interface, and for environments that have no class of ours; empty if none."""
+    interface, any_task = answer.in_gymnasium, answer.with_any
+    if interface is None:
+        return f"It has classes for this task; for any other: {_beside_loop(any_task)}." if any_task else ""
+    others = f"; for tasks without a class of its own: {_beside_loop(any_task)}" if any_task else ""
+    return f"Without leaving Gymnasium: {_beside_loop(interface)}{others}."
+
+
+def _beside_loop(cell: CellSummary) -> str:
     if cell.speedup is None:
         return f"{_short(cell)}, {_rate(cell)}"
     exact = cell.speedup.low == cell.speedup.high

@@ -13,6 +13,7 @@ from vebench.plan.known_work import BEST_FIRST
 from vebench.reports import columns, figures
 from vebench.reports.document import Listing, Table, TableRow, Text
 from vebench.reports.pages.column_places import of_column
+from vebench.reports.stepping import ANY, steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vebench.reports.view import View
 
 DOUBTFUL = ("unverified", "different")
-DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
+WORK = f"What backends step, and how they differ from {REFERENCE}:"
 
 
 def tables(
@@ -42,11 +43,7 @@ def tables(
         grid = _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict)
         table = replace(grid, title=f"{name}: {unit}", group=one_line(env))
         last = name == [*parts][-1]
-        yield (
-            replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells, view))
-            if last
-            else table
-        )
+        yield (replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_work(cells, view)) if last else table)
     for wanted in view.columns:
         column = columns.named(wanted)
         for name, part in parts.items():
@@ -159,11 +156,19 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     return Text(tuple(lines), tone, rate, values)
 
 
-def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
-    """Return what backends do differently. That a reference row does is what it is there for."""
-    labels_by_difference: dict[str, dict[str, None]] = {}
+def _work(cells: Sequence[CellSummary], view: View) -> Listing | None:
+    """Return what backends step, and what they do differently; nothing if all do the same.
+
+    That a reference row does other work is what it is there for.
+    """
+    texts_by_label: dict[str, dict[str, None]] = {}
     for cell in (cell for cell in cells if view.every_finding or not cell.reference_row):
-        for difference in cell.differences:
-            labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
-    lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
-    return Listing(DIFFERENCES, lines) if lines else None
+        texts = texts_by_label.setdefault(one_line(cell.label), {})
+        texts.update(dict.fromkeys(one_line(text) for text in (steps(cell), *cell.differences) if text))
+    labels_by_text: dict[str, list[str]] = {}
+    for label, texts in texts_by_label.items():
+        if texts:
+            labels_by_text.setdefault("; ".join(texts), []).append(label)
+    if not set(labels_by_text) - {ANY}:
+        return None
+    return Listing(WORK, tuple(f"{', '.join(labels)}: {text}" for text, labels in labels_by_text.items()))

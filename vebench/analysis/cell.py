@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
+    from vebench.backends.own_classes import OwnClasses
     from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
 
@@ -90,7 +91,7 @@ class CellSummary:
     verdict_reason: str
     differences: tuple[str, ...]
     engines: tuple[Engine, ...]
-    stepped_by: str
+    own_classes: OwnClasses | None
     startup_seconds: float | None
     peak_rss_bytes: int | None
     windows: int = 0

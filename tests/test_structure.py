@@ -62,6 +62,7 @@ OPEN_TO_ALL = {
     "vebench.backends",
     "vebench.backends.entry",
     "vebench.backends.interface",
+    "vebench.backends.own_classes",
     "vebench.backends.packages",
     "vebench.backends.registry",
     "vebench.backends.setup",

@@ -13,7 +13,7 @@ from vebench.plan.known_work import BEST_FIRST
 from vebench.reports import columns, figures
 from vebench.reports.document import Listing, Table, TableRow, Text
 from vebench.reports.pages.column_places import of_column
-from vebench.reports.stepping import ANY, steps
+from vebench.reports.stepping import steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from vebench.reports.view import View
 
 DOUBTFUL = ("unverified", "different")
-WORK = f"What backends step, and how they differ from {REFERENCE}:"
+DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
+STEPPED = f"What they step, and how that is not quite the work of {REFERENCE}:"
 
 
 def tables(
@@ -157,18 +158,17 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
 
 
 def _work(cells: Sequence[CellSummary], view: View) -> Listing | None:
-    """Return what backends step, and what they do differently; nothing if all do the same.
+    """Return what backends do differently, and what each of them steps if some step classes of their own.
 
     That a reference row does other work is what it is there for.
     """
-    texts_by_label: dict[str, dict[str, None]] = {}
-    for cell in (cell for cell in cells if view.every_finding or not cell.reference_row):
-        texts = texts_by_label.setdefault(one_line(cell.label), {})
-        texts.update(dict.fromkeys(one_line(text) for text in (steps(cell), *cell.differences) if text))
-    labels_by_text: dict[str, list[str]] = {}
-    for label, texts in texts_by_label.items():
-        if texts:
-            labels_by_text.setdefault("; ".join(texts), []).append(label)
-    if not set(labels_by_text) - {ANY}:
-        return None
-    return Listing(WORK, tuple(f"{', '.join(labels)}: {text}" for text, labels in labels_by_text.items()))
+    shown = [cell for cell in cells if view.every_finding or not cell.reference_row]
+    own = any(cell.own_classes is not None for cell in shown)
+    labels_by_text: dict[str, dict[str, None]] = {}
+    for cell in shown:
+        stepped = [text for text in (steps(cell),) if text and own and cell.status == "ok"]
+        texts = [one_line(text) for text in (*stepped, *cell.differences)]
+        for text in ["; ".join(texts)] * bool(texts) if own else texts:
+            labels_by_text.setdefault(text, {})[one_line(cell.label)] = None
+    lines = tuple(f"{', '.join(labels)}: {text}" for text, labels in labels_by_text.items())
+    return Listing(STEPPED if own else DIFFERENCES, lines) if lines else None

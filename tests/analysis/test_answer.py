@@ -16,6 +16,7 @@ from support.records import SECOND, make_cell, make_header
 from vebench import cli
 from vebench.analysis.answer import answer
 from vebench.analysis.summary import summarise
+from vebench.backends.own_classes import OwnClasses
 from vebench.backends.registry import ENTRIES
 from vebench.child.window import Window
 from vebench.plan.grammar import parse_backends
@@ -118,6 +119,35 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
             "Not distinguishable: envpool-sync with 4.",
             "2 workers reach 93% of it (±5.7%).",
             "Without leaving Gymnasium: shm-async with 4, 1.93x (±5.7%).",
+        ),
+    ),
+    "the winner's environments are our own, and so are not those of the plain loop": (
+        [*LOOP, *curve("shm-async", {4: 2000}), *curve("fast-async", {4: 4000}, own_classes=OwnClasses("compiled"))],
+        {},
+        (
+            "Pong on this machine: fast-async with 4 workers, 16,000 frames/s (±4.0%), 4.00x a plain loop (±5.7%).",
+            "Its environments are vebench's own; with Gymnasium's: shm-async with 4, 2.00x (±5.7%).",
+        ),
+    ),
+    "the winner's environments would have been our own": (
+        [*LOOP, *curve("fast-async", {4: 4000}, own_classes=OwnClasses(refused="another version"))],
+        {},
+        ("Pong on this machine: fast-async with 4 workers, 16,000 frames/s (±4.0%), 4.00x a plain loop (±5.7%).",),
+    ),
+    "the interface is Gymnasium's but not the environments": (
+        [
+            *LOOP,
+            *curve("shm-async", {4: 2000}),
+            *curve("fast-async", {4: 3000}, own_classes=OwnClasses("compiled")),
+            *curve("envpool-sync", {4: 4000}),
+        ],
+        {},
+        (
+            "Pong on this machine: envpool-sync with 4 workers, 16,000 frames/s (±4.0%), 4.00x a plain loop (±5.7%).",
+            (
+                "Without leaving Gymnasium: shm-async with 4, 2.00x (±5.7%); with its interface alone: "
+                "fast-async with 4, 3.00x (±5.7%), whose environments are vebench's own."
+            ),
         ),
     ),
     "one is faster beyond doubt, and is of Gymnasium's kind": (

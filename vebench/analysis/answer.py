@@ -73,8 +73,8 @@ class TaskAnswer:
     About ``best``: ``tied`` are the best cells of other backends that cannot be told from it, and ``smaller`` is the
     one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more is
     to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that
-    need no interface but Gymnasium's, None if ``best`` is one of them. ``with_any`` is the fastest of those that step
-    any environment of Gymnasium's, None unless the one to take without it would step classes of its own for the task.
+    need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the fastest
+    of those whose environments are Gymnasium's, too, None unless the one without it steps environments of our own.
 
     ``contestants`` are the labels of the backends to choose from: those asked for with a rate that is not in doubt. The
     loop that is there for speedups alone is none of them. ``doubted`` are the cells whose rates are in doubt, each with
@@ -90,7 +90,7 @@ class TaskAnswer:
     smaller: Smaller | None = None
     rising: bool = False
     in_gymnasium: CellSummary | None = None
-    with_any: CellSummary | None = None
+    of_gymnasium: CellSummary | None = None
     doubted: tuple[tuple[CellSummary, Doubt], ...] = ()
 
     @property
@@ -123,7 +123,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     best = valid[0] if reason else contest.lead
     smaller = _smaller(best, known)
     in_gymnasium = None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None)
-    own = _has_own_classes(in_gymnasium or best)
+    own = (in_gymnasium or best).steps_own_classes
     return TaskAnswer(
         reason or contest.reason,
         contestants,
@@ -134,7 +134,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         smaller=smaller,
         rising=smaller is None and _rising(best, choices, usable_cpus),
         in_gymnasium=in_gymnasium,
-        with_any=next(filter(_with_any, known), None) if own else None,
+        of_gymnasium=next(filter(_of_gymnasium, known), None) if own else None,
         doubted=doubted,
     )
 
@@ -167,13 +167,9 @@ def _in_gymnasium(cell: CellSummary) -> bool:
     return find_recorded(cell.backend).gymnasium_api
 
 
-def _has_own_classes(cell: CellSummary) -> bool:
-    return find_recorded(cell.backend).own_classes is not None
-
-
-def _with_any(cell: CellSummary) -> bool:
-    """Return whether the backend steps any environment of Gymnasium's by its interface."""
-    return _in_gymnasium(cell) and not _has_own_classes(cell)
+def _of_gymnasium(cell: CellSummary) -> bool:
+    """Return whether the interface is Gymnasium's, and the environments are."""
+    return _in_gymnasium(cell) and not cell.steps_own_classes
 
 
 def _contestants(valid: Sequence[CellSummary], spec: RunSpec) -> tuple[str, ...]:

@@ -146,6 +146,11 @@ class CellSummary:
         return self.frames_per_second.half_width if self.frames_per_second else None
 
     @property
+    def steps_own_classes(self) -> bool:
+        """Whether its environments are of our own classes, and not Gymnasium's."""
+        return self.own_classes is not None and not self.own_classes.refused
+
+    @property
     def struck(self) -> bool:
         """Whether the cell's rate is compared with no other, because it does other work."""
         return self.verdict == "different"

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from vebench.backends.registry import Standing
 
 ANY = "any Gymnasium environment"
+OWN = "own classes for this task"
+INSTEAD = "Gymnasium's class in place of its own"
 
 
 def kind_of(standing: Standing) -> str:
@@ -21,16 +23,21 @@ def kind_of(standing: Standing) -> str:
     return standing.suite.title if every else f"{standing.suite.title} ({names})"
 
 
-def steps(cell: CellSummary) -> str | None:
-    """Return what the backend of a cell steps; None for a reference row, and for a cell that was never built.
+def kind(cell: CellSummary) -> str:
+    """Return what kind of environments the backend of a cell steps.
 
-    ``any Gymnasium environment``; its own classes for the task, and how they step; environments of its library's own.
+    ``any Gymnasium environment``, ``own classes for this task``, ``EnvPool's own environments``.
     """
     entry = find_recorded(cell.backend)
-    if cell.reference_row:
-        return None
-    if entry.own_classes is not None:
-        return None if cell.own_classes is None else cell.own_classes.words
+    if cell.own_classes is not None:
+        return INSTEAD if cell.own_classes.refused else OWN
     if entry.steps_gymnasium:
         return ANY
     return f"{entry.library}'s own environments" if entry.library else "what its adapter makes"
+
+
+def steps(cell: CellSummary) -> str | None:
+    """Return the same for data, with how own classes step, or why they do not; None for a reference row."""
+    if cell.reference_row:
+        return None
+    return kind(cell) if cell.own_classes is None else cell.own_classes.words

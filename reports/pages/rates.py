@@ -10,10 +10,9 @@ from vebench.analysis.cell import is_base
 from vebench.backends.registry import NULL, REFERENCE
 from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST
-from vebench.reports import columns, figures
+from vebench.reports import columns, figures, stepping
 from vebench.reports.document import Listing, Table, TableRow, Text
 from vebench.reports.pages.column_places import of_column
-from vebench.reports.stepping import steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 DOUBTFUL = ("unverified", "different")
 DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
-STEPPED = f"What they step, and how that is not quite the work of {REFERENCE}:"
 
 
 def tables(
@@ -44,7 +42,11 @@ def tables(
         grid = _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict)
         table = replace(grid, title=f"{name}: {unit}", group=one_line(env))
         last = name == [*parts][-1]
-        yield (replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_work(cells, view)) if last else table)
+        yield (
+            replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells, view))
+            if last
+            else table
+        )
     for wanted in view.columns:
         column = columns.named(wanted)
         for name, part in parts.items():
@@ -117,6 +119,8 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
         yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
     if any(cell.loop_ns_per_batch for cell in cells):
         yield f"{NULL}: what the measuring loop itself costs"
+    if stepped := _stepped(cells):
+        yield stepped
     if any(cell.frames_per_second and not cell.reference_row for cell in cells) and not any(
         cell.speedup for cell in cells
     ):
@@ -157,18 +161,24 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     return Text(tuple(lines), tone, rate, values)
 
 
-def _work(cells: Sequence[CellSummary], view: View) -> Listing | None:
-    """Return what backends do differently, and what each of them steps if some step classes of their own.
+def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
+    """Return what backends do differently. That a reference row does is what it is there for."""
+    labels_by_difference: dict[str, dict[str, None]] = {}
+    for cell in (cell for cell in cells if view.every_finding or not cell.reference_row):
+        own = () if cell.own_classes is None else (cell.own_classes.words,)
+        for difference in (*own, *cell.differences):
+            labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
+    lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
+    return Listing(DIFFERENCES, lines) if lines else None
 
-    That a reference row does other work is what it is there for.
-    """
-    shown = [cell for cell in cells if view.every_finding or not cell.reference_row]
-    own = any(cell.own_classes is not None for cell in shown)
-    labels_by_text: dict[str, dict[str, None]] = {}
-    for cell in shown:
-        stepped = [text for text in (steps(cell),) if text and own and cell.status == "ok"]
-        texts = [one_line(text) for text in (*stepped, *cell.differences)]
-        for text in ["; ".join(texts)] * bool(texts) if own else texts:
-            labels_by_text.setdefault(text, {})[one_line(cell.label)] = None
-    lines = tuple(f"{', '.join(labels)}: {text}" for text, labels in labels_by_text.items())
-    return Listing(STEPPED if own else DIFFERENCES, lines) if lines else None
+
+def _stepped(cells: Sequence[CellSummary]) -> str:
+    """Return what each backend steps if some have classes of their own, which not every environment has; else empty."""
+    if all(cell.own_classes is None for cell in cells):
+        return ""
+    labels_by_kind: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if not cell.reference_row and cell.status == "ok":
+            labels_by_kind.setdefault(stepping.kind(cell), {})[one_line(cell.label)] = None
+    parts = "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in labels_by_kind.items())
+    return f"what they step: {parts}"

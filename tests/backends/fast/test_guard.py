@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from support.commands import ONE_PASS
 from support.in_this_process import world_here
+from support.records import make_repeated, write_run
 
 from vebench.backends.fast import guard, native
 from vebench.backends.fast.verified import SOURCES, VERSIONS
+from vebench.backends.own_classes import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from support.commands import Command, Result
 
@@ -76,6 +79,19 @@ def test_a_verdict_on_gymnasiums_class_is_not_kept_for_our_own(
     why = another_source(monkeypatch)
     assert why in words(vebench(*asked, world=world_here()))
     assert "known:" not in vebench(*asked, world=world_here()).err
+
+
+def test_a_check_says_that_the_runs_stepped_other_classes(vebench: Command, tmp_path: Path) -> None:
+    ours, theirs = OwnClasses("pictures compiled"), OwnClasses(refused="gymnasium is newer")
+    for name, own in (("before", ours), ("after", theirs)):
+        write_run(tmp_path / f"{name}.jsonl", make_repeated({("fast-sync", 2): 1000}, own_classes=own))
+    found = vebench("check", "before.jsonl", "after.jsonl", "-f", "json")
+    assert json.loads(found.out)["differences"] == [
+        (
+            "fast-sync on ALE/Pong-v5: own classes for this task, pictures compiled against "
+            "Gymnasium's class: gymnasium is newer"
+        )
+    ]
 
 
 @pytest.mark.skipif(guard.why_not(TASK) is not None, reason="own classes were not verified with what is installed")

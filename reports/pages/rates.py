@@ -181,4 +181,4 @@ def _stepped(cells: Sequence[CellSummary]) -> str:
         if not cell.reference_row and cell.status == "ok":
             labels_by_kind.setdefault(stepping.kind(cell), {})[one_line(cell.label)] = None
     parts = "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in labels_by_kind.items())
-    return f"what they step: {parts}"
+    return f"What they step: {parts}"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vebench.backends.interface import OptionValue, Task
+    from vebench.backends.own_classes import OwnClasses
     from vebench.backends.packages import Package
 
     Options = Mapping[str, OptionValue]
@@ -93,6 +94,8 @@ class BackendEntry:
       None if the library does not have it; ``library`` is the library's name for people.
     - ``process_per_environment``: each environment has a process of its own. ``at_work`` maps (processes, threads in
       each of them, options) to the number of threads that step environments at the same time.
+    - ``own_classes`` returns which of its own environment classes it steps a task with here, as far as that is known
+      before they are loaded; it is None for a backend without any. ``name_of`` has no task without a class.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
@@ -112,6 +115,7 @@ class BackendEntry:
     options: Mapping[str, Option] = field(default_factory=dict)
     process_per_environment: bool = False
     at_work: Callable[[int, int, Options], int] = all_threads
+    own_classes: Callable[[Task], OwnClasses | None] | None = None
     gymnasium_api: bool = False
     lines: Callable[[Built], tuple[str, ...]] = no_lines
     import_bytes: int = 0
@@ -128,7 +132,13 @@ class BackendEntry:
         return self.role != "null"
 
     def means_nothing_for(self, task: Task) -> bool:
-        """Return whether it is a reference row that says nothing about tasks of this suite."""
+        """Return whether only those miss it for this task who ask for it.
+
+        So is a reference row that says nothing about the task's suite, and a backend whose own classes have none for
+        the task: with Gymnasium's it would be another backend, measured again.
+        """
+        if self.own_classes is not None:
+            return self.name_of(task) is None
         return self.reference_row and not self._steps(task.suite)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
@@ -139,7 +149,8 @@ class BackendEntry:
         if not self._steps(task.suite):
             return f"{self.name} has no {task.id}: it steps {', '.join(sorted(self.suites or ()))} tasks only"
         if self.name_of(task) is None:
-            return f"{self.library or self.name} has no {task.id}"
+            what = task.id if self.own_classes is None else f"class of its own for {task.id}"
+            return f"{self.library or self.name} has no {what}"
         missing = self.missing(task, has or importable)
         if not missing:
             return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.environments.engine_copies import Engine
+    from vebench.backends.own_classes import OwnClasses
 
 __all__ = [
     "ActionSpace",
@@ -101,8 +102,7 @@ class BackendInfo:
     ``reuses_buffers``: the arrays of a batch are overwritten by the next ``recv``. ``differences``: what differs from
     the reference ``for-loop``, declared before anything is compared. ``engines``: simulators of which it carries a copy
     of its own. ``chance``: why rows differ from the reference's even in the exact variant of the task, None if they
-    must not. ``stepped_by``: what steps the environments, in words, if it had the choice between Gymnasium's classes
-    and others.
+    must not. ``own_classes``: which of its own classes it steps, or why none, None if it has none.
     """
 
     num_envs: int
@@ -116,7 +116,7 @@ class BackendInfo:
     differences: tuple[Difference, ...] = field(default=())
     engines: tuple[Engine, ...] = ()
     chance: str | None = None
-    stepped_by: str = ""
+    own_classes: OwnClasses | None = None
 
 
 class Batch(NamedTuple):

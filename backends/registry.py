@@ -6,17 +6,21 @@ Nothing here imports a simulator or a vectoriser; that happens when a cell build
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import env_pool_tasks, lines
 from vebench.backends.entry import BackendEntry, Option, Shape
 from vebench.backends.environments.suites import BURST, MIB, SUITES
+from vebench.backends.fast import guard
 from vebench.backends.packages import BASE, ENVPOOL, RECORDED_BESIDES, importable
+from vebench.backends.setup import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from vebench.backends.entry import Options, Role
+    from vebench.backends.environments.suites import Suite
+    from vebench.backends.own_classes import OwnClasses
     from vebench.backends.packages import Package
 
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
@@ -91,8 +95,6 @@ _FAST_OPTIONS: Mapping[str, Option] = {
     "compiled": Option(_flag, True, "whether compiled parts are used where there are any, true or false"),
     **_SHARED_MEMORY_OPTIONS,
 }
-# Those for which there are classes of our own.
-_FAST_SUITES = frozenset({"atari", "mujoco"})
 
 # Its library is mapped and its threads are started even for one environment: 150 MiB instead of 61 with Atari.
 _ENVPOOL_BYTES = 96 * MIB
@@ -152,7 +154,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.fast.backend:FastSync",
         "shm-sync with environment classes of our own",
         _process_per_cpu,
-        suites=_FAST_SUITES,
+        name_of=guard.name_of,
+        own_classes=guard.own_classes,
         options=_FAST_OPTIONS,
         gymnasium_api=True,
     ),
@@ -161,7 +164,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.fast.backend:FastAsync",
         "shm-async with environment classes of our own",
         _processes_ahead,
-        suites=_FAST_SUITES,
+        name_of=guard.name_of,
+        own_classes=guard.own_classes,
         options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_FAST_OPTIONS},
         gymnasium_api=True,
     ),
@@ -210,6 +214,16 @@ ENTRIES: tuple[BackendEntry, ...] = (
     ),
 )
 
+
+class Standing(NamedTuple):
+    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here."""
+
+    backends: tuple[str, ...]
+    suite: Suite
+    tasks: tuple[str, ...]
+    own: OwnClasses
+
+
 BY_NAME: Mapping[str, BackendEntry] = {entry.name: entry for entry in ENTRIES}
 
 
@@ -255,6 +269,29 @@ def find_recorded(name: str) -> BackendEntry:
     Of one that is not in the table as little is assumed as of a third party's.
     """
     return BY_NAME.get(name) or third_party(name)
+
+
+def standings() -> tuple[Standing, ...]:
+    """Return with what backends that have classes of their own step the tasks of every suite that can be stepped here.
+
+    Tasks of a suite that are stepped alike are in one.
+    """
+    by_function: dict[Callable[[Task], OwnClasses | None], list[BackendEntry]] = {}
+    for entry in ENTRIES:
+        if entry.own_classes is not None:
+            by_function.setdefault(entry.own_classes, []).append(entry)
+    found = []
+    for own_classes, entries in by_function.items():
+        for suite in SUITES.values():
+            alike: dict[OwnClasses, list[str]] = {}
+            for name, frame_skip in suite.tasks.items():
+                task = Task(name, suite.name, frame_skip)
+                own = own_classes(task)
+                if own is not None and not entries[0].missing(task):
+                    alike.setdefault(own, []).append(name)
+            backends = tuple(entry.name for entry in entries)
+            found += [Standing(backends, suite, tuple(tasks), own) for own, tasks in alike.items()]
+    return tuple(found)
 
 
 def missing_packages() -> tuple[Package, ...]:

@@ -14,6 +14,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import format_cpu_list
 from vebench.reports.figures import SAME_WORK
+from vebench.reports.stepping import steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,6 +140,10 @@ COLUMNS: tuple[Column, ...] = (
         "loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch, "what the measuring loop itself costs: null", "ns"
     ),
     Fact("disturbed_windows", lambda cell: cell.disturbed_windows, "windows in which others used its CPUs"),
+    Fact("steps", steps, "what it steps: any Gymnasium environment, own classes for this task, or others"),
+    Fact(
+        "differences", lambda cell: "; ".join(cell.differences), f"how it differs from {REFERENCE}, as its adapter says"
+    ),
 )
 
 

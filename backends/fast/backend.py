@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.environments.suites import load
+from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of
-from vebench.backends.fast.guard import why_not
+from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import FastShare
 from vebench.backends.interface import Difference
+from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
 
 if TYPE_CHECKING:
@@ -22,16 +24,18 @@ if TYPE_CHECKING:
 def own_classes(task: Task, *, compiled: bool) -> Stepped:
     """Return how our own class steps a task; Gymnasium's class does if ours may not, and that is said."""
     ours = class_of(task.id)
-    reason = why_not(task.id)
-    if ours is None or reason is not None:
-        return gymnasium_classes(task)._replace(by=f"Gymnasium's class: {reason}")
+    refused = refusal(task.id)
+    if ours is None or refused is not None:
+        own = OwnClasses(refused=refused.reason, remedy=refused.remedy) if refused else None
+        return gymnasium_classes(task)._replace(own_classes=own)
     kind: FastTaskClass = load(ours.target)
     make: MakeTask = partial(kind, task.id, kind.settings_of(task), compiled=compiled)
     example: FastTask = make()
+    uncompiled = compiled and native.NOT_BUILT in example.how
     return Stepped(
         read_spaces(task, example.observation_space, example.action_space),
         lambda one_by_one: partial(FastShare, make, one_by_one, "NextStep"),
-        f"own class for this task: {example.how}",
+        OwnClasses(example.how, uncompiled=uncompiled, remedy=native.REMEDY if uncompiled else ""),
         tuple(Difference(text) for text in example.leaves_out),
     )
 

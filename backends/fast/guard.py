@@ -10,40 +10,79 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of, unsupported
 from vebench.backends.fast.verified import SOURCES, VERSIONS
+from vebench.backends.own_classes import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from vebench.backends.packages import Package
+    from vebench.backends.setup import Task
+
+
+class Refusal(NamedTuple):
+    """Why Gymnasium's class is to step a task, and what to do about it, empty if there is nothing to do."""
+
+    reason: str
+    remedy: str = ""
+
+
+def name_of(task: Task) -> str | None:
+    """Return the id of a task for which there is a class of our own, None if there is none."""
+    return None if class_of(task.id) is None else task.id
+
+
+def own_classes(task: Task) -> OwnClasses | None:
+    """Return what a task would be stepped with here, as far as it is known before it is; None without a class."""
+    if class_of(task.id) is None:
+        return None
+    if (refused := refusal(task.id)) is not None:
+        return OwnClasses(refused=refused.reason, remedy=refused.remedy)
+    if native.library() is None:
+        return OwnClasses(f"without compiled parts ({native.NOT_BUILT})", uncompiled=True, remedy=native.REMEDY)
+    return OwnClasses("with compiled parts")
 
 
 def why_not(env_id: str, settings: Collection[str] = ()) -> str | None:
     """Return why Gymnasium's class is to step a task with these settings, or None if ours can."""
+    refused = refusal(env_id, settings)
+    return None if refused is None else refused.reason
+
+
+def refusal(env_id: str, settings: Collection[str] = ()) -> Refusal | None:
+    """Return why Gymnasium's class is to step a task with these settings, and the remedy, or None if ours can."""
     ours = class_of(env_id)
     if ours is None:
-        return f"there is no class of our own for {env_id}"
+        return Refusal(f"there is no class of our own for {env_id}")
     if unknown := unsupported(env_id, settings):
-        return f"our own class for {env_id} has no {', '.join(unknown)}"
+        return Refusal(f"our own class for {env_id} has no {', '.join(unknown)}", "leave these settings out")
     for package in ours.packages:
-        if (problem := _unverified(package)) is not None:
-            return problem
+        if (refused := _unverified(package)) is not None:
+            return refused
     for source in ours.sources:
-        if digest(source) not in SOURCES[source]:
-            return f"{source} is not the source that our own class stands for"
+        if digest(source) not in SOURCES.get(source, ()):
+            return Refusal(
+                f"{source} is not the source that our own class stands for",
+                "install its package anew, with pip install --force-reinstall --no-deps, if it was changed by mistake",
+            )
     return None
 
 
-def _unverified(package: Package) -> str | None:
+def _unverified(package: Package) -> Refusal | None:
     found = {name: part for name in package.deciding_names if (part := _deciding_part(package, name)) is not None}
     verified = VERSIONS[package.name]
     if any(part in verified for part in found.values()):
         return None
     installed = ", ".join(f"{name} {_version(name)}" for name in found) or f"{package.name} is not installed"
-    return f"our own class was verified with {package.name} {' and '.join(verified)} ({installed})"
+    wanted = f"{package.name}=={verified[-1]}{'' if package.places is None else '.*'}"
+    return Refusal(
+        f"our own class was verified with {package.name} {' and '.join(verified)} ({installed})",
+        f"pip install '{wanted}'",
+    )
 
 
 def _deciding_part(package: Package, name: str) -> str | None:

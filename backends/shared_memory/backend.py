@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.spaces import Spaces
     from vebench.backends.interface import Difference, Setup, Task
+    from vebench.backends.own_classes import OwnClasses
     from vebench.backends.shared_memory.memory_layout import Arrays
     from vebench.backends.shared_memory.share import MakeShare
 
@@ -88,13 +89,13 @@ class LoopShare:
 class Stepped(NamedTuple):
     """What steps the environments of a task.
 
-    ``make_share`` takes whether they are asked for one by one. ``by``: who steps, in words, if it is not Gymnasium's
-    class. ``differences`` are those of ``BackendInfo``.
+    ``make_share`` takes whether they are asked for one by one. ``own_classes`` and ``differences`` are those of
+    ``BackendInfo``.
     """
 
     spaces: Spaces
     make_share: Callable[[bool], MakeShare]
-    by: str = ""
+    own_classes: OwnClasses | None = None
     differences: tuple[Difference, ...] = ()
 
 
@@ -141,7 +142,7 @@ class _SharedMemoryBackend:
             processes=division.processes,
             reuses_buffers=True,
             differences=stepped.differences,
-            stepped_by=stepped.by,
+            own_classes=stepped.own_classes,
         )
 
     def stepped(self, task: Task) -> Stepped:

@@ -165,7 +165,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     tied = f"Not distinguishable: {_tied(answer)}." if answer.tied else ""
     wide = _why_wide(winner, answer)
     perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
-    gymnasium = f"Without leaving Gymnasium: {_in_gymnasium(answer.in_gymnasium)}." if answer.in_gymnasium else ""
+    gymnasium = _without_leaving_gymnasium(winner, answer)
     sentences = [text for text in (first, _caveat(winner, answer), tied, perhaps, workers, gymnasium) if text]
     for least in (workers, perhaps):
         if len(sentences) > MOST_SENTENCES and least:
@@ -321,7 +321,21 @@ def _workers(best: CellSummary, answer: TaskAnswer, told: Told) -> str:
     return ""
 
 
-def _in_gymnasium(cell: CellSummary) -> str:
+def _without_leaving_gymnasium(winner: CellSummary, answer: TaskAnswer) -> str:
+    """Return what to take for Gymnasium's interface and environments, unless that is the winner; else empty."""
+    interface, whole = answer.in_gymnasium, answer.of_gymnasium
+    if interface is None:
+        with_its = f"; with Gymnasium's: {_beside_loop(whole)}" if whole else ""
+        return f"Its environments are vebench's own{with_its}." if winner.steps_own_classes else ""
+    if not interface.steps_own_classes:
+        return f"Without leaving Gymnasium: {_beside_loop(interface)}."
+    with_own = f"{_beside_loop(interface)}, whose environments are vebench's own"
+    if whole is None:
+        return f"With Gymnasium's interface: {with_own}."
+    return f"Without leaving Gymnasium: {_beside_loop(whole)}; with its interface alone: {with_own}."
+
+
+def _beside_loop(cell: CellSummary) -> str:
     if cell.speedup is None:
         return f"{_short(cell)}, {_rate(cell)}"
     exact = cell.speedup.low == cell.speedup.high

@@ -6,19 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings.machine import own_classes
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
-from vebench.backends.registry import ENTRIES
+from vebench.backends.registry import ENTRIES, standings
 from vebench.plan.tasks import short_name
 from vebench.reports.document import Document, FindingText, Table, TableRow, Text
+from vebench.reports.stepping import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from vebench.backends.entry import BackendEntry
     from vebench.backends.environments.suites import Suite
     from vebench.backends.packages import Package
+    from vebench.backends.registry import Standing
     from vebench.reports.page import Kind
 
 
@@ -31,15 +34,16 @@ class ListPage:
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document with three tables."""
+        """One document."""
         return (_document(),)
 
 
 def _document() -> Document:
-    """Return a table of the backends and what each of them steps here, one of their options, and one of the tasks.
+    """Return tables of the backends and what each of them steps here, of their options, and of the tasks.
 
     What is missing is said once for each group of packages, with the command that installs it.
     """
+    standing = standings()
     options = [(entry, key, option) for entry in ENTRIES for key, option in entry.options.items()]
     return Document(
         title="What can be measured here",
@@ -55,6 +59,7 @@ def _document() -> Document:
                 ),
                 numbers=False,
             ),
+            *_own_classes(standing),
             Table(
                 title="Their options",
                 corner="option",
@@ -72,22 +77,41 @@ def _document() -> Document:
                 numbers=False,
             ),
         ),
-        findings=tuple(_missing()),
+        findings=(*_missing(), *(FindingText(one.code, one.message, (), one.remedy) for one in own_classes(standing))),
     )
 
 
 def _steps(entry: BackendEntry) -> Text:
     """Return the kinds of task that a backend steps here."""
-    able = [suite.title for suite in SUITES.values() if entry.why_not(_example(suite)) is None]
-    if len(able) == len(SUITES):
+    able = [words for suite in SUITES.values() if (words := _of_suite(entry, suite))]
+    if able == [suite.title for suite in SUITES.values()]:
         return Text(("all",))
     return Text((", ".join(able),)) if able else Text(("nothing here",), "missing")
 
 
-def _example(suite: Suite) -> Task:
-    """Return a task that stands for all of its suite."""
-    name, frame_skip = next(iter(suite.tasks.items()), ("any other", 1))
-    return Task(name, suite.name, frame_skip)
+def _of_suite(entry: BackendEntry, suite: Suite) -> str:
+    """Return a kind of task if a backend steps it here, with how many of them if not all; empty if it does not."""
+    tasks = [Task(name, suite.name, skip) for name, skip in suite.tasks.items()] or [Task("any other", suite.name, 1)]
+    named = [task for task in tasks if entry.name_of(task) is not None]
+    if not named or entry.why_not(named[0]) is not None:
+        return ""
+    return suite.title if len(named) == len(tasks) else f"{len(named)} of {len(tasks)} {suite.title}"
+
+
+def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
+    """Yield a table of which tasks are stepped by own classes here, for the backends that have such."""
+    for backends in dict.fromkeys(one.backends for one in standing):
+        yield Table(
+            title=f"Classes of their own: {', '.join(backends)}",
+            corner="kind",
+            columns=("here they step",),
+            rows=tuple(
+                TableRow(kind_of(one), (Text((one.own.words,), "missing" if one.own.refused else "plain"),))
+                for one in standing
+                if one.backends == backends
+            ),
+            numbers=False,
+        )
 
 
 def _names(suite: Suite) -> str:

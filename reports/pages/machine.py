@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.errors import one_line
@@ -11,11 +11,13 @@ from vebench.machine.placement import format_cpu_list
 from vebench.reports.document import Document, FindingText
 from vebench.reports.figures import counted, size
 from vebench.reports.pages.drawing import brief, draw
+from vebench.reports.stepping import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import Finding
+    from vebench.backends.registry import Standing
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.machine.sysfs import Cpus
@@ -31,7 +33,8 @@ class MachinePage:
     """A machine as vebench sees it. ``orders``: all allowed CPUs as each policy takes them, second threads last.
 
     ``workers`` is how many are to be shown where ``placement`` puts them, None for none. ``versions`` are those of the
-    packages here, empty for a copy of another machine's files. ``memory_available`` is in bytes, None if unknown.
+    packages here, and ``standings`` with what backends step that have environment classes of their own; both are empty
+    for a copy of another machine's files. ``memory_available`` is in bytes, None if unknown.
     """
 
     host: Host
@@ -41,6 +44,7 @@ class MachinePage:
     versions: Mapping[str, str]
     memory_available: int | None
     findings: tuple[Finding, ...]
+    standings: tuple[Standing, ...] = ()
     kind: ClassVar[Kind] = "machine"
     title: ClassVar[str] = ""
 
@@ -114,6 +118,10 @@ def _details(page: MachinePage) -> dict[str, object]:
         "container": host.container,
         "virtual": host.virtual,
         "versions": dict(page.versions),
+        "own_classes": [
+            {"backends": standing.backends, "tasks": standing.tasks, **asdict(standing.own)}
+            for standing in page.standings
+        ],
         "findings": page.findings,
     }
 
@@ -131,6 +139,16 @@ def _facts(page: MachinePage) -> Iterator[tuple[str, str]]:
     yield "settings", _settings(host)
     yield "system", _system(host)
     yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(page.versions.items()))
+    yield from _own_classes(page.standings)
+
+
+def _own_classes(standings: Sequence[Standing]) -> Iterator[tuple[str, str]]:
+    """Yield for backends with environment classes of their own which tasks they step with these here."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for standing in standings:
+        kinds.setdefault((", ".join(standing.backends), standing.own.words), []).append(kind_of(standing))
+    for (backends, words), names in kinds.items():
+        yield backends, f"{', '.join(names)}: {words}"
 
 
 def _cpus(host: Host) -> str:

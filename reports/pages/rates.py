@@ -10,7 +10,7 @@ from vebench.analysis.cell import is_base
 from vebench.backends.registry import NULL, REFERENCE
 from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST
-from vebench.reports import columns, figures
+from vebench.reports import columns, figures, stepping
 from vebench.reports.document import Listing, Table, TableRow, Text
 from vebench.reports.pages.column_places import of_column
 
@@ -119,6 +119,8 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
         yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
     if any(cell.loop_ns_per_batch for cell in cells):
         yield f"{NULL}: what the measuring loop itself costs"
+    if stepped := _stepped(cells):
+        yield stepped
     if any(cell.frames_per_second and not cell.reference_row for cell in cells) and not any(
         cell.speedup for cell in cells
     ):
@@ -163,7 +165,20 @@ def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
     """Return what backends do differently. That a reference row does is what it is there for."""
     labels_by_difference: dict[str, dict[str, None]] = {}
     for cell in (cell for cell in cells if view.every_finding or not cell.reference_row):
-        for difference in cell.differences:
+        own = () if cell.own_classes is None else (cell.own_classes.words,)
+        for difference in (*own, *cell.differences):
             labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
     lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
     return Listing(DIFFERENCES, lines) if lines else None
+
+
+def _stepped(cells: Sequence[CellSummary]) -> str:
+    """Return what each backend steps if some have classes of their own, which not every environment has; else empty."""
+    if all(cell.own_classes is None for cell in cells):
+        return ""
+    labels_by_kind: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if not cell.reference_row and cell.status == "ok":
+            labels_by_kind.setdefault(stepping.kind(cell), {})[one_line(cell.label)] = None
+    parts = "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in labels_by_kind.items())
+    return f"What they step: {parts}"

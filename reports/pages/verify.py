@@ -118,8 +118,8 @@ def _mismatch(first: Mismatch) -> str:
 
 
 def _notes(proof: Proof) -> list[str]:
-    """Return what is worth knowing whatever the verdict: frames that were counted, engines that others do not use."""
-    lines = []
+    """Return what is worth knowing whatever the verdict: which classes, frames counted, engines that others lack."""
+    lines = [] if proof.own_classes is None else [proof.own_classes.words]
     if proof.simulated is not None and proof.claimed is not None:
         lines.append(f"frames simulated {proof.simulated:,} of {proof.claimed:,} claimed, by {proof.frames_from}")
     for engine in proof.engines:

@@ -294,10 +294,10 @@ def simulated(random: Random, cells: int, factor: float) -> tuple[CellRecord, ..
 
 def test_the_same_work_is_hardly_ever_called_slower(compared: Compared) -> None:
     random = Random(1)  # noqa: S311 - a simulation to repeat, no secret
-    runs = [compared(*(simulated(random, 4, 1.0) for _ in range(2))) for _ in range(50)]
+    runs = [compared(*(simulated(random, 4, 1.0) for _ in range(2))) for _ in range(25)]
     verdicts = [one.verdict for run in runs for one in run.cells]
-    assert verdicts.count("slower") <= 2
-    assert verdicts.count("same") >= 150
+    assert verdicts.count("slower") <= 1
+    assert verdicts.count("same") >= 75
 
 
 def test_a_tenth_slower_is_found(compared: Compared) -> None:
@@ -554,7 +554,7 @@ def test_a_backend_of_which_a_cell_seems_slower_is_not_faster_however_fast_the_o
 
 def test_no_cell_is_slower_unless_its_backend_is() -> None:
     random = Random(4)  # noqa: S311 - as above
-    for _ in range(40):
+    for _ in range(20):
         ratios = [random.choice((0.8, 0.93, 1.0, 1.2)) for _ in range(3)]
         found = in_turn(random, ratios, (1, 2, 3), noise=0.03)
         cells = {cell.verdict for cell in found.cells}

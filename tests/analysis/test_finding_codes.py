@@ -17,6 +17,7 @@ from vebench.analysis.findings.machine import Surroundings, of_host
 from vebench.analysis.findings.run import of_run
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.engine_copies import Engine
+from vebench.backends.own_classes import OwnClasses
 from vebench.backends.packages import ENVPOOL
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run, TopologyRecord
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 NOWHERE = Surroundings()
 MUJOCO = Engine("MuJoCo", "3.6.0", "3.11.0", "mujoco==3.6.0")
+UNCOMPILED = OwnClasses("not compiled", uncompiled=True, remedy="install a compiler")
 HYPERTHREADS = TopologyRecord(
     cores=1, threads_per_core=2, packages={"0": "0-1"}, nodes={"0": "0", "1": "1"}, caches=(), last_level=(), kinds=()
 )
@@ -45,6 +47,7 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.DIFFERENT_WORK: (make_cell("gym-sync", 1, STEADY, verdict="different"),),
     Code.ABOVE_CEILING: (make_cell("ceiling", 1, STEADY), make_cell("gym-sync", 1, FAST)),
     Code.UNLIKE_ENGINES: (make_cell("envpool-sync", 1, STEADY, engines=(MUJOCO,)),),
+    Code.FALLBACK: (make_cell("fast-sync", 1, STEADY, own_classes=OwnClasses(refused="another version")),),
     Code.THROTTLED: (make_cell(windows=window(throttled_ns=1)),),
     Code.UNPINNED: (make_cell(steps=STEADY, affinity=(0, 1)),),
     Code.MEMORY_UNBOUND: (make_cell(steps=STEADY, unbound="not permitted"),),
@@ -62,6 +65,7 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.RESET_BURSTS: (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=1064, resets=64))),),
     Code.SLOWER_THAN_FOR_LOOP: (LOOP, make_cell("gym-sync", 1, STEADY)),
     Code.RETROGRADE: (make_cell("shm-sync", 1, FAST), make_cell("shm-sync", 2, STEADY, processes=2)),
+    Code.NOT_COMPILED: (make_cell("fast-sync", 1, STEADY, own_classes=UNCOMPILED),),
     Code.OVERSUBSCRIBED: (make_cell(workers=4, steps=STEADY),),
     Code.SKIPPED: (make_cell(status="skipped", reason="no memory"),),
 }

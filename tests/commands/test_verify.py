@@ -76,7 +76,6 @@ def test_a_liar_is_caught_by_the_name_of_its_fault(verify: Verify, liar: str, ta
         # Two games are alike until their actions differ: such rows must not look like those of another environment.
         ("Sticky", "Pong", 2, "something is random that must not be, such as sticky actions"),
         ("FrameSkipFive", "Pong", 1, "frame skip 5 instead of 4"),
-        ("ClaimsDouble", "Pong", 1, "simulates 4 frames of 8 claimed"),
         ("OtherResizeExcused", "Adventure", 1, "another picture"),
         # In its first steps this game takes no action, which is no fault.
         ("Cropped", "KingKong", 2, "shows the upper 210 of the screen's 250 rows"),

@@ -41,16 +41,19 @@ def seen(process: subprocess.Popen[str]) -> set[int]:
     return cpus
 
 
-@pytest.mark.parametrize(("env", "backends"), [("CartPole", None), ("Hopper", "ceiling")])
+# One backend of each kind that starts processes or threads: a process for each environment, workers, a library's own.
+@pytest.mark.parametrize(
+    ("env", "backends"), [("CartPole", "gym-async,shm-async,envpool-async"), ("Hopper", "ceiling")]
+)
 def test_no_backend_leaves_the_cpus_that_the_user_allowed(
-    vebench: Command, tmp_path: Path, env: str, backends: str | None
+    vebench: Command, tmp_path: Path, env: str, backends: str
 ) -> None:
     path, only = tmp_path / "run.jsonl", ALLOWED[-1]
     brief = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "1", "--no-base", *ONE_PASS, "-q", "-o", path)
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {only})
     try:
-        process = vebench.start("run", "-e", env, "-w", "2", *(("-b", backends) if backends else ()), *brief)
+        process = vebench.start("run", "-e", env, "-w", "2", "-b", backends, *brief)
     finally:
         os.sched_setaffinity(0, before)
     with process:

@@ -126,6 +126,7 @@ def cell(backend: str, workers: int, rate: float, *, waits: bool) -> CellSummary
         verdict_reason="",
         differences=(),
         engines=(),
+        own_classes=None,
         startup_seconds=None,
         peak_rss_bytes=None,
         frames_per_second=estimate,

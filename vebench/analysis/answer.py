@@ -73,7 +73,8 @@ class TaskAnswer:
     About ``best``: ``tied`` are the best cells of other backends that cannot be told from it, and ``smaller`` is the
     one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more is
     to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that
-    need no interface but Gymnasium's, None if ``best`` is one of them.
+    need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the fastest
+    of those whose environments are Gymnasium's, too, None unless the one without it steps environments of our own.
 
     ``contestants`` are the labels of the backends to choose from: those asked for with a rate that is not in doubt. The
     loop that is there for speedups alone is none of them. ``doubted`` are the cells whose rates are in doubt, each with
@@ -89,6 +90,7 @@ class TaskAnswer:
     smaller: Smaller | None = None
     rising: bool = False
     in_gymnasium: CellSummary | None = None
+    of_gymnasium: CellSummary | None = None
     doubted: tuple[tuple[CellSummary, Doubt], ...] = ()
 
     @property
@@ -120,6 +122,8 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     contest = _contest(valid, known)
     best = valid[0] if reason else contest.lead
     smaller = _smaller(best, known)
+    in_gymnasium = None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None)
+    own = (in_gymnasium or best).steps_own_classes
     return TaskAnswer(
         reason or contest.reason,
         contestants,
@@ -129,7 +133,8 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         tied=contest.tied,
         smaller=smaller,
         rising=smaller is None and _rising(best, choices, usable_cpus),
-        in_gymnasium=None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None),
+        in_gymnasium=in_gymnasium,
+        of_gymnasium=next(filter(_of_gymnasium, known), None) if own else None,
         doubted=doubted,
     )
 
@@ -160,6 +165,11 @@ def _known(cell: CellSummary) -> bool:
 
 def _in_gymnasium(cell: CellSummary) -> bool:
     return find_recorded(cell.backend).gymnasium_api
+
+
+def _of_gymnasium(cell: CellSummary) -> bool:
+    """Return whether the interface is Gymnasium's, and the environments are."""
+    return _in_gymnasium(cell) and not cell.steps_own_classes
 
 
 def _contestants(valid: Sequence[CellSummary], spec: RunSpec) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
+    from vebench.backends.own_classes import OwnClasses
     from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
 
@@ -90,7 +91,7 @@ class CellSummary:
     verdict_reason: str
     differences: tuple[str, ...]
     engines: tuple[Engine, ...]
-    stepped_by: str
+    own_classes: OwnClasses | None
     startup_seconds: float | None
     peak_rss_bytes: int | None
     windows: int = 0
@@ -143,6 +144,11 @@ class CellSummary:
     def half_width(self) -> float | None:
         """The larger half of the rate's interval, over the rate; None without an interval."""
         return self.frames_per_second.half_width if self.frames_per_second else None
+
+    @property
+    def steps_own_classes(self) -> bool:
+        """Whether its environments are of our own classes, and not Gymnasium's."""
+        return self.own_classes is not None and not self.own_classes.refused
 
     @property
     def struck(self) -> bool:

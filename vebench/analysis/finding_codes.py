@@ -42,6 +42,7 @@ class Code(StrEnum):
 
     # Warnings about a cell.
     UNLIKE_ENGINES = "unlike-engines", Gravity.WARNING  # the rate is right, but it is that of another simulation
+    FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but it is that of shm-sync or shm-async
     THROTTLED = "throttled", Gravity.WARNING  # windows that were held back count only where there are no others
     UNPINNED = "unpinned", Gravity.WARNING  # cells of few workers may have used more CPUs than they count
     MEMORY_UNBOUND = "memory-unbound", Gravity.WARNING  # it was not measured as the user asked
@@ -73,6 +74,7 @@ class Code(StrEnum):
     RESET_BURSTS = "reset-bursts", Gravity.NOTE  # the interval allows for them
     SLOWER_THAN_FOR_LOOP = "slower-than-for-loop", Gravity.NOTE  # a result, and the table shows it
     RETROGRADE = "retrograde", Gravity.NOTE  # a result, and the table shows it
+    NOT_COMPILED = "not-compiled", Gravity.NOTE  # the rate is that of the backend as it is installed here
     OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is true
     SKIPPED = "skipped", Gravity.NOTE  # it cannot run here: this says why the table has a gap, and what to install
 

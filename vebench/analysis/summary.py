@@ -146,7 +146,7 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
         verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
         differences=first.differences,
         engines=first.engines,
-        stepped_by=first.stepped_by,
+        own_classes=first.own_classes,
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )

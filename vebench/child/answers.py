@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vebench.backends.environments.engine_copies import Engine  # noqa: TC001 - the parent reads the annotations
+from vebench.backends.own_classes import OwnClasses  # noqa: TC001 - likewise
 from vebench.child.bounds import check_counts
 from vebench.child.window import Window
 
@@ -28,7 +29,7 @@ class Layout:
     """What a cell's adapter reports that it built, and where its process may run, as read back.
 
     ``affinity``: the CPUs of the measuring process. ``memory_policy``: the memory policy of the measuring process.
-    ``unbound``: why this is not the requested policy, None if it is. ``stepped_by`` is as in ``BackendInfo``.
+    ``unbound``: why this is not the requested policy, None if it is. ``own_classes`` is that of ``BackendInfo``.
     """
 
     num_envs: int
@@ -42,7 +43,7 @@ class Layout:
     engines: tuple[Engine, ...] = ()
     memory_policy: str | None = None
     unbound: str | None = None
-    stepped_by: str = ""
+    own_classes: OwnClasses | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))
@@ -123,8 +124,9 @@ class Proof:
     declared and that occurred. ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains
     it. ``reason``: why there is no verdict. ``pictures``: paths of files that show the first observation that differs.
     ``failed``: the backend could not be run, so nothing can be concluded. ``engines``: simulators of which the backend
-    has its own copy. ``simulated``: frames simulated during the comparison, counted by ``frames_from``; ``claimed``:
-    frames that the backend claims. All three are None if frames were not counted.
+    has its own copy. ``own_classes`` is that of ``BackendInfo``. ``simulated``: frames simulated during the comparison,
+    counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
+    counted.
     """
 
     verdict: WorkVerdict
@@ -137,6 +139,7 @@ class Proof:
     pictures: tuple[str, ...] = ()
     failed: bool = False
     engines: tuple[Engine, ...] = ()
+    own_classes: OwnClasses | None = None
     simulated: int | None = None
     claimed: int | None = None
     frames_from: str | None = None

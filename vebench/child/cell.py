@@ -110,7 +110,7 @@ def layout(info: BackendInfo, binding: Binding) -> Layout:
         engines=info.engines,
         memory_policy=memory_policy.read_back(),
         unbound=binding.unbound,
-        stepped_by=info.stepped_by,
+        own_classes=info.own_classes,
     )
 
 

@@ -87,6 +87,7 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
         candidate, found = request.candidate, None
     after, new = _read(candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
+    differences += tuple(map(one_line, gating.classes_that_differ(old, new)))
     found = found or _judged(request, old, new, spread)
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:

@@ -170,7 +170,10 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
     if notice:
         found = gating.without_verdicts(found, notice)
     status = gating.exit_status(found, gate.inconclusive)
-    differences = header.what_differs(*(side.head for side in sides))
+    differences = [
+        *header.what_differs(*(side.head for side in sides)),
+        *gating.classes_that_differ(*map(_cells, sides)),
+    ]
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
     page = CheckPage(one, other, found, tuple(differences), status, notice, gate.inconclusive == "pass")
     gating.publish(page, gate.form, gate.junit)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import machine
 from vebench.analysis.findings.machine import Surroundings
-from vebench.backends.registry import missing_packages
+from vebench.backends.registry import missing_packages, standings
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import counters
 from vebench.machine.host import memory_available, read_host
@@ -42,6 +42,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
     placement = place(pin, frozenset(host.cpus_allowed), host.quota_cpus, topology=host.topology, smt=smt)
     facts = header.host_record(host, placement)
     here = root == LIVE
+    now = _surroundings(host) if here else Surroundings()
     page = MachinePage(
         host=host,
         placement=placement,
@@ -49,14 +50,15 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
         workers=workers,
         versions=packages_here() if here else {},
         memory_available=memory_available(root),
-        findings=machine.of_host(facts, _surroundings(host) if here else Surroundings()),
+        findings=machine.of_host(facts, now),
+        standings=now.standings,
     )
     show(page, JSON if as_json else TERMINAL)
     return 0
 
 
 def _surroundings(host: Host) -> Surroundings:
-    return Surroundings(_others_share(host), _shared_memory(), missing_packages())
+    return Surroundings(_others_share(host), _shared_memory(), missing_packages(), standings())
 
 
 def _others_share(host: Host) -> float | None:

@@ -40,6 +40,18 @@ def check_tolerance(share: float) -> None:
         raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
 
 
+def classes_that_differ(one: Sequence[CellSummary], other: Sequence[CellSummary]) -> tuple[str, ...]:
+    """Return, in words and each once, which cells of the two runs stepped other classes: own ones or Gymnasium's."""
+    before = {cell.key: cell.own_classes for cell in one}
+    pairs = [(cell, before.get(cell.key), cell.own_classes) for cell in other]
+    texts = (
+        f"{cell.label} on {cell.env}: {first.words} against {second.words}"
+        for cell, first, second in pairs
+        if first and second and first.words != second.words
+    )
+    return tuple(dict.fromkeys(texts))
+
+
 def check_target(junit: Path, files: Sequence[Path]) -> None:
     """Raise UsageError if ``junit`` is a run file or a folder, or its folder is missing. Call this before measuring.
 

@@ -70,7 +70,9 @@ def prove(
             proofs.append((cell, proof))
             found = concluded(proof, steps, cell.workers)
             screen.ended(_words(found))
-            if not proof.failed and knowledge.add(cell.task, cell.backend, found):
+            fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
+            # What another class does says nothing about the backend's own, which may step the next time.
+            if not proof.failed and knowledge.add(cell.task, cell.backend, found) and not fell_back:
                 _keep(cell, found, screen)
     return proofs
 

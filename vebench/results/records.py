@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -27,6 +27,7 @@ from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
     from vebench.backends.entry import Shape
+    from vebench.backends.own_classes import OwnClasses
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
 
@@ -189,7 +190,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
     built = {
         **vars(layout),
         "differences": tuple(map(one_line, layout.differences)),
-        "stepped_by": one_line(layout.stepped_by),
+        "own_classes": _on_one_line(layout.own_classes),
         "engines": tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines),
     }
     return CellRecord(
@@ -210,6 +211,12 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         verdict_reason=one_line(cell.known.reason) if cell.known else "",
         replicas=tuple(replica.cpus for replica in cell.replicas),
     )
+
+
+def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:
+    if own is None:
+        return None
+    return replace(own, how=one_line(own.how), refused=one_line(own.refused), remedy=one_line(own.remedy))
 
 
 def most_bytes(shape: Shape, rounds: int) -> int:

@@ -20,7 +20,8 @@ def shown(plan: Plan) -> str:
 
 @pytest.fixture
 def planned() -> str:
-    spec = RunSpec(("Pong", "Own-v0"), (1, 4), repeats=2)
+    backends = tuple(map(BackendChoice, ("for-loop", "envpool-async", "envpool-sync", "ceiling")))
+    spec = RunSpec(("Pong", "Own-v0"), (1, 4), backends, repeats=2)
     return shown(expand(spec, TASKS, place("compact", frozenset({0, 1})), None))
 
 
@@ -56,9 +57,9 @@ def test_each_place_of_a_plan_keeps_the_numbers_that_it_shows() -> None:
 
 def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:
     assert "skipped: envpool-sync at 1, 4 workers: envpool-sync has no Own-v0" in " ".join(planned.split())
-    # Pong on 9 backends, Own-v0 on 6 and 2 skipped; each at 2 worker counts, twice, for 7 seconds.
-    assert "30 cells x 2 repeats, 4 skipped" in planned
-    assert "about 8 min 30 s, of which 1.5 s a cell to start it" in planned
+    # Pong on 4 backends, Own-v0 on 1 and 3 skipped; each at 2 worker counts, twice, for 7 seconds.
+    assert "10 cells x 2 repeats, 6 skipped" in planned
+    assert "about 2 min 50 s, of which 1.5 s a cell to start it" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
 
 

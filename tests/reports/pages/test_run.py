@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from support.records import make_cell, make_header, make_sweep
 
 from vebench.analysis.finding_codes import Gravity
 from vebench.analysis.statistics import Estimate
+from vebench.backends.own_classes import OwnClasses
 from vebench.child.window import Window
 from vebench.reports import figures
 from vebench.reports.document import Listing
@@ -22,6 +24,7 @@ from vebench.reports.formats import csv as as_csv
 from vebench.reports.formats import json as as_json
 from vebench.reports.formats import markdown
 from vebench.reports.pages.run import RunPage
+from vebench.reports.stepping import INSTEAD, OWN
 from vebench.reports.view import DEFAULT, View
 from vebench.results.records import CellRecord, Run
 
@@ -300,6 +303,31 @@ def test_differences_from_the_reference_are_noted(page: RunPage) -> None:
     assert f"{heading}\n  envpool-sync: rewards are float32" in on_terminal(page, 80)
     folded = "<summary>Not quite the same work as for-loop</summary>\n\n- envpool-sync: rewards are float32\n"
     assert folded in markdown.render(page)
+
+
+def test_what_backends_step_is_said_once_below_a_table_if_some_have_classes_of_their_own() -> None:
+    own, instead = OwnClasses("pictures compiled"), OwnClasses(refused="gymnasium is newer")
+    cells = [
+        *(make_cell("for-loop", workers, (1000,) * 4) for workers in (1, 2)),
+        *(
+            make_cell("fast-sync", workers, (2000,) * 4, own_classes=own, differences=("no infos",))
+            for workers in (1, 2)
+        ),
+        make_cell("envpool-sync", 2, (1500,) * 4),
+    ]
+    kinds = "for-loop any Gymnasium environment; fast-sync {}; envpool-sync EnvPool's own environments"
+    ours = RunPage.of([("a.jsonl", Run(make_header(), tuple(cells)))])
+    table = table_of(ours)
+    assert table.notes == (f"What they step: {kinds.format(OWN)}",)
+    assert table.listing is not None
+    assert table.listing.lines == ("fast-sync: own classes for this task, pictures compiled", "fast-sync: no infos")
+    fell_back = [replace(cell, own_classes=instead, differences=()) if cell.own_classes else cell for cell in cells]
+    table = table_of(RunPage.of([("a.jsonl", Run(make_header(), tuple(fell_back)))]))
+    assert table.notes == (f"What they step: {kinds.format(INSTEAD)}",)
+    assert table.listing is not None
+    assert table.listing.lines == ("fast-sync: Gymnasium's class: gymnasium is newer",)
+    others = [cell for cell in cells if cell.own_classes is None]
+    assert not table_of(RunPage.of([("a.jsonl", Run(make_header(), tuple(others)))])).notes
 
 
 def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: RunPage) -> None:

@@ -17,9 +17,12 @@ from vebench.machine.host import MEBIBYTE
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.findings.sweep import Rule, Sweep
     from vebench.backends.packages import Package
+    from vebench.backends.registry import Standing
     from vebench.results.records import HostRecord
 
 # A container's /dev/shm is 64 MiB unless it was given more.
@@ -35,12 +38,14 @@ class Surroundings:
     """The machine right now. Each is None if nobody looked.
 
     ``others_share``: how much of the allowed CPUs' time others take, 0 to 1. ``shared_memory_bytes``: what is free in
-    /dev/shm. ``missing``: packages without which some backends cannot run.
+    /dev/shm. ``missing``: packages without which some backends cannot run. ``standings``: with what backends step that
+    have environment classes of their own.
     """
 
     others_share: float | None = None
     shared_memory_bytes: int | None = None
     missing: tuple[Package, ...] | None = None
+    standings: tuple[Standing, ...] = ()
 
 
 def oversubscribed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
@@ -140,7 +145,7 @@ def of_host(host: HostRecord, now: Surroundings) -> tuple[Finding, ...]:
         virtual(host),
         missing(now),
     )
-    return tuple(finding for finding in found if finding is not None)
+    return (*(finding for finding in found if finding is not None), *own_classes(now.standings))
 
 
 def quota(host: HostRecord) -> Finding | None:
@@ -254,3 +259,16 @@ def missing(now: Surroundings) -> Finding | None:
         return None
     names = ", ".join(package.name for package in now.missing)
     return Finding(Code.MISSING_PACKAGES, f"not installed: {names}", how_to_install(now.missing))
+
+
+def own_classes(standings: Iterable[Standing]) -> tuple[Finding, ...]:
+    """Return findings about own classes that must not step here, or are slower than they could be, each once."""
+    found: dict[Finding, None] = {}
+    for backends, _, _, own in standings:
+        names = ", ".join(backends)
+        if own.refused:
+            message = f"{names} will step Gymnasium's class: {own.refused}"
+            found[Finding(Code.FALLBACK, message, own.remedy or "leave them out with -b")] = None
+        elif own.uncompiled:
+            found[Finding(Code.NOT_COMPILED, f"{names} could be faster: {own.how}", own.remedy)] = None
+    return tuple(found)

@@ -109,6 +109,24 @@ def _diverges(engine: Engine) -> bool:
     return engine.name in DRIFTING_ENGINES
 
 
+def fallback(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if Gymnasium's class stepped, since the backend's own class must not stand in for it here."""
+    if cell.status != "ok" or cell.own_classes is None or not cell.own_classes.refused:
+        return None
+    return Finding(
+        Code.FALLBACK,
+        f"stepped Gymnasium's class and no class of its own: {cell.own_classes.refused}",
+        cell.own_classes.remedy or "leave it out with -b",
+    )
+
+
+def not_compiled(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the backend's own class is slower than it could be, since a part of it is not compiled."""
+    if cell.status != "ok" or cell.own_classes is None or not cell.own_classes.uncompiled:
+        return None
+    return Finding(Code.NOT_COMPILED, f"its own class could be faster: {cell.own_classes.how}", cell.own_classes.remedy)
+
+
 def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the cell is slower than with fewer workers, beyond doubt, though each worker has a CPU."""
     if cell.key not in sweep.retrograde:
@@ -121,5 +139,5 @@ def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:
 
 
 OUTCOME: tuple[Rule, ...] = (failed, skipped, different_work, unverified)
-SPEED: tuple[Rule, ...] = (above_ceiling, slower_than_for_loop, unlike_engines)
+SPEED: tuple[Rule, ...] = (above_ceiling, slower_than_for_loop, unlike_engines, fallback, not_compiled)
 WORKERS: tuple[Rule, ...] = (retrograde,)

@@ -11,6 +11,8 @@ from vebench.child.proof.faults import Case, name_fault
 from vebench.child.proof.reference import Reference
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vebench.backends.interface import Factory, VectorBackend
     from vebench.child.answers import Mismatch
     from vebench.child.proof.compare import Compared
@@ -21,30 +23,34 @@ NOT_REPEATABLE = "the environment gives other results each time, with the same s
 
 def prove(request: Request, proving: Proving, factory: Factory) -> Proof:
     """Compare the request's backend with the reference, and return the result."""
-    setup = request.setup
 
     def build() -> VectorBackend:
-        return factory(setup, **request.options)
+        return factory(request.setup, **request.options)
 
     backend = build()
-    info = backend.info
+    found = _compared(request, proving, backend, build)
+    return replace(found, engines=backend.info.engines, own_classes=backend.info.own_classes)
+
+
+def _compared(request: Request, proving: Proving, backend: VectorBackend, build: Callable[[], VectorBackend]) -> Proof:
+    setup, info = request.setup, backend.info
     same_step = info.autoreset == "same_step"
     try:
         if info.chance is not None:
-            return Proof("unverified", reason=info.chance, engines=info.engines)
+            return Proof("unverified", reason=info.chance)
         references = [Reference(setup.task, env_id, setup.seed, same_step=same_step) for env_id in range(info.num_envs)]
         tape = action_table(references[0], proving.steps, len(references), setup.seed)
         compared = compare(backend, references, tape, proving.steps, setup.seed)
     except MalformedError as error:
-        return Proof("different", fault=str(error), engines=info.engines)
+        return Proof("different", fault=str(error))
     finally:
         backend.close()
-    proof = replace(compared.proof, engines=info.engines)
+    proof = compared.proof
     if proof.mismatch is None:
         return proof
     case = Case(setup.task, proof.mismatch, build, tape, len(references), setup.seed, same_step)
     if not case.repeatable():
-        return Proof("unverified", reason=NOT_REPEATABLE, engines=info.engines)
+        return Proof("unverified", reason=NOT_REPEATABLE)
     pictures = _pictures(request, proving, proof.mismatch, compared)
     return replace(proof, pictures=pictures, fault=_fault(case))
 

@@ -1,0 +1,121 @@
+"""Own classes step only with what they were verified with; anywhere else Gymnasium's do, and every command says so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from support.commands import ONE_PASS
+from support.in_this_process import world_here
+from support.records import make_repeated, write_run
+
+from vebench.backends.fast import guard, native
+from vebench.backends.fast.verified import SOURCES, VERSIONS
+from vebench.backends.own_classes import OwnClasses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from support.commands import Command, Result
+
+pytest.importorskip("mujoco")
+
+TASK, SOURCE = "HalfCheetah-v5", "gymnasium/envs/mujoco/half_cheetah_v5.py"
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "1", "--no-base", *ONE_PASS)
+
+
+def another_version(patch: pytest.MonkeyPatch) -> str:
+    patch.setitem(VERSIONS, "gymnasium", ("0.9.1",))  # type: ignore[arg-type] # read by all, written by tests alone
+    return "our own class was verified with gymnasium 0.9.1 (gymnasium"
+
+
+def another_source(patch: pytest.MonkeyPatch) -> str:
+    patch.setitem(SOURCES, SOURCE, ("0" * 64,))  # type: ignore[arg-type]
+    return f"{SOURCE} is not the source that our own class stands for"
+
+
+def no_metadata(patch: pytest.MonkeyPatch) -> str:
+    real = guard._version  # noqa: SLF001 - a package without metadata, as one beside its sources is
+    patch.setattr(guard, "_version", lambda name: None if name == "mujoco" else real(name))
+    return "our own class was verified with mujoco"
+
+
+REMEDIES = {another_version: "pip install 'gymnasium==0.9.1'", another_source: "pip install --force-reinstall"}
+
+
+def words(result: Result) -> str:
+    assert result.status == 0, result
+    return " ".join(result.out.split())
+
+
+@pytest.mark.parametrize("changed", [another_version, another_source, no_metadata])
+def test_where_anything_differs_gymnasiums_class_steps_and_run_list_and_doctor_say_why_and_what_to_do(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch, changed: Callable[[pytest.MonkeyPatch], str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    why = changed(monkeypatch)
+    remedy = REMEDIES.get(changed, "pip install 'mujoco==")
+    run = words(vebench("run", "-e", TASK, "-w", "1", "-b", "fast-sync", *BRIEF, "-o", "run.jsonl", world=world_here()))
+    assert f"fast-sync: Gymnasium's class: {why}" in run
+    assert f"fallback: stepped Gymnasium's class and no class of its own: {why}" in run
+    (cell,) = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
+    assert cell["steps"].startswith(f"Gymnasium's class: {why}")
+    assert "no infos" not in cell["differences"]
+    (found,) = (one for one in cell["findings"] if one["code"] == "fallback")
+    assert remedy in found["remedy"]
+    for command in ("list", "doctor"):
+        text = words(vebench(command))
+        assert f"Gymnasium's class: {why}" in text
+        assert f"fallback: fast-sync, fast-async will step Gymnasium's class: {why}" in text
+        assert remedy in text
+
+
+def test_a_verdict_on_gymnasiums_class_is_not_kept_for_our_own(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("verify", "-e", TASK, "-b", "fast-sync", "--steps", "20")
+    why = another_source(monkeypatch)
+    assert why in words(vebench(*asked, world=world_here()))
+    assert "known:" not in vebench(*asked, world=world_here()).err
+
+
+def test_a_check_says_that_the_runs_stepped_other_classes(vebench: Command, tmp_path: Path) -> None:
+    ours, theirs = OwnClasses("pictures compiled"), OwnClasses(refused="gymnasium is newer")
+    for name, own in (("before", ours), ("after", theirs)):
+        write_run(tmp_path / f"{name}.jsonl", make_repeated({("fast-sync", 2): 1000}, own_classes=own))
+    found = vebench("check", "before.jsonl", "after.jsonl", "-f", "json")
+    assert json.loads(found.out)["differences"] == [
+        (
+            "fast-sync on ALE/Pong-v5: own classes for this task, pictures compiled against "
+            "Gymnasium's class: gymnasium is newer"
+        )
+    ]
+
+
+@pytest.mark.skipif(guard.why_not(TASK) is not None, reason="own classes were not verified with what is installed")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_where_all_is_as_verified_list_and_doctor_say_that_own_classes_step_and_whether_they_are_compiled(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(native, "library", object if compiled else lambda: None)
+    how = "with compiled parts" if compiled else f"without compiled parts ({native.NOT_BUILT})"
+    for command in ("list", "doctor"):
+        text = words(vebench(command))
+        assert f"own classes for this task, {how}" in text
+        assert ("not-compiled: fast-sync, fast-async could be faster" in text) is not compiled
+        assert (native.REMEDY in text) is not compiled
+
+
+def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None:
+    assert guard.why_not(TASK, {"frame_skip", "xml_file"}) == "our own class for HalfCheetah-v5 has no xml_file"
+
+
+def test_a_task_without_a_class_is_no_task_of_the_fast_backends_and_is_left_out_unless_asked_for(
+    vebench: Command,
+) -> None:
+    assert "fast-" not in words(vebench("run", "-e", "CartPole", "-w", "1", "--dry-run"))
+    asked = words(vebench("run", "-e", "CartPole", "-w", "1", "-b", "for-loop,fast-sync", "--dry-run"))
+    assert "skipped: fast-sync at 1 worker: fast-sync has no class of its own for CartPole-v1" in asked

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import runpy
 import subprocess
 import sys
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -35,7 +37,10 @@ pytestmark = [
 ]
 
 gymnasium.register_envs(ale_py)
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "ppo.py"
 PONG, BREAKOUT, CHEETAH = "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5"
+
+OF_THE_EMULATOR = ("repeat_action_probability", "full_action_space", "mode", "difficulty", "max_num_frames_per_episode")
 
 
 @pytest.fixture
@@ -52,11 +57,12 @@ def build() -> Iterator[Build]:
     assert multiprocessing.active_children() == []
 
 
-def gymnasiums(env_id: str, *, stack: int = 4, reward_clip: bool = False, emulator: Any = None, **settings: Any) -> Any:  # noqa: ANN401 - each its own
+def gymnasiums(env_id: str, *, stack: int = 4, reward_clip: bool = False, **settings: Any) -> Any:  # noqa: ANN401 - each its own
     """Return an environment as people make it with Gymnasium alone."""
     if not env_id.startswith("ALE/"):
         return gymnasium.make(env_id, disable_env_checker=True, **settings)
-    game = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **(emulator or {}))
+    emulator = {name: settings.pop(name) for name in [*settings] if name in OF_THE_EMULATOR}
+    game = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **emulator)
     shown = FrameStackObservation(AtariPreprocessing(game, **settings), stack)
     return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
 
@@ -107,7 +113,7 @@ def test_rows_are_those_of_gymnasiums_class_however_episodes_begin_again(build: 
 def test_a_game_cut_off_in_the_middle_of_a_step_is_shown_as_gymnasiums_wrappers_show_it(build: Build) -> None:
     limit = {"max_num_frames_per_episode": 70}  # those of no-ops among them, so that each step has another rest
     ours = build(PONG, 2, autoreset_mode="SameStep", own_classes=True, **limit)
-    assert agree(ours, loop(PONG, 2, "SameStep", emulator=limit), steps=60) > 6
+    assert agree(ours, loop(PONG, 2, "SameStep", **limit), steps=60) > 6
 
 
 def test_a_game_that_is_lost_ends_as_gymnasiums_does(build: Build) -> None:
@@ -115,25 +121,21 @@ def test_a_game_that_is_lost_ends_as_gymnasiums_does(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "gymnasium_settings"),
+    ("own", "settings"),
     [
-        ({"frame_skip": 3, "noop_max": 0, "screen_size": 60, "stack": 2}, {}),
-        ({"frame_skip": 1, "grayscale_obs": False, "stack": 1}, {}),
-        ({"screen_size": (50, 70), "grayscale_newaxis": True, "scale_obs": True}, {}),
-        ({"terminal_on_life_loss": True, "reward_clip": True}, {}),
-        (
-            {"full_action_space": True, "repeat_action_probability": 0.5},
-            {"emulator": {"full_action_space": True, "repeat_action_probability": 0.5}},
-        ),
-        ({"mode": 4, "difficulty": 1}, {"emulator": {"mode": 4, "difficulty": 1}}),
+        (True, {"frame_skip": 3, "noop_max": 0, "screen_size": (50, 70), "stack": 2}),
+        (True, {"frame_skip": 1, "grayscale_obs": False, "screen_size": 60, "stack": 1}),
+        (True, {"terminal_on_life_loss": True, "reward_clip": True, "full_action_space": True, "mode": 4}),
+        (False, {"grayscale_newaxis": True, "scale_obs": True, "repeat_action_probability": 0.5, "difficulty": 1}),
     ],
-    ids=str,
+    ids=["small", "in colour", "one life", "by Gymnasium's class"],
 )
 @pytest.mark.filterwarnings("ignore:.*stepped by Gymnasium's class:UserWarning")
 def test_settings_mean_what_gymnasiums_wrappers_mean_by_them_whoever_steps(
-    build: Build, settings: dict[str, Any], gymnasium_settings: dict[str, Any]
+    build: Build, own: bool, settings: dict[str, Any]
 ) -> None:
-    ours, theirs = build(BREAKOUT, 1, **settings), loop(BREAKOUT, 1, **(gymnasium_settings or settings))
+    ours, theirs = build(BREAKOUT, 1, **settings), loop(BREAKOUT, 1, **settings)
+    assert ours.stepped_by.startswith("own class") == own
     assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
     agree(ours, theirs, steps=90)
 
@@ -279,3 +281,11 @@ def test_importing_make_vec_is_all_that_loads_gymnasium_and_no_simulator_comes_w
     ):
         done = subprocess.run([sys.executable, "-c", script.format(statement)], check=True, capture_output=True)
         assert set(done.stdout.decode().split()) & {"gymnasium", "ale_py", "cv2", "mujoco", "torch"} == expected
+
+
+def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    train = runpy.run_path(str(EXAMPLE))["train"]
+    ours, theirs = (train(CHEETAH, 2, 2_100, 1, with_gymnasium=with_gymnasium) for with_gymnasium in (False, True))
+    assert ours == theirs
+    assert len(ours) == 2

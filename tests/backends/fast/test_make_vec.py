@@ -67,8 +67,8 @@ def gymnasiums(env_id: str, *, stack: int = 4, reward_clip: bool = False, **sett
     return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
 
 
-def loop(env_id: str, count: int, mode: str = "NextStep", **settings: Any) -> SyncVectorEnv:  # noqa: ANN401 - as above
-    return SyncVectorEnv([partial(gymnasiums, env_id, **settings)] * count, autoreset_mode=mode)
+def loop(env_id: str, count: int, autoreset: str = "NextStep", **settings: Any) -> SyncVectorEnv:  # noqa: ANN401 - as above
+    return SyncVectorEnv([partial(gymnasiums, env_id, **settings)] * count, autoreset_mode=autoreset)
 
 
 def same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:

@@ -141,8 +141,8 @@ def train(task: str, num_envs: int, total: int, seed: int, *, with_gymnasium: bo
         better = advantages(rewards, values, following, terminated, over)
         data = (observations, actions, likelihoods, better, better + values)
         learn(agent, optimizer, [column[real] for column in data], random)
-        last = np.mean(returns[-20:] or np.nan)
-        print(f"reward {rewards.sum():.6f} in this batch; {len(returns)} episodes, of the last 20 a mean of {last:.6f}")
+        last = f", of the last 20 a mean return of {np.mean(returns[-20:]):.6f}" if returns else ""
+        print(f"reward {rewards.sum():.6f} in this batch; {len(returns)} episodes{last}")
     envs.close()
     return returns
 

@@ -158,6 +158,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         own_classes=guard.own_classes,
         options=_FAST_OPTIONS,
         gymnasium_api=True,
+        lines=lines.fast_sync,
     ),
     BackendEntry(
         "fast-async",
@@ -168,6 +169,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         own_classes=guard.own_classes,
         options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_FAST_OPTIONS},
         gymnasium_api=True,
+        lines=lines.fast_async,
     ),
     BackendEntry(
         "envpool-sync",

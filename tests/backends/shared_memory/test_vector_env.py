@@ -217,6 +217,18 @@ def test_infos_can_be_left_behind(build: Build) -> None:
     assert ours.step(ours.action_space.sample())[4] == {}
 
 
+def test_the_last_observation_of_an_episode_travels_without_infos_too(build: Build) -> None:
+    ours = build(samplers(), infos=False, num_processes=2, autoreset_mode="SameStep")
+    theirs = SyncVectorEnv(samplers(), autoreset_mode="SameStep")
+    for vector in (ours, theirs):
+        vector.reset(seed=0)
+        vector.action_space.seed(0)
+    for _ in range(12):
+        infos, others = (vector.step(vector.action_space.sample())[4] for vector in (ours, theirs))
+        assert infos.get("final_info", {}) == {}
+        assert data_equivalence(infos.get("final_obs"), others.get("final_obs"))
+
+
 def test_environments_may_have_spaces_of_one_shape_and_different_bounds(build: Build) -> None:
     def functions() -> list[Callable[[], Sampler]]:
         return [partial(Sampler, spaces.Box(0.0, high, (2,), np.float32), BOX) for high in (1.0, 2.0, 3.0)]

@@ -1,0 +1,291 @@
+"""``make_vec`` against Gymnasium's own vector environments of the same tasks, element by element."""
+
+from __future__ import annotations
+
+import multiprocessing
+import runpy
+import subprocess
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from vebench.backends.fast import guard, make_vec
+from vebench.backends.shared_memory import SharedMemoryVectorEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gymnasium.vector import VectorEnv
+
+    Build = Callable[..., Any]
+    Envs = VectorEnv[Any, Any, Any]
+
+pytestmark = [
+    # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+]
+
+gymnasium.register_envs(ale_py)
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "ppo.py"
+PONG, BREAKOUT, CHEETAH = "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5"
+
+OF_THE_EMULATOR = ("repeat_action_probability", "full_action_space", "mode", "difficulty", "max_num_frames_per_episode")
+
+
+@pytest.fixture
+def build() -> Iterator[Build]:
+    built: list[Any] = []
+
+    def build_one(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - what make_vec is given
+        built.append(make_vec(*args, **{"num_processes": 2, **options}))
+        return built[-1]
+
+    yield build_one
+    for vector in built:
+        vector.close()
+    assert multiprocessing.active_children() == []
+
+
+def gymnasiums(env_id: str, *, stack: int = 4, reward_clip: bool = False, **settings: Any) -> Any:  # noqa: ANN401 - each its own
+    """Return an environment as people make it with Gymnasium alone."""
+    if not env_id.startswith("ALE/"):
+        return gymnasium.make(env_id, disable_env_checker=True, **settings)
+    emulator = {name: settings.pop(name) for name in [*settings] if name in OF_THE_EMULATOR}
+    game = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **emulator)
+    shown = FrameStackObservation(AtariPreprocessing(game, **settings), stack)
+    return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
+
+
+def loop(env_id: str, count: int, autoreset: str = "NextStep", **settings: Any) -> SyncVectorEnv:  # noqa: ANN401 - as above
+    return SyncVectorEnv([partial(gymnasiums, env_id, **settings)] * count, autoreset_mode=autoreset)
+
+
+def same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
+    """Compare what two resets or two steps have returned: all but the infos that our own classes leave out."""
+    for mine, its in zip(ours[:-1], theirs[:-1], strict=True):
+        assert mine.dtype == its.dtype
+        assert mine.shape == its.shape
+        assert mine.tobytes() == its.tobytes()
+    infos, others = ours[-1], theirs[-1]
+    assert infos.keys() == others.keys() & {"final_obs", "_final_obs", "final_info", "_final_info"}
+    if infos:
+        assert infos["_final_obs"].tolist() == others["_final_obs"].tolist() == infos["_final_info"].tolist()
+        for mine, its in zip(infos["final_obs"], others["final_obs"], strict=True):
+            assert (mine is None) == (its is None)
+            assert mine is None or mine.tobytes() == its.tobytes()
+
+
+def agree(ours: Envs, theirs: Envs, steps: int, seed: int = 3) -> int:
+    """Step both with the same actions and compare what they return; return how many episodes have ended."""
+    same(ours.reset(seed=seed), theirs.reset(seed=seed))
+    ours.action_space.seed(seed)
+    ends = 0
+    for _ in range(steps):
+        actions = ours.action_space.sample()
+        mine, its = ours.step(actions), theirs.step(actions)
+        same(mine, its)
+        over = mine[2] | mine[3]
+        ends += int(over.sum())
+        if over.any() and ours.metadata["autoreset_mode"] == AutoresetMode.DISABLED:
+            same(*(vector.reset(options={"reset_mask": over.copy()}) for vector in (ours, theirs)))
+    theirs.close()
+    return ends
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_rows_are_those_of_gymnasiums_class_however_episodes_begin_again(build: Build, mode: str) -> None:
+    ours = build(CHEETAH, 3, autoreset_mode=mode, own_classes=True, max_episode_steps=7)
+    assert ours.stepped_by.startswith("own class for this task")
+    assert agree(ours, loop(CHEETAH, 3, mode, max_episode_steps=7), steps=20) > 5
+
+
+def test_a_game_cut_off_in_the_middle_of_a_step_is_shown_as_gymnasiums_wrappers_show_it(build: Build) -> None:
+    limit = {"max_num_frames_per_episode": 70}  # those of no-ops among them, so that each step has another rest
+    ours = build(PONG, 2, autoreset_mode="SameStep", own_classes=True, **limit)
+    assert agree(ours, loop(PONG, 2, "SameStep", **limit), steps=60) > 6
+
+
+def test_a_game_that_is_lost_ends_as_gymnasiums_does(build: Build) -> None:
+    assert agree(build(BREAKOUT, 1), loop(BREAKOUT, 1), steps=250) > 0
+
+
+@pytest.mark.parametrize(
+    ("own", "settings"),
+    [
+        (True, {"frame_skip": 3, "noop_max": 0, "screen_size": (50, 70), "stack": 2}),
+        (True, {"frame_skip": 1, "grayscale_obs": False, "screen_size": 60, "stack": 1}),
+        (True, {"terminal_on_life_loss": True, "reward_clip": True, "full_action_space": True, "mode": 4}),
+        (False, {"grayscale_newaxis": True, "scale_obs": True, "repeat_action_probability": 0.5, "difficulty": 1}),
+    ],
+    ids=["small", "in colour", "one life", "by Gymnasium's class"],
+)
+@pytest.mark.filterwarnings("ignore:.*stepped by Gymnasium's class:UserWarning")
+def test_settings_mean_what_gymnasiums_wrappers_mean_by_them_whoever_steps(
+    build: Build, own: bool, settings: dict[str, Any]
+) -> None:
+    ours, theirs = build(BREAKOUT, 1, **settings), loop(BREAKOUT, 1, **settings)
+    assert ours.stepped_by.startswith("own class") == own
+    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+    agree(ours, theirs, steps=90)
+
+
+def test_everything_that_a_vector_environment_says_of_itself_is_as_gymnasium_says_it(build: Build) -> None:
+    for env_id in (PONG, CHEETAH):
+        ours, theirs = build(env_id, 1), loop(env_id, 1)
+        for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        assert (ours.metadata, ours.render_mode, ours.num_envs) == (theirs.metadata, theirs.render_mode, 1)
+        assert isinstance(ours, SharedMemoryVectorEnv)
+        theirs.close()
+        one = gymnasium.make(ours.spec)  # as many wrappers as ours stands for
+        assert one.reset(seed=4)[0].tobytes() == ours.reset(seed=4)[0][0].tobytes()
+        one.close()
+
+
+def test_environments_come_as_they_are_ready_and_do_what_they_do_in_a_loop(build: Build) -> None:
+    ours, theirs = build(CHEETAH, 4, batch_size=2, max_episode_steps=5), loop(CHEETAH, 4, max_episode_steps=5)
+    theirs.action_space.seed(0)
+    tape = [theirs.action_space.sample() for _ in range(12)]
+    expected = [theirs.reset(seed=1)[:1], *(theirs.step(actions)[:4] for actions in tape)]
+    same((*ours.reset(seed=1)[:1], {}), (*expected[0], {}))
+    count = np.zeros(4, int)
+    ours.send(tape[0])
+    while (count < 11).all():
+        received = ours.recv()
+        count[received.env_ids] += 1
+        for row, env_id in enumerate(received.env_ids):
+            for mine, its in zip(received[:4], expected[count[env_id]], strict=True):
+                assert mine[row].tobytes() == its[env_id].tobytes()
+        ours.send(np.stack([tape[count[env_id]][env_id] for env_id in received.env_ids]))
+
+
+def test_statistics_of_episodes_are_those_of_gymnasiums_processes(build: Build) -> None:
+    functions = [partial(gymnasiums, CHEETAH, max_episode_steps=9)] * 3
+    for mode in ("NextStep", "SameStep"):
+        told: list[Any] = []
+        envs = build(CHEETAH, 3, max_episode_steps=9, autoreset_mode=mode)
+        for vector in (envs, AsyncVectorEnv(functions, autoreset_mode=mode)):
+            recorded = RecordEpisodeStatistics(vector)
+            recorded.reset(seed=2)
+            recorded.action_space.seed(2)
+            told.append([])
+            for _ in range(25):
+                episode = recorded.step(recorded.action_space.sample())[4].get("episode")
+                told[-1].append(None if episode is None else (episode["r"].tolist(), episode["l"].tolist()))
+            recorded.close()
+        assert told[0] == told[1]
+        assert sum(episode is not None for episode in told[0]) == 2
+
+
+def test_what_make_vec_is_given_as_seed_is_that_of_each_first_reset(build: Build) -> None:
+    ours, theirs = build(CHEETAH, 3, seed=7), loop(CHEETAH, 3)
+    same(ours.reset(), theirs.reset(seed=7))
+    same(ours.reset(), theirs.reset())
+    listed = build(CHEETAH, 3, seed=[7, None, 9])
+    mask = np.array([True, False, True])
+    listed.reset(options={"reset_mask": mask})
+    np.testing.assert_array_equal(listed.observations[mask], theirs.reset(seed=7)[0][mask])
+    same(listed.reset(seed=1), theirs.reset(seed=1))
+    theirs.close()
+    with pytest.raises(ValueError, match="one for each of 2"):
+        make_vec(CHEETAH, 2, seed=[1, 2, 3])
+
+
+def test_a_task_without_a_class_of_our_own_is_stepped_by_gymnasiums_and_nothing_warns(build: Build) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = build("CartPole-v1", 3, sutton_barto_reward=True)
+    assert ours.stepped_by == "Gymnasium's class: there is no class of our own for CartPole-v1"
+    assert agree(ours, loop("CartPole-v1", 3, sutton_barto_reward=True), steps=60) > 0
+    assert ours.get_attr("gravity") == (9.8,) * 3
+
+
+def test_with_versions_that_were_not_verified_gymnasiums_class_steps_and_it_is_said(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "VERSIONS", {**guard.VERSIONS, "gymnasium": ("0.1",)})
+    with pytest.warns(UserWarning, match="HalfCheetah-v5 is stepped by Gymnasium's class: .* gymnasium 0.1"):
+        ours = build(CHEETAH, 2, autoreset_mode="SameStep", max_episode_steps=7)
+    assert ours.stepped_by.startswith("Gymnasium's class: our own class was verified with")
+    assert agree(ours, loop(CHEETAH, 2, "SameStep", max_episode_steps=7), steps=20) == 4
+    with pytest.raises(ValueError, match=r"own_classes=True: .* gymnasium 0\.1"):
+        make_vec(CHEETAH, own_classes=True)
+
+
+def test_who_reads_infos_or_attributes_gets_gymnasiums_classes(build: Build) -> None:
+    with pytest.warns(UserWarning, match="no infos"):
+        told = build(CHEETAH, 2, infos=True)
+    theirs = loop(CHEETAH, 2)
+    assert told.reset(seed=0)[1].keys() == theirs.reset(seed=0)[1].keys()
+    theirs.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asked = build(CHEETAH, 2, own_classes=False)
+    assert asked.stepped_by == "Gymnasium's class: own_classes=False"
+    assert asked.get_attr("frame_skip") == (5, 5)
+    own = build(CHEETAH, 2)
+    for ask in (partial(own.get_attr, "frame_skip"), own.render, partial(own.set_attr, "frame_skip", 2)):
+        with pytest.raises(AttributeError, match="own_classes=False"):
+            ask()
+    own.reset(seed=0)  # goes on
+    own.close()
+    with pytest.raises(ClosedEnvironmentError):
+        own.get_attr("frame_skip")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "error", "words"),
+    [
+        ((PONG, 2), {"stack_num": 4}, TypeError, "ALE/Pong-v5 has no setting stack_num: it is stack here"),
+        ((PONG, 2), {"frameskip": 4}, TypeError, "it is frame_skip here"),
+        ((PONG, 2), {"odd": 1}, TypeError, "ALE/Pong-v5 has no setting odd: it has any_noop, "),
+        ((PONG, 2), {"frame_skip": 0}, ValueError, "frame_skip"),
+        ((CHEETAH, 2), {"stack": 4}, TypeError, "stack"),
+        ((CHEETAH, 0), {}, ValueError, "num_envs must be 1 or more, not 0"),
+        ((CHEETAH, 2), {"batch_size": 3}, ValueError, "batch_size"),
+        ((CHEETAH, 2), {"autoreset_mode": "odd"}, ValueError, "odd"),
+        (("CartPole-v1", 2), {"own_classes": True}, ValueError, "no class of our own for CartPole-v1"),
+        (("Nothing-v0", 2), {}, gymnasium.error.NameNotFound, "Nothing"),
+        ((gymnasium.spec("CartPole-v1"), 2), {}, TypeError, "id must be a name"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_by_name(
+    arguments: tuple[Any, ...], settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as raised:
+        make_vec(*arguments, **settings)
+    assert "\n" not in str(raised.value)
+
+
+def test_processes_that_are_not_forked_step_our_own_classes_too(build: Build) -> None:
+    agree(build(CHEETAH, 2, context="forkserver"), loop(CHEETAH, 2), steps=5)
+
+
+def test_importing_make_vec_is_all_that_loads_gymnasium_and_no_simulator_comes_with_it() -> None:
+    script = "import sys; {}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    for statement, expected in (
+        ("import vebench.backends.fast", set()),
+        ("from vebench.backends.fast import make_vec", {"gymnasium"}),
+    ):
+        done = subprocess.run([sys.executable, "-c", script.format(statement)], check=True, capture_output=True)
+        assert set(done.stdout.decode().split()) & {"gymnasium", "ale_py", "cv2", "mujoco", "torch"} == expected
+
+
+def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    train = runpy.run_path(str(EXAMPLE))["train"]
+    ours, theirs = (train(CHEETAH, 2, 2_100, 1, with_gymnasium=with_gymnasium) for with_gymnasium in (False, True))
+    assert ours == theirs
+    assert len(ours) == 2

@@ -13,6 +13,7 @@ from vebench.backends.fast import gymnasium_env
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import why_not
 from vebench.backends.fast.share import FastShare
+from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.arguments import checked_seeds
 from vebench.backends.shared_memory.spaces import VectorSpaces
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
@@ -81,17 +82,19 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     spaces, spec = VectorSpaces.of(example, num_envs), example.spec
     example.close()
     name = gymnasium_env.name_of(id)
-    own, by = _own_class(name, settings, own_classes=own_classes, infos=infos, compiled=compiled)
+    own, steps = _own_class(name, settings, own_classes=own_classes, infos=infos, compiled=compiled)
     if own is None and own_classes:
-        raise ValueError(f"own_classes=True: {by}")
+        raise ValueError(f"own_classes=True: {steps.refused}")
     if own is None and own_classes is None and class_of(name) is not None:
-        logger.warn(f"{name} is stepped by Gymnasium's class: {by}; own_classes=False asks for that", stacklevel=2)
+        logger.warn(
+            f"{name} is stepped by Gymnasium's class: {steps.refused}; own_classes=False asks for that", stacklevel=2
+        )
     return FastVectorEnv(
         partial(gymnasium_env.make, id, settings),
         num_envs,
         spaces,
         own,
-        f"Gymnasium's class: {by}" if own is None else f"own class for this task: {by}",
+        steps.words,
         spec=spec,
         seed=seed,
         copy=copy,
@@ -109,19 +112,19 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
 
 def _own_class(
     name: str, settings: Mapping[str, Any], *, own_classes: bool | None, infos: bool, compiled: bool
-) -> tuple[MakeTask | None, str]:
-    """Return how each process makes the task of our own class, and how that steps; or None, and why it does not."""
+) -> tuple[MakeTask | None, OwnClasses]:
+    """Return how each process makes the task of our own class, None if it does not step; and what steps, and why."""
     ours = class_of(name)
     reason = "own_classes=False" if own_classes is False else why_not(name, settings)
     if ours is None or reason is not None:
-        return None, str(reason)
+        return None, OwnClasses(refused=str(reason))
     if infos:
-        return None, f"our own class for {name} has no infos"
+        return None, OwnClasses(refused=f"our own class for {name} has no infos")
     make: MakeTask = partial(load(ours.target), name, dict(settings), compiled=compiled)
     try:
-        return make, make().how
+        return make, OwnClasses(make().how)
     except ValueError as error:  # Gymnasium's class takes this value
-        return None, f"our own class for {name}: {error}"
+        return None, OwnClasses(refused=f"our own class for {name}: {error}")
 
 
 class FastVectorEnv(SharedMemoryVectorEnv):

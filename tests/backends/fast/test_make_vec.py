@@ -106,7 +106,7 @@ def agree(ours: Envs, theirs: Envs, steps: int, seed: int = 3) -> int:
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_rows_are_those_of_gymnasiums_class_however_episodes_begin_again(build: Build, mode: str) -> None:
     ours = build(CHEETAH, 3, autoreset_mode=mode, own_classes=True, max_episode_steps=7)
-    assert ours.stepped_by.startswith("own class for this task")
+    assert ours.stepped_by.startswith("own classes for this task")
     assert agree(ours, loop(CHEETAH, 3, mode, max_episode_steps=7), steps=20) > 5
 
 

@@ -59,7 +59,44 @@ def _physics(name: str, *settings: str) -> FastClass:
     )
 
 
-_PHYSICS: Mapping[str, FastClass] = {"HalfCheetah-v5": _physics("half_cheetah_v5")}
+_ACTION = ("forward_reward_weight", "ctrl_cost_weight")
+_SHOWN = ("exclude_current_positions_from_observation",)
+_HEALTH = ("healthy_reward", "terminate_when_unhealthy", "healthy_z_range")
+_HUMANOID = (
+    "include_cinert_in_observation",
+    "include_cvel_in_observation",
+    "include_qfrc_actuator_in_observation",
+    "include_cfrc_ext_in_observation",
+)
+
+_PHYSICS: Mapping[str, FastClass] = {
+    "Ant-v5": _physics(
+        "ant_v5",
+        *_ACTION,
+        *_SHOWN,
+        *_HEALTH,
+        "contact_cost_weight",
+        "contact_force_range",
+        "include_cfrc_ext_in_observation",
+        "main_body",
+    ),
+    "HalfCheetah-v5": _physics("half_cheetah_v5", *_ACTION, *_SHOWN),
+    "Hopper-v5": _physics("hopper_v5", *_ACTION, *_SHOWN, *_HEALTH, "healthy_angle_range", "healthy_state_range"),
+    "Humanoid-v5": _physics(
+        "humanoid_v5", *_ACTION, *_SHOWN, *_HEALTH, *_HUMANOID, "contact_cost_weight", "contact_cost_range"
+    ),
+    "HumanoidStandup-v5": _physics(
+        "humanoidstandup_v5",
+        *_SHOWN,
+        *_HUMANOID,
+        "uph_cost_weight",
+        "ctrl_cost_weight",
+        "impact_cost_weight",
+        "impact_cost_range",
+    ),
+    "Swimmer-v5": _physics("swimmer_v5", *_ACTION, *_SHOWN),
+    "Walker2d-v5": _physics("walker2d_v5", *_ACTION, *_SHOWN, *_HEALTH, "healthy_angle_range"),
+}
 _GAMES = "ALE/"
 
 

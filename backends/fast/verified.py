@@ -22,8 +22,16 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
 # SHA-256 of the files that our classes stand for, in any of these versions.
 SOURCES: Mapping[str, tuple[str, ...]] = {
     "ale_py/env.py": ("eca5ad0607935fedfd29b21591240618d69cdd9242303a6c48d6aaf58d668630",),
+    "gymnasium/envs/mujoco/ant_v5.py": ("03be9596a1fbc17157b6969e3ee48291600ff689c27fa02e178de3976eedddf9",),
     "gymnasium/envs/mujoco/half_cheetah_v5.py": ("c6520e364985f4715d42016284f694f7ba601acedbfb0221a43888ac49affcf3",),
+    "gymnasium/envs/mujoco/hopper_v5.py": ("daa2951970f5f55853c7b0ec60b47e2c1f4e4338548f2df1b2465c6ecfdc4e9e",),
+    "gymnasium/envs/mujoco/humanoid_v5.py": ("53792f8fd48efbeeee652ff6b853a608fe1b6770125805bf1e2e3bcf69fbc431",),
+    "gymnasium/envs/mujoco/humanoidstandup_v5.py": (
+        "ff0524040964ebd69b0191d7fb045fffe655b7306a57251dd7023220e440875c",
+    ),
     "gymnasium/envs/mujoco/mujoco_env.py": ("77e8205c380d8e0d7dc68f6ad136cf192f07c061cd3f00eeebfac8414c71bc49",),
+    "gymnasium/envs/mujoco/swimmer_v5.py": ("5bdb513ea955bc2e9b4d2fdc881f00dbc1b97f5c7c557b6675cdf71299d9736e",),
+    "gymnasium/envs/mujoco/walker2d_v5.py": ("10219f0e6b5208d6f5b6d7fd1dce2606580d847cf94abc3e6c53588ba4c90934",),
     "gymnasium/utils/seeding.py": ("eb2a223b92604b7d1df2a859338e4a175c60f3fb11b87f8f316f306f1b97de53",),
     "gymnasium/wrappers/atari_preprocessing.py": ("9d37dc8b68297130bf2009741db5a54d6a9f46ea6e0745efe78a0bc39ca1c610",),
     "gymnasium/wrappers/common.py": ("ef31d8b3c302ba123d353980cdb09b2c85116d6a0b872da168f67c78bf80e4a8",),

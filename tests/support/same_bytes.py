@@ -32,7 +32,7 @@ UNTOUCHED = 0xA5
 
 
 class Way(NamedTuple):
-    """How our class steps: with compiled parts or without, all environments of a batch or each in a batch of its own."""
+    """How our class steps: with compiled parts or without, in one batch or each environment in a batch of its own."""
 
     compiled: bool
     one_by_one: bool = False

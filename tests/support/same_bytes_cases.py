@@ -5,7 +5,7 @@ Every case is drawn from seeds, so that it repeats itself. ``scale`` makes all o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import ale_py
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
-from support.same_bytes import Case, Way
+from support.same_bytes import Case, Way, compare
 
 from vebench.backends.environments import making
 from vebench.backends.environments.atari import FRAME_LIMIT, SCREEN_SIZE, STACK
@@ -185,7 +185,9 @@ def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     one_by_one = (Way(compiled=True, one_by_one=True), Way(compiled=False, one_by_one=True))
     yield benchmark_case("benchmark", task, steps(4200), num_envs=3, new_starts=True)
     yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(1100), num_envs=2, seed=10)
-    yield made_case("float32 actions", task, steps(600), {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20)
+    yield made_case(
+        "float32 actions", task, steps(600), {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20
+    )
     yield made_case("one by one", task, steps(300), {}, num_envs=3, ways=one_by_one, seed=30)
     short = {"max_episode_steps": 7}
     yield made_case("7 steps an episode, SameStep", task, steps(100), short, autoreset="SameStep", num_envs=3, seed=40)
@@ -214,35 +216,31 @@ def made_case(
 
 
 def first_end(task: Task, seed: int, steps: int) -> int | None:
-    """Return after how many steps environment 0 of a case with this seed first terminates, None if it does not."""
+    """Return after how many steps one of a case's environments first terminates, None if it does not."""
     found: list[int] = []
-
-    @dataclass
-    class Noting:
-        environment: gymnasium.Env[Any, Any]
-        made: int = 0
-
-        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the environment has
-            return getattr(self.environment, name)
-
-        def step(self, action: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
-            self.made += 1
-            answer = self.environment.step(action)
-            if answer[2]:
-                found.append(self.made)
-            return answer
-
-        def reset(self, **asked: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
-            self.made = 0
-            return self.environment.reset(**asked)
-
-    from support.same_bytes import compare
-
-    made = Case(
-        "", task, lambda: Noting(gymnasium.make(task.id, disable_env_checker=True)), lambda **_: None, steps, 2, seed
-    )
-    compare(replace(made, ways=()))
+    case = Case("", task, lambda: _NotingEnds(task.id, found), _ours(task.id, {}), steps, seed=seed, ways=())
+    compare(case)
     return found[0] if found else None
+
+
+class _NotingEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Notes after how many steps of an episode the environment has terminated."""
+
+    def __init__(self, env_id: str, found: list[int]) -> None:
+        super().__init__(gymnasium.make(env_id, disable_env_checker=True))
+        self._found = found
+        self._made = 0
+
+    def reset(self, **asked: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
+        self._made = 0
+        return self.env.reset(**asked)
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
+        self._made += 1
+        answer = self.env.step(action)
+        if answer[2]:
+            self._found.append(self._made)
+        return answer
 
 
 def drawn_physics_settings(env_id: str, random: np.random.Generator) -> dict[str, Any]:

@@ -163,7 +163,7 @@ Packages = tuple[tuple[str, str], ...]
 
 
 def deciding(installed: Mapping[str, str]) -> Packages:
-    """Return the packages that make the bytes, with their versions."""
+    """Return the packages that make the bytes, with their versions, and Python's before them."""
     names = {
         name
         for task in KNOWN
@@ -171,14 +171,15 @@ def deciding(installed: Mapping[str, str]) -> Packages:
         for package in ours.packages
         for name in package.deciding_names
     }
-    return tuple(sorted((name, version) for name, version in installed.items() if name in names))
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (("Python", python), *sorted((name, version) for name, version in installed.items() if name in names))
 
 
 def read(path: Path) -> dict[Packages, dict[str, Answer]]:
     """Return what is on file, by packages and task."""
     surveys = json.loads(path.read_text()) if path.exists() else []
     return {
-        tuple(sorted(survey["packages"].items())): {name: Answer.read(line) for name, line in survey["tasks"].items()}
+        tuple(survey["packages"].items()): {name: Answer.read(line) for name, line in survey["tasks"].items()}
         for survey in surveys
     }
 

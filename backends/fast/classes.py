@@ -55,10 +55,11 @@ def _physics(name: str, *settings: str) -> FastClass:
             "gymnasium/utils/seeding.py",
             "gymnasium/wrappers/common.py",
         ),
-        settings=frozenset({"frame_skip", "max_episode_steps", "reset_noise_scale", *settings}),
+        settings=frozenset({"frame_skip", "max_episode_steps", *settings}),
     )
 
 
+_NOISE = ("reset_noise_scale",)
 _ACTION = ("forward_reward_weight", "ctrl_cost_weight")
 _SHOWN = ("exclude_current_positions_from_observation",)
 _HEALTH = ("healthy_reward", "terminate_when_unhealthy", "healthy_z_range")
@@ -74,28 +75,36 @@ _PHYSICS: Mapping[str, FastClass] = {
         "ant_v5",
         *_ACTION,
         *_SHOWN,
+        *_NOISE,
         *_HEALTH,
         "contact_cost_weight",
         "contact_force_range",
         "include_cfrc_ext_in_observation",
         "main_body",
     ),
-    "HalfCheetah-v5": _physics("half_cheetah_v5", *_ACTION, *_SHOWN),
-    "Hopper-v5": _physics("hopper_v5", *_ACTION, *_SHOWN, *_HEALTH, "healthy_angle_range", "healthy_state_range"),
+    "HalfCheetah-v5": _physics("half_cheetah_v5", *_ACTION, *_SHOWN, *_NOISE),
+    "Hopper-v5": _physics(
+        "hopper_v5", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range", "healthy_state_range"
+    ),
     "Humanoid-v5": _physics(
-        "humanoid_v5", *_ACTION, *_SHOWN, *_HEALTH, *_HUMANOID, "contact_cost_weight", "contact_cost_range"
+        "humanoid_v5", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, *_HUMANOID, "contact_cost_weight", "contact_cost_range"
     ),
     "HumanoidStandup-v5": _physics(
         "humanoidstandup_v5",
         *_SHOWN,
+        *_NOISE,
         *_HUMANOID,
         "uph_cost_weight",
         "ctrl_cost_weight",
         "impact_cost_weight",
         "impact_cost_range",
     ),
-    "Swimmer-v5": _physics("swimmer_v5", *_ACTION, *_SHOWN),
-    "Walker2d-v5": _physics("walker2d_v5", *_ACTION, *_SHOWN, *_HEALTH, "healthy_angle_range"),
+    "InvertedDoublePendulum-v5": _physics("inverted_double_pendulum_v5", *_NOISE, "healthy_reward"),
+    "InvertedPendulum-v5": _physics("inverted_pendulum_v5", *_NOISE),
+    "Pusher-v5": _physics("pusher_v5", "reward_near_weight", "reward_dist_weight", "reward_control_weight"),
+    "Reacher-v5": _physics("reacher_v5", "reward_dist_weight", "reward_control_weight"),
+    "Swimmer-v5": _physics("swimmer_v5", *_ACTION, *_SHOWN, *_NOISE),
+    "Walker2d-v5": _physics("walker2d_v5", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range"),
 }
 _GAMES = "ALE/"
 

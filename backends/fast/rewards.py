@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+Origin = Any  # an environment of Gymnasium's class: each class has attributes of its own
+
+
 class Part(NamedTuple):
     """Neighbouring numbers of one of MuJoCo's fields, flattened: from ``start`` up to ``stop``, or to its end.
 
@@ -30,6 +33,9 @@ class Part(NamedTuple):
     stop: int | None = None
     low: float = -inf
     high: float = inf
+
+
+NOTHING = Part("qpos", 0, 0)
 
 
 class Bound(NamedTuple):
@@ -44,14 +50,16 @@ class Bound(NamedTuple):
 class Seen(NamedTuple):
     """What the rewards of a batch are made of. Each array has a row for each environment.
 
-    ``before`` and ``after``: the parts that the task asked for by these names, ``(environments, numbers)``.
-    ``healthy``: 1.0 or 0.0. ``rewards`` are written.
+    ``around``: the part that the task reads before and after the physics, ``(2, environments, numbers)``. ``after``:
+    those that it reads only afterwards, ``(environments, numbers)``, by its names for them. ``healthy``: 1.0 or 0.0.
+    ``rewards`` are written; ``observations`` are, where more than MuJoCo's own numbers is shown.
     """
 
     actions: NDArray[Any]
-    before: Mapping[str, NDArray[np.float64]]
+    around: NDArray[np.float64]
     after: Mapping[str, NDArray[np.float64]]
     healthy: NDArray[np.float64]
+    observations: NDArray[np.float64]
     rewards: NDArray[np.float64]
 
 
@@ -60,14 +68,14 @@ class Rules:
     """A task.
 
     - ``row``: the parts of an observation, in order.
-    - ``before``, ``after``: what else is read before and after the physics, by names for ``reward``.
-    - ``healthy``: the bounds that tell whether an environment is healthy; ``ends``: whether its episode ends if not.
     - ``reward``: takes what is seen of a batch; returns what writes its rewards after each step.
+    - ``around``: what is read both before and after the physics; ``after``: what is read afterwards, by names.
+    - ``healthy``: the bounds that tell whether an environment is healthy; ``ends``: whether its episode ends if not.
     """
 
     row: tuple[Part, ...]
     reward: Callable[[Seen], Callable[[], None]]
-    before: Mapping[str, Part] = field(default_factory=dict)
+    around: Part = NOTHING
     after: Mapping[str, Part] = field(default_factory=dict)
     healthy: tuple[Bound, ...] = ()
     ends: bool = False
@@ -75,14 +83,14 @@ class Rules:
     @property
     def contacts(self) -> bool:
         """Whether forces of contacts are read, which ``mj_rnePostConstraint`` computes."""
-        parts = (*self.row, *self.after.values(), *(bound.part for bound in self.healthy))
+        parts = (*self.row, *self.after.values())
         return any(part.field in {"cacc", "cfrc_int", "cfrc_ext"} for part in parts)
 
 
 class Settings:
     """The settings of an environment of Gymnasium's MuJoCo classes, by the names of their arguments."""
 
-    def __init__(self, origin: Any) -> None:  # noqa: ANN401 - the classes have settings of their own
+    def __init__(self, origin: Origin) -> None:
         self._origin = origin
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a setting
@@ -96,9 +104,43 @@ def _cost(weight: float, numbers: NDArray[Any]) -> Callable[[], NDArray[Any]]:
 
     def compute() -> NDArray[Any]:
         np.square(numbers, squares)
-        np.add.reduce(squares, 1, None, sums)
+        np.add.reduce(squares, axis=1, out=sums)
         np.multiply(weight, sums, cost)
         return cost
+
+    return compute
+
+
+def _limited_cost(
+    weight: float, limits: tuple[float, float], numbers: NDArray[np.float64]
+) -> Callable[[], NDArray[np.float64]]:
+    """Return what computes ``_cost`` between limits."""
+    compute, (low, high) = _cost(weight, numbers), limits
+
+    def compute_limited() -> NDArray[np.float64]:
+        cost = compute()
+        # numpy.clip does the same and takes five times as long.
+        np.maximum(cost, low, cost)
+        np.minimum(cost, high, cost)
+        return cost
+
+    return compute_limited
+
+
+def _centre_x(masses: NDArray[np.float64], positions: NDArray[np.float64]) -> Callable[[], NDArray[np.float64]]:
+    """Return what computes x of the centre of mass of bodies, before and after: ``(2, environments)``."""
+    weights, total = masses[:, None], np.sum(masses)
+    positions = positions.reshape(*positions.shape[:2], len(masses), 3)
+    moments = np.empty_like(positions)
+    # All three coordinates, though x is enough: so numpy adds the bodies up one after another, as Gymnasium's sum does.
+    centres = np.empty((*positions.shape[:2], 3))
+    x = centres[..., 0]
+
+    def compute() -> NDArray[np.float64]:
+        np.multiply(weights, positions, moments)
+        np.add.reduce(moments, axis=2, out=centres)
+        np.divide(x, total, x)
+        return x
 
     return compute
 
@@ -107,8 +149,9 @@ def _cost(weight: float, numbers: NDArray[Any]) -> Callable[[], NDArray[Any]]:
 class Travel:
     """The reward for moving along x: ``forward + healthy - (control + contact)``, as far as a task has them.
 
-    ``weights``: of a setting or 0-d arrays. ``masses``: of the bodies whose centre of mass moves; None if ``x`` is a
-    coordinate. ``contact``: what contacts cost, and the limits of that, None for none.
+    ``forward``, ``control``, ``bonus``, ``contact`` are Gymnasium's weights, None for what the task has not.
+    ``contact_range``: the limits of what contacts cost. ``masses``: of the bodies whose centre of mass moves; None if
+    x is a coordinate.
     """
 
     dt: float
@@ -116,60 +159,42 @@ class Travel:
     control: float
     bonus: float | None = None
     contact: float | None = None
-    contact_range: tuple[float, float] | None = None
+    contact_range: tuple[float, float] = (-inf, inf)
     masses: NDArray[np.float64] | None = None
 
     def __call__(self, seen: Seen) -> Callable[[], None]:
         """Return what writes the rewards of a batch."""
-        rewards, healthy, bonus = seen.rewards, seen.healthy, self.bonus
-        before, after = self._x(seen.before["x"]), self._x(seen.after["x"])
-        dt, forward = np.float64(self.dt), np.float64(self.forward)
+        rewards, healthy, dt, forward, bonus = seen.rewards, seen.healthy, self.dt, self.forward, self.bonus
         survival = np.empty_like(rewards)
-        costs = _cost(self.control, seen.after.get("control", seen.actions))
-        contacts = None if self.contact is None else _cost(self.contact, seen.after["contact"])
+        before, after = seen.around[..., 0]
+        move = None if self.masses is None else _centre_x(self.masses, seen.around)
+        control = _cost(self.control, seen.after.get("control", seen.actions))
+        contact = None
+        if self.contact is not None:
+            contact = _limited_cost(self.contact, self.contact_range, seen.after["contact"])
 
         def write() -> None:
-            np.subtract(after(), before(), rewards)
+            start, end = (before, after) if move is None else move()
+            np.subtract(end, start, rewards)
             np.divide(rewards, dt, rewards)
             np.multiply(rewards, forward, rewards)
             if bonus is not None:
                 np.multiply(healthy, bonus, survival)
                 np.add(rewards, survival, rewards)
-            cost = costs()
-            if contacts is not None:
-                cost = np.add(cost, self._limited(contacts()))
+            cost = control()
+            if contact is not None:
+                cost = np.add(cost, contact())
             np.subtract(rewards, cost, rewards)
 
         return write
 
-    def _x(self, parts: NDArray[np.float64]) -> Callable[[], NDArray[np.float64]]:
-        if self.masses is None:
-            x = parts[:, 0]
-            return lambda: x
-        masses, total = self.masses[:, None], np.sum(self.masses)
-        positions = parts.reshape(len(parts), len(masses), 3)
-        moments = np.empty_like(positions)
 
-        def centre() -> NDArray[np.float64]:
-            np.multiply(masses, positions, moments)
-            # All three coordinates, though x is enough: so the bodies are added up in the order of Gymnasium's sum.
-            summed: NDArray[np.float64] = np.add.reduce(moments, 1)[:, 0]
-            return np.divide(summed, total, summed)
-
-        return centre
-
-    def _limited(self, cost: NDArray[np.float64]) -> NDArray[np.float64]:
-        if self.contact_range is not None:
-            np.clip(cost, *self.contact_range, out=cost)
-        return cost
-
-
-def _travel(origin: Any, **more: Any) -> Travel:  # noqa: ANN401 - what an environment has
+def _travel(origin: Origin, **more: Any) -> Travel:  # noqa: ANN401 - fields of several types
     has = Settings(origin)
     return Travel(float(origin.dt), has.forward_reward_weight, has.ctrl_cost_weight, **more)
 
 
-def _position_and_velocity(origin: Any, hidden: int, low: float = -inf, high: float = inf) -> tuple[Part, Part]:  # noqa: ANN401
+def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high: float = inf) -> tuple[Part, Part]:
     """Return the parts of a row: the positions, less the ``hidden`` first if so set, and the velocities."""
     excluded = Settings(origin).exclude_current_positions_from_observation
     return Part("qpos", hidden if excluded else 0), Part("qvel", 0, None, low, high)
@@ -178,55 +203,55 @@ def _position_and_velocity(origin: Any, hidden: int, low: float = -inf, high: fl
 X = Part("qpos", 0, 1)
 
 
-def half_cheetah(origin: Any) -> Rules:
+def half_cheetah(origin: Origin) -> Rules:
     """Return the rules of HalfCheetah."""
-    return Rules(_position_and_velocity(origin, 1), _travel(origin), {"x": X}, {"x": X})
+    return Rules(_position_and_velocity(origin, 1), _travel(origin), X)
 
 
-def swimmer(origin: Any) -> Rules:
+def swimmer(origin: Origin) -> Rules:
     """Return the rules of Swimmer."""
-    return Rules(_position_and_velocity(origin, 2), _travel(origin), {"x": X}, {"x": X})
+    return Rules(_position_and_velocity(origin, 2), _travel(origin), X)
 
 
-def walker(origin: Any) -> Rules:
+def walker(origin: Origin) -> Rules:
     """Return the rules of Walker2d."""
     has = Settings(origin)
     return Rules(
         _position_and_velocity(origin, 1, -10, 10),
         _travel(origin, bonus=has.healthy_reward),
-        {"x": X},
-        {"x": X},
-        (Bound(Part("qpos", 1, 2), *has.healthy_z_range), Bound(Part("qpos", 2, 3), *has.healthy_angle_range)),
-        has.terminate_when_unhealthy,
+        X,
+        healthy=(Bound(Part("qpos", 1, 2), *has.healthy_z_range), Bound(Part("qpos", 2, 3), *has.healthy_angle_range)),
+        ends=has.terminate_when_unhealthy,
     )
 
 
-def hopper(origin: Any) -> Rules:
+def hopper(origin: Origin) -> Rules:
     """Return the rules of Hopper."""
     as_walker, limits = walker(origin), Settings(origin).healthy_state_range
     state = (Bound(Part("qpos", 2), *limits), Bound(Part("qvel"), *limits))
     return replace(as_walker, healthy=(*as_walker.healthy, *state))
 
 
-def ant(origin: Any) -> Rules:
+def ant(origin: Origin) -> Rules:
     """Return the rules of Ant."""
     has = Settings(origin)
     body = origin.data.body(has.main_body).id
     x = Part("xpos", 3 * body, 3 * body + 1)
+    low, high = has.healthy_z_range
     forces = Part("cfrc_ext", 0, None, *has.contact_force_range)
     # The world's own forces, those of body 0, count but are not shown.
     shown = (forces._replace(start=6),) if has.include_cfrc_ext_in_observation else ()
     return Rules(
         (*_position_and_velocity(origin, 2), *shown),
         _travel(origin, bonus=has.healthy_reward, contact=has.contact_cost_weight),
-        {"x": x},
-        {"x": x, "contact": forces},
-        (Bound(Part("qpos")), Bound(Part("qvel")), Bound(Part("qpos", 2, 3), *has.healthy_z_range, closed=True)),
+        x,
+        {"contact": forces},
+        (Bound(Part("qpos")), Bound(Part("qvel")), Bound(Part("qpos", 2, 3), low, high, closed=True)),
         has.terminate_when_unhealthy,
     )
 
 
-def _humanoid_row(origin: Any) -> tuple[Part, ...]:
+def _humanoid_row(origin: Origin) -> tuple[Part, ...]:
     has = Settings(origin)
     shown = (
         (has.include_cinert_in_observation, Part("cinert", 10)),
@@ -238,7 +263,7 @@ def _humanoid_row(origin: Any) -> tuple[Part, ...]:
     return (*_position_and_velocity(origin, 2), *(part for setting, part in shown if setting is True))
 
 
-def humanoid(origin: Any) -> Rules:
+def humanoid(origin: Origin) -> Rules:
     """Return the rules of Humanoid."""
     has = Settings(origin)
     reward = _travel(
@@ -251,27 +276,27 @@ def humanoid(origin: Any) -> Rules:
     return Rules(
         _humanoid_row(origin),
         reward,
-        {"x": Part("xipos")},
-        {"x": Part("xipos"), "control": Part("ctrl"), "contact": Part("cfrc_ext")},
+        Part("xipos"),
+        {"control": Part("ctrl"), "contact": Part("cfrc_ext")},
         (Bound(Part("qpos", 2, 3), *has.healthy_z_range),),
         has.terminate_when_unhealthy,
     )
 
 
-def humanoid_standup(origin: Any) -> Rules:
+def humanoid_standup(origin: Origin) -> Rules:
     """Return the rules of HumanoidStandup."""
     has = Settings(origin)
     time_step = float(origin.model.opt.timestep)
 
     def reward(seen: Seen) -> Callable[[], None]:
         control = _cost(has.ctrl_cost_weight, seen.after["control"])
-        impact = _cost(has.impact_cost_weight, seen.after["contact"])
+        impact = _limited_cost(has.impact_cost_weight, has.impact_cost_range, seen.after["contact"])
         height, rewards = seen.after["height"][:, 0], seen.rewards
 
         def write() -> None:
             np.divide(height, time_step, rewards)
             np.subtract(rewards, control(), rewards)
-            np.subtract(rewards, np.clip(impact(), *has.impact_cost_range), rewards)
+            np.subtract(rewards, impact(), rewards)
             np.add(rewards, 1, rewards)
 
         return write
@@ -280,12 +305,134 @@ def humanoid_standup(origin: Any) -> Rules:
     return Rules(_humanoid_row(origin), reward, after=after)
 
 
+def inverted_pendulum(_origin: Origin) -> Rules:
+    """Return the rules of InvertedPendulum."""
+    row = (Part("qpos"), Part("qvel"))
+    upright = Bound(Part("qpos", 1, 2), -0.2, 0.2, closed=True)
+
+    def reward(seen: Seen) -> Callable[[], None]:
+        return lambda: np.copyto(seen.rewards, seen.healthy)
+
+    return Rules(row, reward, healthy=(*map(Bound, row), upright), ends=True)
+
+
+def inverted_double_pendulum(origin: Origin) -> Rules:
+    """Return the rules of InvertedDoublePendulum."""
+    alive: float = Settings(origin).healthy_reward
+    angles = Part("qpos", 1)
+    row = (Part("qpos", 0, 1), angles, angles, Part("qvel", 0, None, -10, 10), Part("qfrc_constraint", 0, 1, -10, 10))
+
+    def reward(seen: Seen) -> Callable[[], None]:
+        rewards, healthy, tips, velocities = seen.rewards, seen.healthy, seen.after["tip"], seen.after["velocities"]
+        turn = _each_row(np.sin, seen.observations[:, 1:3]), _each_row(np.cos, seen.observations[:, 3:5])
+
+        def write() -> None:
+            for part in turn:
+                part()
+            # With numbers of numpy, as in the class: powers of an array have other bytes than those of a number.
+            for index, ((x, _, y), (v1, v2)) in enumerate(zip(tips, velocities, strict=True)):
+                distance = 0.01 * x**2 + (y - 2) ** 2
+                velocity = 1e-3 * v1**2 + 5e-3 * v2**2
+                rewards[index] = alive * healthy[index] - distance - velocity
+
+        return write
+
+    tip = Part("site_xpos", 0, 3)
+    after = {"tip": tip, "velocities": Part("qvel", 1, 3)}
+    return Rules(row, reward, after=after, healthy=(Bound(tip._replace(start=2), 1.0),), ends=True)
+
+
+def _each_row(function: Callable[[Any, Any], Any], rows: NDArray[np.float64]) -> Callable[[], None]:
+    """Return what applies a function to each row by itself.
+
+    On a whole batch numpy may take another way, with vectors of another length, that rounds otherwise.
+    """
+    views = list(rows)
+
+    def apply() -> None:
+        for view in views:
+            function(view, view)
+
+    return apply
+
+
+def _distance(start: NDArray[np.float64], end: NDArray[np.float64]) -> Callable[[], NDArray[np.float64]]:
+    """Return what computes ``numpy.linalg.norm(start - end)`` of each row: the root of its product with itself."""
+    vectors, distances = np.empty_like(start), np.empty(len(start))
+    views = list(vectors)
+
+    def compute() -> NDArray[np.float64]:
+        np.subtract(start, end, vectors)
+        distances[:] = [view.dot(view) for view in views]
+        np.sqrt(distances, distances)
+        return distances
+
+    return compute
+
+
+def _place(origin: Origin, body: str) -> Part:
+    """Return the part that is the position of a body."""
+    number = origin.data.body(body).id
+    return Part("xpos", 3 * number, 3 * number + 3)
+
+
+def reacher(origin: Origin) -> Rules:
+    """Return the rules of Reacher."""
+    has = Settings(origin)
+    angles, tip, target = Part("qpos", 0, 2), _place(origin, "fingertip"), _place(origin, "target")
+
+    def reward(seen: Seen) -> Callable[[], None]:
+        rewards, observations, aim = seen.rewards, seen.observations, seen.after["target"][:, :2]
+        turn = _each_row(np.cos, observations[:, :2]), _each_row(np.sin, observations[:, 2:4])
+        away = observations[:, -2:]
+        distance = _distance(seen.after["tip"], seen.after["target"])
+        control = _cost(has.reward_control_weight, seen.actions)
+
+        def write() -> None:
+            for part in turn:
+                part()
+            np.subtract(away, aim, away)
+            np.multiply(distance(), -has.reward_dist_weight, rewards)
+            np.subtract(rewards, control(), rewards)
+
+        return write
+
+    row = (angles, angles, Part("qpos", 2), Part("qvel", 0, 2), tip._replace(stop=tip.start + 2))
+    return Rules(row, reward, after={"tip": tip, "target": target})
+
+
+def pusher(origin: Origin) -> Rules:
+    """Return the rules of Pusher."""
+    has = Settings(origin)
+    tip, thing, goal = (_place(origin, body) for body in ("tips_arm", "object", "goal"))
+
+    def reward(seen: Seen) -> Callable[[], None]:
+        rewards = seen.rewards
+        near = _distance(seen.after["thing"], seen.after["tip"])
+        distance = _distance(seen.after["thing"], seen.after["goal"])
+        control = _cost(has.reward_control_weight, seen.actions)
+
+        def write() -> None:
+            np.multiply(distance(), -has.reward_dist_weight, rewards)
+            np.subtract(rewards, control(), rewards)
+            np.subtract(rewards, near() * has.reward_near_weight, rewards)
+
+        return write
+
+    row = (Part("qpos", 0, 7), Part("qvel", 0, 7), tip, thing, goal)
+    return Rules(row, reward, after={"tip": tip, "thing": thing, "goal": goal})
+
+
 RULES: Mapping[str, Callable[[Any], Rules]] = {
     "Ant-v5": ant,
     "HalfCheetah-v5": half_cheetah,
     "Hopper-v5": hopper,
     "Humanoid-v5": humanoid,
     "HumanoidStandup-v5": humanoid_standup,
+    "InvertedDoublePendulum-v5": inverted_double_pendulum,
+    "InvertedPendulum-v5": inverted_pendulum,
+    "Pusher-v5": pusher,
+    "Reacher-v5": reacher,
     "Swimmer-v5": swimmer,
     "Walker2d-v5": walker,
 }

@@ -29,7 +29,15 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
     "gymnasium/envs/mujoco/humanoidstandup_v5.py": (
         "ff0524040964ebd69b0191d7fb045fffe655b7306a57251dd7023220e440875c",
     ),
+    "gymnasium/envs/mujoco/inverted_double_pendulum_v5.py": (
+        "a4ce6cadb4daf557b0181e0dc3b19ea0e37cfafc35fb8bf493eb2066f60f4b6b",
+    ),
+    "gymnasium/envs/mujoco/inverted_pendulum_v5.py": (
+        "860e8436475689a42ae10003638e5320668d32d39a9bedc502957b8e7b3aac48",
+    ),
     "gymnasium/envs/mujoco/mujoco_env.py": ("77e8205c380d8e0d7dc68f6ad136cf192f07c061cd3f00eeebfac8414c71bc49",),
+    "gymnasium/envs/mujoco/pusher_v5.py": ("e51893fd93ab0e7275e6eabf7cd286fdf26ca4ca6d243e851ee9cc147e783cc6",),
+    "gymnasium/envs/mujoco/reacher_v5.py": ("be2f75d48b6b19e61757ec98c42a9173c563751c5f30c6ed4d17325a73d368ca",),
     "gymnasium/envs/mujoco/swimmer_v5.py": ("5bdb513ea955bc2e9b4d2fdc881f00dbc1b97f5c7c557b6675cdf71299d9736e",),
     "gymnasium/envs/mujoco/walker2d_v5.py": ("10219f0e6b5208d6f5b6d7fd1dce2606580d847cf94abc3e6c53588ba4c90934",),
     "gymnasium/utils/seeding.py": ("eb2a223b92604b7d1df2a859338e4a175c60f3fb11b87f8f316f306f1b97de53",),

@@ -1,0 +1,270 @@
+"""The loop over the environments of a batch of MuJoCo's, compiled and in Python.
+
+For each environment it writes the controls, calls MuJoCo's own functions, copies what is shown or rewarded, and compares
+what tells whether the environment is healthy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import mujoco
+import numpy as np
+
+from vebench.backends.fast.mujoco_library import mujoco_library, pointers_of
+from vebench.backends.fast.native import library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.fast.physics import PhysicsTask
+    from vebench.backends.fast.rewards import Bound, Part, Rules, Seen
+
+
+class Copy(NamedTuple):
+    """Numbers of MuJoCo's, where they are to be written, and between which limits."""
+
+    source: NDArray[np.float64]
+    target: NDArray[np.float64]
+    part: Part
+
+    @property
+    def limited(self) -> bool:
+        return self.part.low > -inf or self.part.high < inf
+
+
+class Copies(NamedTuple):
+    """What is copied before and after one environment is stepped, and the numbers that tell whether it is healthy."""
+
+    before: tuple[Copy, ...]
+    after: tuple[Copy, ...]
+    healthy: tuple[tuple[NDArray[np.float64], Bound], ...]
+
+
+def flat(data: Any, part: Part) -> NDArray[np.float64]:  # noqa: ANN401 - MuJoCo has no types
+    """Return a part of MuJoCo's data, as a view."""
+    numbers: NDArray[np.float64] = getattr(data, part.field).reshape(-1)[part.start : part.stop]
+    return numbers
+
+
+def copies(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: ANN401
+    """Return what is copied out of the data of the environment of this index."""
+    start, end = (Copy(flat(data, rules.around), numbers[index], rules.around) for numbers in seen.around)
+    after = [Copy(flat(data, part), seen.after[name][index], part) for name, part in rules.after.items()]
+    row = seen.observations[index]
+    shown, at = [], 0
+    for part in rules.row:
+        source = flat(data, part)
+        shown.append(Copy(source, row[at : at + source.size], part))
+        at += source.size
+    if at != len(row):
+        raise ValueError(f"observations have {at} numbers and their space {len(row)}: a setting is not True or False")
+    return Copies((start,), (*shown, end, *after), tuple((flat(data, bound.part), bound) for bound in rules.healthy))
+
+
+class Loop(Protocol):
+    current: int
+
+    def advance(self, resting: Sequence[int]) -> int:
+        """Step all environments but those that rest, and copy what is seen of them; return how many are not healthy."""
+
+    def close(self) -> None:
+        """Let go of the environments' data."""
+
+
+class PythonLoop:
+    """The loop over the environments in Python."""
+
+    def __init__(
+        self,
+        task: PhysicsTask,
+        data: Sequence[Any],
+        actions: NDArray[Any],
+        copies: Sequence[Copies],
+        healthy: NDArray[np.float64],
+    ) -> None:
+        self.current = 0
+        self._task = task
+        self._environments = list(zip(data, actions, copies, strict=True))
+        self._healthy = healthy
+
+    def advance(self, resting: Sequence[int]) -> int:
+        model, frame_skip, contacts = self._task.model, self._task.frame_skip, self._task.rules.contacts
+        unhealthy = 0
+        for index, (data, action, copies) in enumerate(self._environments):
+            if index in resting:
+                continue
+            self.current = index
+            _copy(copies.before)
+            data.ctrl[:] = action
+            mujoco.mj_step(model, data, frame_skip)
+            if contacts:
+                mujoco.mj_rnePostConstraint(model, data)
+            _copy(copies.after)
+            healthy = all(_within(numbers, bound) for numbers, bound in copies.healthy)
+            self._healthy[index] = healthy
+            unhealthy += not healthy
+        return unhealthy
+
+    def close(self) -> None:
+        self._environments = []
+
+
+def _copy(copies: Iterable[Copy]) -> None:
+    for copy in copies:
+        if copy.limited:
+            np.clip(copy.source, copy.part.low, copy.part.high, out=copy.target)
+        else:
+            copy.target[:] = copy.source
+
+
+def _within(numbers: NDArray[np.float64], bound: Bound) -> bool:
+    _, low, high, closed = bound
+    return all(low <= x <= high if closed else low < x < high for x in numbers.tolist())
+
+
+class _CPart(ctypes.Structure):
+    """``struct part`` of ``physics.c``."""
+
+    _fields_ = (
+        ("source", ctypes.c_void_p),
+        ("target", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("low", ctypes.c_double),
+        ("high", ctypes.c_double),
+        ("limited", ctypes.c_int64),
+    )
+
+
+class _CBound(ctypes.Structure):
+    """``struct bound`` of ``physics.c``."""
+
+    _fields_ = (
+        ("at", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("low", ctypes.c_double),
+        ("high", ctypes.c_double),
+        ("closed", ctypes.c_int64),
+    )
+
+
+class _CPhysics(ctypes.Structure):
+    """``struct physics`` of ``physics.c``."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("step", "finish", "model", "user_error")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("environments", "substeps", "controls", "parts_before", "parts_after", "bounds")
+        ),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("actions", "data", "control", "before", "after", "healthy", "is_healthy")
+        ),
+        ("current", ctypes.c_int64),
+        ("error", ctypes.c_char * 1024),
+    )
+
+
+class CompiledLoop:
+    """The loop over the environments in ``physics.c``."""
+
+    def __init__(
+        self,
+        task: PhysicsTask,
+        data: Sequence[Any],
+        actions: NDArray[Any],
+        copies: Sequence[Copies],
+        healthy: NDArray[np.float64],
+    ) -> None:
+        native, theirs = library(), mujoco_library()
+        if native is None or theirs is None:
+            raise RuntimeError("the compiled loop needs its library and MuJoCo's")
+        # MuJoCo's controls are of float64. Others are converted, for all environments at a time.
+        self._actions = actions
+        self._controls = actions if actions.dtype == np.float64 else np.empty(actions.shape)
+        self._resting = np.zeros(len(data), np.uint8)
+        pointers = [pointers_of(task.model, one) for one in data]
+        tables = (
+            (ctypes.c_void_p * len(data))(*(pointer for _, pointer in pointers)),
+            (ctypes.c_void_p * len(data))(*(one.ctrl.ctypes.data for one in data)),
+            _c_parts([copy for one in copies for copy in one.before]),
+            _c_parts([copy for one in copies for copy in one.after]),
+            _c_bounds([pair for one in copies for pair in one.healthy]),
+        )
+        self._physics = _CPhysics(
+            _address(theirs.mj_step),
+            _address(theirs.mj_rnePostConstraint) if task.rules.contacts else None,
+            pointers[0][0] if pointers else None,
+            ctypes.addressof(ctypes.c_void_p.in_dll(theirs, "mju_user_error")),
+            len(data),
+            task.frame_skip,
+            int(task.model.nu),
+            1,
+            len(task.rules.row) + 1 + len(task.rules.after),
+            len(task.rules.healthy),
+            self._controls.ctypes.data,
+            *(ctypes.addressof(table) for table in tables),
+            healthy.ctypes.data,
+        )
+        # The structure has their addresses only.
+        self._kept = (task.model, data, copies, tables, healthy)
+        self._step = native.vebench_physics
+        self._step.restype = ctypes.c_int64
+        self._reference = ctypes.byref(self._physics)
+        self._marks = ctypes.c_void_p(self._resting.ctypes.data)
+
+    @property
+    def current(self) -> int:
+        return int(self._physics.current)
+
+    @current.setter
+    def current(self, index: int) -> None:
+        self._physics.current = index
+
+    def advance(self, resting: Sequence[int]) -> int:
+        if self._controls is not self._actions:
+            self._controls[...] = self._actions
+        if resting:
+            self._resting[resting] = 1
+            unhealthy: int = self._step(self._reference, self._marks)
+            self._resting[resting] = 0
+        else:
+            unhealthy = self._step(self._reference, None)
+        if unhealthy < 0:
+            raise mujoco.FatalError(self._physics.error.decode(errors="replace"))
+        return unhealthy
+
+    def close(self) -> None:
+        self._physics.environments = 0
+        self._kept = ()
+
+
+def _address(function: Any) -> int | None:  # noqa: ANN401 - a function of a library
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def _c_parts(copies: Sequence[Copy]) -> ctypes.Array[_CPart]:
+    return (_CPart * len(copies))(
+        *(
+            _CPart(
+                copy.source.ctypes.data,
+                copy.target.ctypes.data,
+                copy.source.size,
+                copy.part.low,
+                copy.part.high,
+                copy.limited,
+            )
+            for copy in copies
+        )
+    )
+
+
+def _c_bounds(bounds: Sequence[tuple[NDArray[np.float64], Bound]]) -> ctypes.Array[_CBound]:
+    return (_CBound * len(bounds))(
+        *(_CBound(numbers.ctypes.data, numbers.size, bound.low, bound.high, bound.closed) for numbers, bound in bounds)
+    )

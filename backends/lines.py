@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.backends.env_pool_tasks import name_of
+from vebench.backends.environments import recipes
 from vebench.backends.environments.recipes import quoted
 from vebench.backends.environments.suites import SUITES
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 WIDTH = 79
 _OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
+_IN_TURN = "# reset(), then send() an action for each; after that recv() and send() in turn"
 _WITHOUT_INFOS = "# infos=False: as it was measured; leave it out if you need infos"
 
 
@@ -48,7 +50,7 @@ def shm_sync(built: Built) -> tuple[str, ...]:
 
 def shm_async(built: Built) -> tuple[str, ...]:
     """Return lines that make our own vector environment, with more environments than a batch takes."""
-    notes = ("# reset(), then send() an action for each; after that recv() and send() in turn", _WITHOUT_INFOS)
+    notes = (_IN_TURN, _WITHOUT_INFOS)
     return _shared_memory(built, (f"batch_size={built.batch_size}",), notes)
 
 
@@ -63,6 +65,29 @@ def _shared_memory(built: Built, settings: Sequence[str], notes: Sequence[str]) 
     lines = (*notes, *_call("envs = SharedMemoryVectorEnv", arguments))
     imported = ("from vebench.backends.shared_memory import SharedMemoryVectorEnv",)
     return _with_environment(built, imported, _guarded(built, lines))
+
+
+def fast_sync(built: Built) -> tuple[str, ...]:
+    """Return lines that make our own vector environment on our own classes, every environment in each batch."""
+    return _fast(built, ("copy=False",), (_OVERWRITTEN,))
+
+
+def fast_async(built: Built) -> tuple[str, ...]:
+    """Return lines that make it with more environments than a batch takes."""
+    return _fast(built, (f"batch_size={built.batch_size}",), (_IN_TURN,))
+
+
+def _fast(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
+    arguments = (
+        quoted(recipes.name_of(built.task)),
+        str(built.num_envs),
+        *settings,
+        f"num_processes={built.processes}",
+        *_given(built, "spin", "caller_steps", "context", "compiled"),
+        *(f"{name}={_literal(value)}" for name, value in recipes.settings_of(built.task).items()),
+    )
+    lines = (*notes, *_call("envs = make_vec", arguments))
+    return ("from vebench.backends.fast import make_vec", *_guarded(built, lines))
 
 
 def envpool_sync(built: Built) -> tuple[str, ...]:

@@ -155,6 +155,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         suites=_FAST_SUITES,
         options=_FAST_OPTIONS,
         gymnasium_api=True,
+        lines=lines.fast_sync,
     ),
     BackendEntry(
         "fast-async",
@@ -164,6 +165,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         suites=_FAST_SUITES,
         options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_FAST_OPTIONS},
         gymnasium_api=True,
+        lines=lines.fast_async,
     ),
     BackendEntry(
         "envpool-sync",

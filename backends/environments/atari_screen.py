@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 class AtariScreen(AtariPreprocessing):
     """``AtariPreprocessing`` with two changes: the last observation of an episode, and games without a NOOP.
 
-    Where an episode ends in the last two frames of a step, Gymnasium shows stale frames. This class shows the frames
-    that the step ended with, as EnvPool does. Where the minimal action set does not begin with NOOP (Backgammon,
-    VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button. This class gives the emulator its
-    own NOOP.
+    ``last_frames``: where an episode ends in the last two frames of a step, Gymnasium shows stale frames. This class
+    shows the frames that the step ended with, as EnvPool does. ``any_noop``: where the minimal action set does not
+    begin with NOOP (Backgammon, VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button. This
+    class gives the emulator its own NOOP.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], *, noop_max: int, frame_skip: int, screen_size: int) -> None:
-        can_wait = env.get_wrapper_attr("get_action_meanings")()[0] == "NOOP"
-        super().__init__(
-            env,
-            noop_max=noop_max if can_wait else 0,
-            frame_skip=frame_skip,
-            screen_size=screen_size,
-            grayscale_obs=True,
-        )
-        self._waits = 0 if can_wait else noop_max
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        *,
+        noop_max: int = 30,
+        last_frames: bool = True,
+        any_noop: bool = True,
+        **settings: Any,  # noqa: ANN401 - those of AtariPreprocessing, each with its own
+    ) -> None:
+        other_noop = any_noop and env.get_wrapper_attr("get_action_meanings")()[0] != "NOOP"
+        super().__init__(env, noop_max=0 if other_noop else noop_max, **settings)
+        self._waits = noop_max if other_noop else 0
+        self._last_frames = last_frames
         self._first_frame = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -41,22 +44,27 @@ class AtariScreen(AtariPreprocessing):
         if self._waits:
             for _ in range(int(self.env.unwrapped.np_random.integers(1, self._waits + 1))):
                 self.ale.act(Action.NOOP)
-            self.ale.getScreenGrayscale(self.obs_buffer[0])
+            self.lives = self.ale.lives()
+            self._read_screen()
             self.obs_buffer[1].fill(0)
             observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
         self._first_frame = self.ale.getEpisodeFrameNumber()
         return observation, info
 
+    def _read_screen(self) -> None:
+        read = self.ale.getScreenGrayscale if self.grayscale_obs else self.ale.getScreenRGB
+        read(self.obs_buffer[0])
+
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium's
         """Repeat ``action`` for ``frame_skip`` frames, or until the episode ends."""
         observation, reward, terminated, truncated, info = super().step(action)
-        if terminated or truncated:
+        if self._last_frames and (terminated or truncated):
             frames = (self.ale.getEpisodeFrameNumber() - self._first_frame - 1) % self.frame_skip + 1
             if frames > self.frame_skip - 2:
                 if frames < self.frame_skip:
                     # The frame before the last would have been the first of the two: it was not reached.
                     self.obs_buffer[1].fill(0)
-                self.ale.getScreenGrayscale(self.obs_buffer[0])
+                self._read_screen()
                 observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
         return observation, reward, terminated, truncated, info
 
@@ -64,7 +72,7 @@ class AtariScreen(AtariPreprocessing):
 class UpperScreen(AtariScreen):
     """A screen of which only the upper rows are shown, as EnvPool does: it reads 210 rows, whatever the game has."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], upper_rows: int, **settings: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], upper_rows: int, **settings: Any) -> None:  # noqa: ANN401 - likewise
         super().__init__(env, **settings)
         self._upper_rows = upper_rows
 

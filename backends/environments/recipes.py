@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vebench.backends.setup import Task
+    from vebench.backends.setup import OptionValue, Task
 
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
 # Of Gymnasium's AtariPreprocessing, if it is not told otherwise.
@@ -32,11 +32,26 @@ def quoted(text: str) -> str:
     return f'"{text}"' if _HARMLESS.fullmatch(text) else ascii(text)
 
 
+def name_of(task: Task) -> str:
+    """Return what ``gymnasium.make`` takes for a task: it imports the module that a name begins with."""
+    return task.id if task.module is None else f"{task.module}:{task.id}"
+
+
+def settings_of(task: Task) -> dict[str, OptionValue]:
+    """Return the settings with which ``make_vec`` makes a task as every backend has it, without its defaults."""
+    if task.suite != "atari":
+        return {}
+    settings: dict[str, OptionValue] = {"repeat_action_probability": 0, "last_frames": True}
+    if task.id in _WITHOUT_NOOP:
+        settings["any_noop"] = True
+    if task.frame_skip != _FRAME_SKIP:
+        settings["frame_skip"] = task.frame_skip
+    return settings
+
+
 def registered(task: Task) -> Recipe:
     """Return how an environment is made that Gymnasium takes as it is."""
-    # Gymnasium imports the module that a name begins with.
-    name = task.id if task.module is None else f"{task.module}:{task.id}"
-    made = f"    return gymnasium.make({quoted(name)}, disable_env_checker=True)"
+    made = f"    return gymnasium.make({quoted(name_of(task))}, disable_env_checker=True)"
     return Recipe(("import gymnasium",), ("def make_env():", made))
 
 

@@ -40,7 +40,18 @@ _ATARI = FastClass(
         "gymnasium/wrappers/atari_preprocessing.py",
         "gymnasium/wrappers/stateful_observation.py",
     ),
-    settings=frozenset(),
+    settings=frozenset(
+        {
+            "any_noop",
+            "full_action_space",
+            "last_frames",
+            "max_num_frames_per_episode",
+            "noop_max",
+            "repeat_action_probability",
+            "screen_size",
+            "stack",
+        }
+    ),
 )
 
 

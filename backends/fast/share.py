@@ -94,13 +94,14 @@ class FastShare:
     def answer(self, name: str, argument: Any) -> list[int] | None:  # noqa: ANN401 - each request has its own
         """Reset environments, or return how many frames each has simulated.
 
-        A reset is given as the seed of environment 0, from which the others count up; or as a seed for each, None for
-        none, and which of them are meant, None for all.
+        A reset is given as the seed of environment 0, from which the others count up; or as ``SharedMemoryVectorEnv``
+        gives it: a seed for each, None for none, which of them are meant, None for all, and options, which mean nothing
+        to the tasks that there are.
         """
         places = [(number, index) for number, rows in enumerate(self._rows) for index in range(len(rows.rewards))]
         if name == "frames":
             return [self._batches[number].frames(index) for number, index in places]
-        seeds, mask = (None, None) if isinstance(argument, int) else argument
+        seeds, mask, _ = (None, None, None) if isinstance(argument, int) else argument
         for number, index in places:
             env_id = self._start + self._first[number] + index
             if mask is None or mask[env_id]:

@@ -24,7 +24,7 @@ class ShareConfig(NamedTuple):
     """What all shares of a vector environment have in common.
 
     ``same``: environments must have equal observation spaces, not only spaces of equal shape and type. ``infos``:
-    whether anybody reads them.
+    whether anybody reads them; without, there is only the last observation of an episode, for ``SameStep``.
     """
 
     env_fns: Sequence[CloudpickleWrapper]
@@ -61,19 +61,16 @@ class GymnasiumShare:
 
     def step(self) -> list[tuple[int, Info]] | None:
         """Step every environment."""
-        remarks = [
-            (self._start + index, info)
-            for index in range(self._count)
-            if (info := self._step(index)) and self._config.infos
-        ]
+        remarks = [(self._start + index, info) for index in range(self._count) if (info := self._step(index))]
         return remarks or None
 
     def step_one(self, index: int) -> list[tuple[int, Info]] | None:
         """Step one environment."""
         info = self._step(index)
-        return [(self._start + index, info)] if info and self._config.infos else None
+        return [(self._start + index, info)] if info else None
 
     def _step(self, index: int) -> Info:
+        """Step one environment, or reset it; return what is to be said about it."""
         self.current = index
         environment, autoreset = self._environments[index], self._config.autoreset
         if self._ended[index]:
@@ -85,19 +82,23 @@ class GymnasiumShare:
             self._write(index, observation)
             self._rewards[index] = 0.0
             self._terminated[index] = self._truncated[index] = self._ended[index] = False
-            return info
+            return self._told(info)
         observation, self._rewards[index], terminated, truncated, info = environment.step(self._read(index))
         self._terminated[index] = terminated
         self._truncated[index] = truncated
+        info = self._told(info)
         if terminated or truncated:
             if autoreset == "SameStep":
                 final = {"final_obs": observation, "final_info": info}
                 observation, info = environment.reset()
-                info = {**final, **info}
+                info = {**final, **self._told(info)}
             else:
                 self._ended[index] = True
         self._write(index, observation)
         return info
+
+    def _told(self, info: Info) -> Info:
+        return info if self._config.infos else {}
 
     def answer(self, name: str, argument: Any) -> Any:  # noqa: ANN401 - each request has an argument of its own
         """Do what ``reset``, ``call`` or ``set_attr`` asks of every environment."""
@@ -128,7 +129,7 @@ class GymnasiumShare:
             self._write(index, observation)
             self._rewards[index] = 0.0
             self._terminated[index] = self._truncated[index] = self._ended[index] = False
-            if info and self._config.infos:
+            if info := self._told(info):
                 remarks.append((env_id, info))
         return remarks
 

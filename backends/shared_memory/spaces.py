@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,17 +47,30 @@ class VectorSpaces:
         elif mode not in ("same", "different"):
             raise ValueError(f"observation_mode must be 'same', 'different' or two spaces, not {mode!r}")
         example = env_fns[0]()
-        single = example.observation_space
+        alike = cls.of(example, len(env_fns))
         if isinstance(mode, tuple):
             batched, single = mode
-        elif mode == "same":
-            batched = batch_space(single, len(env_fns))
-        else:
-            batched = batch_differing_spaces([single, *(_observation_space(function) for function in env_fns[1:])])
+            alike = replace(alike, observation=batched, single_observation=single, same=False)
+        elif mode == "different":
+            others = (_observation_space(function) for function in env_fns[1:])
+            batched = batch_differing_spaces([alike.single_observation, *others])
+            alike = replace(alike, observation=batched, same=False)
         example.close()
-        actions = batch_space(example.action_space, len(env_fns))
-        metadata, render_mode = dict(example.metadata), example.render_mode
-        return cls(single, batched, example.action_space, actions, metadata, render_mode, mode == "same")
+        return alike
+
+    @classmethod
+    def of(cls, example: gymnasium.Env[Any, Any], count: int) -> VectorSpaces:
+        """Return what so many environments have that are all like this one."""
+        single, action = example.observation_space, example.action_space
+        return cls(
+            single,
+            batch_space(single, count),
+            action,
+            batch_space(action, count),
+            dict(example.metadata),
+            example.render_mode,
+            same=True,
+        )
 
     def problem(self, opened: Iterable[tuple[bool, bool]]) -> str | None:
         """Return what is wrong, if anything, given whether observations and actions of each share are as here."""

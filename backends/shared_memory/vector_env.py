@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.results import Reset, Step
+    from vebench.backends.shared_memory.share import MakeShare
     from vebench.backends.shared_memory.spaces import Value
 
 Result = TypeVar("Result")
@@ -56,7 +57,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
     - ``spin``: for how many microseconds a process that waits polls before it sleeps (by default 400, and 0 if there
       are more processes than CPUs);
-    - ``infos``: False if nobody reads them, so that they need not travel.
+    - ``infos``: False if nobody reads them, so that they need not travel. The last observations that ``SAME_STEP``
+      returns among them still do.
 
     An exception in an environment is raised as it is, its cause a ``WorkerError`` that names the environment and has
     the worker's traceback. After a worker has died every call raises ``WorkerError``, until ``close``.
@@ -92,7 +94,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.copy = copy
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        spaces = VectorSpaces.read(self.env_fns, observation_mode)
+        spaces = self._read_spaces()
         self.metadata = {**spaces.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = spaces.render_mode
         self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
@@ -116,6 +118,19 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise RuntimeError(problem)
 
     def _start(self, division: Division, *, context: str | None, daemon: bool, infos: bool) -> Team:
+        layout = division.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
+        share = self._make_share(one_by_one=division.one_by_one, infos=infos)
+        config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
+        return self._answered(lambda: Team(config))
+
+    # What steps the environments: a class that has others than Gymnasium's do it says so in these two methods.
+
+    def _read_spaces(self) -> VectorSpaces:
+        """Return what one environment has, and all."""
+        return VectorSpaces.read(self.env_fns, self.observation_mode)
+
+    def _make_share(self, *, one_by_one: bool, infos: bool) -> MakeShare:  # noqa: ARG002 - it is all one to Gymnasium's
+        """Return what makes the share of each process. ``one_by_one``: environments are asked for singly."""
         share = ShareConfig(
             [CloudpickleWrapper(function) for function in self.env_fns],
             self.single_observation_space,
@@ -124,11 +139,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             autoreset=self.autoreset_mode.value,
             infos=infos,
         )
-        layout = division.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
-        config = TeamConfig(
-            division, layout, partial(GymnasiumShare, share), context=context, daemon=daemon, name=type(self).__name__
-        )
-        return self._answered(lambda: Team(config))
+        return partial(GymnasiumShare, share)
 
     # Resets and steps.
 

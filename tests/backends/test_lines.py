@@ -69,6 +69,7 @@ def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("gym-async", {"max_concurrency": 1, "context": "fork"}),
         ("shm-sync", {}),
         ("shm-sync", {"spin": 0, "caller_steps": False}),
+        ("fast-sync", {"compiled": False}),
         pytest.param("envpool-sync", {}, marks=needs_envpool),
     ],
 )
@@ -80,8 +81,9 @@ def test_the_lines_build_environments_that_step(name: str, options: dict[str, in
     envs.close()
 
 
-def test_the_lines_of_more_environments_than_a_batch_takes_build_them_all() -> None:
-    envs = run(lines_of("shm-async", CARTPOLE))
+@pytest.mark.parametrize("name", ["shm-async", "fast-async"])
+def test_the_lines_of_more_environments_than_a_batch_takes_build_them_all(name: str) -> None:
+    envs = run(lines_of(name, CARTPOLE))
     assert (envs.num_envs, envs.batch_size) == (4, 2)
     envs.reset(seed=0)
     envs.send(np.zeros(4, np.int64))
@@ -123,17 +125,30 @@ def test_the_environments_are_those_that_were_measured(task: Task) -> None:
     measured.close()
 
 
-def test_the_lines_of_a_game_build_the_measured_vector_environment() -> None:
-    envs = run(lines_of("shm-sync", PONG))
-    adapter = load(BY_NAME["shm-sync"].target)(Setup(PONG, workers=2, cpus=(0, 1)))
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("shm-sync", PONG),
+        ("fast-sync", Task("ALE/Backgammon-v5", "atari", 4)),
+        ("fast-sync", CHEETAH),
+    ],
+    ids=str,
+)
+def test_the_lines_build_the_measured_vector_environment(name: str, task: Task) -> None:
+    envs = run(lines_of(name, task))
+    adapter = load(BY_NAME[name].target)(Setup(task, workers=2, cpus=(0, 1)))
     adapter.reset(5)
     np.testing.assert_array_equal(envs.reset(seed=5)[0], adapter.recv().observations)
-    for actions in np.array([[2, 3], [0, 1], [3, 3], [5, 0]]):
+    assert getattr(envs, "stepped_by", "") == adapter.info.stepped_by
+    envs.action_space.seed(0)
+    for _ in range(4):
+        actions = envs.action_space.sample()
         adapter.send(actions)
         observations, rewards, *_ = envs.step(actions)
         batch = adapter.recv()
         np.testing.assert_array_equal(observations, batch.observations)
-        np.testing.assert_array_equal(rewards, batch.rewards)
+        # An adapter takes actions of float64, and what they cost is reckoned in their own precision.
+        np.testing.assert_allclose(rewards, batch.rewards, rtol=1e-6)
     envs.close()
     adapter.close()
 

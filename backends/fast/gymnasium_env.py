@@ -1,0 +1,115 @@
+"""What settings mean: the environment that Gymnasium and its wrappers make of them, which our own classes stand for."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
+
+from vebench.backends.environments.suites import SUITES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Settings of a game, by who takes them: ``gymnasium.make``, ``AtariPreprocessing``, and what is put around both here.
+_OF_THE_EMULATOR = frozenset(
+    {
+        "difficulty",
+        "full_action_space",
+        "max_num_frames_per_episode",
+        "mode",
+        "render_mode",
+        "repeat_action_probability",
+    }
+)
+_OF_THE_SCREEN = frozenset(
+    {
+        "frame_skip",
+        "grayscale_newaxis",
+        "grayscale_obs",
+        "noop_max",
+        "scale_obs",
+        "screen_size",
+        "terminal_on_life_loss",
+    }
+)
+_AROUND = frozenset({"any_noop", "last_frames", "reward_clip", "stack"})
+# What such a setting is called elsewhere.
+_OTHER_NAMES = {
+    "episodic_life": "terminal_on_life_loss",
+    "frameskip": "frame_skip",
+    "gray_scale": "grayscale_obs",
+    "img_height": "screen_size",
+    "img_width": "screen_size",
+    "max_episode_steps": "max_num_frames_per_episode",
+    "stack_num": "stack",
+    "stack_size": "stack",
+}
+
+
+def name_of(env_id: str) -> str:
+    """Return the name by which Gymnasium knows an environment, once the module is loaded that registers it.
+
+    ``env_id`` may begin with that module, as for ``gymnasium.make``: ``module:Env-v0``.
+    """
+    module, _, name = env_id.rpartition(":")
+    plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and name.startswith(suite.namespace)}
+    for needed in (module, *plugins):
+        if needed:
+            import_module(needed)
+    return name
+
+
+def make(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return an environment: of a game with the usual wrappers, of anything else as ``gymnasium.make`` returns it.
+
+    Raises TypeError for a setting that means nothing to the task, and what Gymnasium raises for values that do not.
+    """
+    name = name_of(env_id)
+    spec = gymnasium.registry.get(name)
+    if spec is None or not str(spec.entry_point).startswith("ale_py."):
+        return gymnasium.make(name, **{"disable_env_checker": True, **settings})
+    return _make_game(name, **settings)
+
+
+def _make_game(
+    name: str,
+    *,
+    stack: int = 4,
+    reward_clip: bool = False,
+    last_frames: bool = False,
+    any_noop: bool = False,
+    **settings: Any,  # noqa: ANN401 - each has its own
+) -> gymnasium.Env[Any, Any]:
+    """Return a game as its wrappers show it.
+
+    With ``last_frames`` or ``any_noop`` it is shown as backends show it: ``environments.atari_screen`` says how.
+    """
+    for unknown in sorted(settings.keys() - _OF_THE_EMULATOR - _OF_THE_SCREEN):
+        called = _OTHER_NAMES.get(unknown)
+        hint = f"it is {called} here" if called else f"it has {', '.join(sorted(_ALL))}"
+        raise TypeError(f"{name} has no setting {unknown}: {hint}")
+    emulator = gymnasium.make(
+        name,
+        frameskip=1,
+        disable_env_checker=True,
+        **{key: settings[key] for key in settings.keys() & _OF_THE_EMULATOR},
+    )
+    of_the_screen = {key: settings[key] for key in settings.keys() & _OF_THE_SCREEN}
+    screen: gymnasium.Env[Any, Any]
+    if last_frames or any_noop:
+        from vebench.backends.environments.atari_screen import AtariScreen  # noqa: PLC0415 - it loads ale-py
+
+        screen = AtariScreen(emulator, last_frames=last_frames, any_noop=any_noop, **of_the_screen)
+    else:
+        screen = AtariPreprocessing(emulator, **of_the_screen)
+    # OpenCV starts a pool of threads in every process, however many processes there are.
+    sys.modules["cv2"].setNumThreads(1)
+    shown = FrameStackObservation(screen, stack)
+    return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
+
+
+_ALL = _OF_THE_EMULATOR | _OF_THE_SCREEN | _AROUND

@@ -1,0 +1,183 @@
+"""Our own classes for training code: ``make_vec``, in the manner of ``gymnasium.make_vec`` and ``envpool.make``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gymnasium import logger
+from gymnasium.vector import AutoresetMode
+
+from vebench.backends.environments.suites import load
+from vebench.backends.fast import gymnasium_env
+from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.guard import why_not
+from vebench.backends.fast.share import FastShare
+from vebench.backends.shared_memory.arguments import checked_seeds
+from vebench.backends.shared_memory.spaces import VectorSpaces
+from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import gymnasium
+    from gymnasium.envs.registration import EnvSpec
+
+    from vebench.backends.fast.share import MakeTask
+    from vebench.backends.shared_memory.share import MakeShare
+    from vebench.backends.shared_memory.spaces import Value
+
+    MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
+
+
+def make_vec(  # noqa: PLR0913 - what a user can set, by name
+    id: str,  # noqa: A002 - as gymnasium.make_vec has it
+    num_envs: int = 1,
+    *,
+    num_processes: int | None = None,
+    batch_size: int | None = None,
+    seed: int | Sequence[int | None] | None = None,
+    autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    copy: bool = True,
+    context: str | None = None,
+    daemon: bool = True,
+    cpus: Sequence[int] | None = None,
+    caller_steps: bool = True,
+    spin: float | None = None,
+    infos: bool = False,
+    own_classes: bool | None = None,
+    compiled: bool = True,
+    **settings: Any,  # noqa: ANN401 - each has its own
+) -> FastVectorEnv:
+    """Return ``num_envs`` environments in one ``SharedMemoryVectorEnv``, stepped by our own class where there is one.
+
+    Our own classes return what Gymnasium's do: the same observations, rewards and ends from the same seeds and actions.
+    Gymnasium's own class steps where ours cannot: there is none for the task, it lacks a setting, or other versions of
+    the packages are installed than it was verified with. ``stepped_by`` of what is returned says who steps, and a
+    warning if it could have been ours.
+
+    - ``id``: as for ``gymnasium.make``.
+    - ``settings``: those of the task. An Atari game is one with ``AtariPreprocessing`` and ``FrameStackObservation``
+      around it, and takes the settings of both by their names (``frame_skip``, ``noop_max``, ``screen_size``,
+      ``terminal_on_life_loss``, ``grayscale_obs``, ...), those of ``gymnasium.make``
+      (``repeat_action_probability``, ``full_action_space``, ...), ``stack``, and ``reward_clip``, which clips rewards
+      to -1 and 1 as ``ClipReward`` does. Other tasks take those of ``gymnasium.make``.
+    - ``seed``: seeds the first reset that is not given a seed: environment ``i`` with ``seed + i``, or ``seed[i]``.
+    - ``infos``: whether anybody reads infos. Our own classes have none, so that Gymnasium's then step. The
+      ``final_obs`` of ``SAME_STEP`` are there in either case.
+    - ``own_classes``: True insists on our own class, False on Gymnasium's.
+    - ``compiled``: whether our own class may use its compiled parts.
+
+    The other arguments are those of ``SharedMemoryVectorEnv``.
+
+    Raises TypeError for a setting that means nothing to the task, ValueError for arguments that make no sense and if
+    our own class is insisted on and cannot step, and what Gymnasium raises for a task that it cannot make.
+    """
+    if not isinstance(id, str):
+        raise TypeError(f"id must be a name, as 'ALE/Pong-v5' is, not {id!r}")
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be 1 or more, not {num_envs}")
+    example = gymnasium_env.make(id, settings)  # which refuses what makes no sense
+    spaces, spec = VectorSpaces.of(example, num_envs), example.spec
+    example.close()
+    name = gymnasium_env.name_of(id)
+    own, by = _own_class(name, settings, own_classes=own_classes, infos=infos, compiled=compiled)
+    if own is None and own_classes:
+        raise ValueError(f"own_classes=True: {by}")
+    if own is None and own_classes is None and class_of(name) is not None:
+        logger.warn(f"{name} is stepped by Gymnasium's class: {by}; own_classes=False asks for that", stacklevel=2)
+    return FastVectorEnv(
+        partial(gymnasium_env.make, id, settings),
+        num_envs,
+        spaces,
+        own,
+        f"Gymnasium's class: {by}" if own is None else f"own class for this task: {by}",
+        spec=spec,
+        seed=seed,
+        copy=copy,
+        context=context,
+        daemon=daemon,
+        autoreset_mode=autoreset_mode,
+        num_processes=num_processes,
+        batch_size=batch_size,
+        cpus=cpus,
+        caller_steps=caller_steps,
+        spin=spin,
+        infos=infos,
+    )
+
+
+def _own_class(
+    name: str, settings: Mapping[str, Any], *, own_classes: bool | None, infos: bool, compiled: bool
+) -> tuple[MakeTask | None, str]:
+    """Return how each process makes the task of our own class, and how that steps; or None, and why it does not."""
+    ours = class_of(name)
+    reason = "own_classes=False" if own_classes is False else why_not(name, settings)
+    if ours is None or reason is not None:
+        return None, str(reason)
+    if infos:
+        return None, f"our own class for {name} has no infos"
+    make: MakeTask = partial(load(ours.target), name, dict(settings), compiled=compiled)
+    try:
+        return make, make().how
+    except ValueError as error:  # Gymnasium's class takes this value
+        return None, f"our own class for {name}: {error}"
+
+
+class FastVectorEnv(SharedMemoryVectorEnv):
+    """What ``make_vec`` returns: a ``SharedMemoryVectorEnv`` whose environments may be of a class of our own.
+
+    ``stepped_by`` says who steps them, in words. ``spec`` is that of one environment: ``gymnasium.make(envs.spec)``
+    makes one.
+    """
+
+    def __init__(  # noqa: PLR0913 - what make_vec has found out
+        self,
+        make_env: MakeEnv,
+        num_envs: int,
+        spaces: VectorSpaces,
+        own: MakeTask | None,
+        stepped_by: str,
+        *,
+        spec: EnvSpec | None,
+        seed: int | Sequence[int | None] | None,
+        **arguments: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
+    ) -> None:
+        self.spec, self.stepped_by = spec, stepped_by
+        self._spaces, self._own = spaces, own
+        self._first_seeds = checked_seeds(seed, num_envs)
+        super().__init__([make_env] * num_envs, **arguments)
+
+    def _read_spaces(self) -> VectorSpaces:
+        return self._spaces
+
+    def _make_share(self, *, one_by_one: bool, infos: bool) -> MakeShare:
+        if self._own is None:
+            return super()._make_share(one_by_one=one_by_one, infos=infos)
+        return partial(FastShare, self._own, one_by_one, self.autoreset_mode.value)
+
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Ask for a reset, to be waited for with ``reset_wait``; the first is seeded as ``make_vec`` was told."""
+        first = self._first_seeds
+        given = checked_seeds(seed, self.num_envs)
+        super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
+        for env_id in self._to_reset:
+            first[env_id] = None
+
+    def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
+        """Ask for a call. Raises AttributeError if the environments are of our own class, which has no attributes."""
+        self._refuse_if_own(name)
+        super().call_async(name, *args, **kwargs)
+
+    def set_attr(self, name: str, values: Value) -> None:
+        """Set each environment's attribute ``name``. Raises AttributeError if they are of our own class."""
+        self._refuse_if_own(name)
+        super().set_attr(name, values)
+
+    def _refuse_if_own(self, name: str) -> None:
+        if self._own is not None and not self.closed:
+            raise AttributeError(
+                f"environments of our own class have no attribute {name!r}: with own_classes=False they are Gymnasium's"
+            )

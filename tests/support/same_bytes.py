@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 
 from vebench.backends.environments.frames import frames_of
 from vebench.backends.fast.share import FastShare
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 # What is in a row before anything was written: rows that are never written to are then found.
 UNTOUCHED = 0xA5
+KEPT_CHANCE = 0.5  # that an action lasts for another step
 
 
 class Way(NamedTuple):
@@ -57,7 +59,8 @@ class Case:
 
     ``theirs`` makes one environment of Gymnasium's, ``ours`` builds our class with the same settings. With
     ``new_starts`` a quarter through the steps one environment is given a new seed in the middle of its episode, after a
-    half all are, and after three quarters all start anew without one.
+    half all are, and after three quarters all start anew without one. Real-valued actions are drawn from ``beyond``
+    times the space.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Case:
     new_starts: bool = False
     autoreset: Autoreset = "NextStep"
     action_type: type[np.generic] | None = None
+    beyond: float = 1.0
     ways: tuple[Way, ...] = BOTH
 
 
@@ -121,7 +125,7 @@ def _stepped(case: Case, theirs: _Theirs, ours: Sequence[_Ours]) -> Iterator[int
     everyone = (theirs, *ours)
     count = case.num_envs
     random = np.random.default_rng([case.seed, 0xAC])
-    tape = _actions(theirs.action_space, case.action_type, random, case.steps, count)
+    tape = _actions(theirs.action_space, case, random)
 
     def reset(seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
         for side in everyone:
@@ -147,18 +151,18 @@ def _stepped(case: Case, theirs: _Theirs, ours: Sequence[_Ours]) -> Iterator[int
             yield step
 
 
-def _actions(
-    space: gymnasium.Space[Any], dtype: type[np.generic] | None, random: np.random.Generator, steps: int, count: int
-) -> NDArray[Any]:
+def _actions(space: gymnasium.Space[Any], case: Case, random: np.random.Generator) -> NDArray[Any]:
     """Return actions by step and environment. Each lasts for some steps, so that games are played, not only shaken."""
-    if hasattr(space, "n"):
+    steps, count = case.steps, case.num_envs
+    if isinstance(space, Discrete):
         drawn = random.integers(space.n, size=(steps, count))
-        lasts = random.random((steps, count)) < 0.5
+        lasts = random.random((steps, count)) < KEPT_CHANCE
         for step in range(1, steps):
             drawn[step] = np.where(lasts[step], drawn[step - 1], drawn[step])
-        return drawn.astype(dtype or np.int64)
-    low, high = space.low, space.high  # type: ignore[attr-defined] # a box
-    return random.uniform(low, high, (steps, count, *low.shape)).astype(dtype or np.float64)
+        return drawn.astype(case.action_type or np.int64)
+    assert isinstance(space, Box)
+    low, high = case.beyond * space.low, case.beyond * space.high
+    return random.uniform(low, high, (steps, count, *low.shape)).astype(case.action_type or np.float64)
 
 
 class _Theirs:
@@ -170,7 +174,7 @@ class _Theirs:
         first = self._environments[0]
         self.action_space = first.action_space
         observations, actions = first.observation_space, first.action_space
-        action_type = case.action_type or (np.int64 if hasattr(actions, "n") else np.float64)
+        action_type = case.action_type or (np.int64 if isinstance(actions, Discrete) else np.float64)
         self.actions = Leaf(actions.shape or (), np.dtype(action_type))
         self.rows = _rows(Leaf(observations.shape or (), np.dtype(observations.dtype)), self.actions, case.num_envs)
         self.over = [False] * case.num_envs
@@ -249,7 +253,7 @@ class _Ours:
 
     def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
         counted = None not in seeds and all(mask)
-        self._share.answer("reset", seeds[0] if counted else (seeds, mask))
+        self._share.answer("reset", seeds[0] if counted else (seeds, mask, None))
 
     def step(self, actions: NDArray[Any]) -> None:
         self.rows.actions[0][:] = actions

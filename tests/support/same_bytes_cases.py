@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ale_py
+import cv2
 import gymnasium
 import numpy as np
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 from support.same_bytes import Case, Way, compare
 
 from vebench.backends.environments import making
-from vebench.backends.environments.atari import FRAME_LIMIT, SCREEN_SIZE, STACK
+from vebench.backends.environments.atari import FRAME_LIMIT, STACK
 from vebench.backends.environments.atari_screen import AtariScreen
 from vebench.backends.environments.suites import load
 from vebench.backends.fast.atari import AtariSettings
@@ -29,8 +30,14 @@ if TYPE_CHECKING:
     from vebench.backends.fast.task import FastTaskClass
     from vebench.backends.setup import Task
 
-# Settings of AtariSettings that are not there yet are left out of cases, by name.
-KNOWN_TO_OURS = {setting.name for setting in fields(AtariSettings)}
+
+OF_THE_EMULATOR = {
+    "repeat_action_probability",
+    "full_action_space",
+    "max_num_frames_per_episode",
+    "mode",
+    "difficulty",
+}
 
 
 def cases_of(task: Task, scale: float = 1.0) -> Iterator[Case]:
@@ -67,18 +74,19 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
         return max(24, round(count * scale))
 
     random = np.random.default_rng(sum(task.id.encode()))
-    noops = 30 if starts_with_noop(task.id) else 0
+    game = Game.read(task.id)
+    noops = 30 if game.starts_with_noop else 0
     waits = {"noop_max": noops}
     yield benchmark_case("benchmark", task, steps(1000), new_starts=True)
     yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(200), num_envs=1, seed=10)
     yield wrapped_case("wrappers, sticky", task, steps(600), waits, new_starts=True, seed=20)
     yield from limit_cases(task, steps(140), noops)
-    if "terminal_on_life_loss" in KNOWN_TO_OURS:
-        lives = {**waits, "terminal_on_life_loss": True}
-        yield wrapped_case("life losses", task, steps(400), lives, seed=70)
-        yield wrapped_case("life losses, last frames", task, steps(300), {**lives, "last_frames": True}, seed=71)
+    lives = {**waits, "terminal_on_life_loss": True}
+    yield wrapped_case("life losses", task, steps(400), lives, seed=70)
+    lives |= {"noop_max": 30, "last_frames": True, "any_noop": True, "reward_clip": True}
+    yield wrapped_case("life losses, last frames", task, steps(300), lives, seed=71)
     for number in range(3):
-        settings = drawn_game_settings(random, noops)
+        settings = drawn_game_settings(random, game)
         name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
         yield wrapped_case(name, task, steps(60), settings, num_envs=1, seed=80 + number)
 
@@ -100,35 +108,45 @@ def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
         yield wrapped_case("limit within no-ops", task, steps // 2, inside, num_envs=1, seed=60)
 
 
-def starts_with_noop(env_id: str) -> bool:
-    """Return whether a game's first action presses no button: Gymnasium's wrapper makes no-ops only then."""
-    gymnasium.register_envs(ale_py)
-    emulator: Any = gymnasium.make(env_id, frameskip=1, disable_env_checker=True)
-    meanings: list[str] = emulator.unwrapped.get_action_meanings()
-    emulator.close()
-    return meanings[0] == "NOOP"
+class Game(NamedTuple):
+    """What can be asked of a game. Gymnasium's wrapper makes no-ops only where the first action presses no button."""
+
+    starts_with_noop: bool
+    modes: tuple[int, ...]
+    difficulties: tuple[int, ...]
+
+    @classmethod
+    def read(cls, env_id: str) -> Game:
+        """Return what an emulator of the game says."""
+        gymnasium.register_envs(ale_py)
+        emulator: Any = gymnasium.make(env_id, frameskip=1, disable_env_checker=True).unwrapped
+        modes, difficulties = emulator.ale.getAvailableModes(), emulator.ale.getAvailableDifficulties()
+        return cls(emulator.get_action_meanings()[0] == "NOOP", tuple(modes), tuple(difficulties))
 
 
-def drawn_game_settings(random: np.random.Generator, noops: int) -> dict[str, Any]:
+def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, Any]:
     """Return settings drawn from those of Gymnasium's wrappers that our class knows."""
+    last_frames = bool(random.integers(2))
+    noops = 30 if game.starts_with_noop or last_frames else 0
     choices: dict[str, tuple[Any, ...]] = {
         "frame_skip": (1, 2, 3, 4, 5, 8),
         "stack": (1, 2, 4, 5),
-        "noop_max": (0, 1, noops),
-        "screen_size": (84, 64, 96, 42, 128),
+        "noop_max": (0, noops and 1, noops),
+        "screen_size": (84, 64, (96, 72), 42, 128, (160, 210), (50, 110)),
         "repeat_action_probability": (0.0, 0.25, 0.5),
         "full_action_space": (False, True),
         "max_num_frames_per_episode": (61, 143, FRAME_LIMIT),
         "grayscale_obs": (True, False),
         "terminal_on_life_loss": (False, True),
-        "scale_obs": (False, True),
-        "clip_reward": (False, True),
         "reward_clip": (False, True),
-        "last_frames": (False, True),
+        "mode": (None, *game.modes),
+        "difficulty": (None, *game.difficulties),
     }
-    return {
-        key: options[int(random.integers(len(options)))] for key, options in choices.items() if key in KNOWN_TO_OURS
-    }
+    known = {setting.name for setting in fields(AtariSettings)}
+    drawn = {key: options[int(random.integers(len(options)))] for key, options in choices.items()}
+    return {key: value for key, value in drawn.items() if key in known and value is not None} | (
+        {"last_frames": True, "any_noop": True} if last_frames else {}
+    )
 
 
 def wrapped_case(
@@ -138,7 +156,7 @@ def wrapped_case(
     settings: Mapping[str, Any],
     **parts: Any,  # noqa: ANN401 - fields of a case
 ) -> Case:
-    """Return a comparison with Gymnasium's plain wrappers, or with the benchmark's for ``last_frames``."""
+    """Return a comparison with Gymnasium's plain wrappers, or for ``last_frames`` and ``any_noop`` with the benchmark's."""
     return Case(name, task, partial(wrapped_game, task.id, settings), _ours(task.id, settings), steps, **parts)
 
 
@@ -146,31 +164,19 @@ def wrapped_game(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any,
     """Return a game as people make it, with Gymnasium's wrappers, by the names of ``AtariSettings``."""
     gymnasium.register_envs(ale_py)
     asked = dict(settings)
-    named = {
-        name: asked.pop(name)
-        for name in ("repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
-        if name in asked
-    }
-    emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **named)
-    stack = asked.pop("stack", STACK)
-    clips = asked.pop("clip_reward", False) or asked.pop("reward_clip", False)
+    of_the_emulator = {name: asked.pop(name) for name in OF_THE_EMULATOR & asked.keys()}
+    emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **of_the_emulator)
+    stack, clip = asked.pop("stack", STACK), asked.pop("reward_clip", False)
+    as_the_benchmark = asked.get("last_frames", False) or asked.get("any_noop", False)
     screen: gymnasium.Env[Any, Any]
-    asked.pop("any_noop", None)
-    if asked.pop("last_frames", False):
-        screen = EndsWithItsLastFrames(emulator, **asked)
+    if as_the_benchmark:
+        screen = AtariScreen(emulator, **{"last_frames": False, "any_noop": False, **asked})
     else:
         screen = AtariPreprocessing(emulator, **asked)
-    if clips:
-        screen = gymnasium.wrappers.TransformReward(screen, np.sign)
-    return FrameStackObservation(screen, stack)
-
-
-class EndsWithItsLastFrames(AtariScreen):
-    """The benchmark's wrapper with all settings of Gymnasium's, for games that start with a NOOP."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], **settings: Any) -> None:  # noqa: ANN401 - as Gymnasium's
-        AtariPreprocessing.__init__(self, env, **{"screen_size": SCREEN_SIZE, **settings})
-        self._waits = self._first_frame = 0
+    # One thread: a process for each CPU is there already.
+    cv2.setNumThreads(1)
+    shown = FrameStackObservation(screen, stack)
+    return ClipReward(shown, -1.0, 1.0) if clip else shown
 
 
 # --- MuJoCo ---

@@ -5,7 +5,8 @@ What is left out is what no row shows: a picture in colour of every frame, copie
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -23,29 +24,67 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.fast.picture import Picture
     from vebench.backends.setup import Task
     from vebench.backends.shared_memory.memory_layout import Arrays
 
 
 @dataclass(frozen=True)
 class AtariSettings:
-    """How a game is stepped and shown, by the names of Gymnasium's wrappers where they have one.
+    """How a game is stepped and shown, by the names that ``gymnasium.make`` and the wrappers have, with their defaults.
 
-    ``last_frames``: whether an episode's last observation shows the frames that it ended with, as EnvPool's does and
-    that of every backend here, and not those before them, as Gymnasium's wrapper does. ``any_noop``: whether games
-    whose action 0 is no NOOP are given one at a reset, where Gymnasium's wrapper refuses.
+    ``stack``: how many pictures ``FrameStackObservation`` shows. ``reward_clip``: whether a reward is replaced by its
+    sign. ``screen_size``: of a picture, one number for a square or ``(columns, rows)``.
+
+    Two settings close gaps of Gymnasium's wrapper. ``last_frames``: whether an episode's last observation shows the
+    frames that it ended with, as EnvPool's does and that of every backend here, and not those before them. ``any_noop``:
+    whether games whose action 0 is no NOOP are given one at a reset, where Gymnasium's wrapper refuses.
+
+    Raises ValueError for a setting without sense.
     """
 
     frame_skip: int = 4
     stack: int = STACK
     noop_max: int = NOOP_MAX
-    screen_size: int = SCREEN_SIZE
+    screen_size: int | tuple[int, int] = SCREEN_SIZE
+    grayscale_obs: bool = True
+    terminal_on_life_loss: bool = False
+    reward_clip: bool = False
     repeat_action_probability: float = 0.25
     full_action_space: bool = False
-    max_num_frames_per_episode: int = FRAME_LIMIT
+    mode: int | None = None
+    difficulty: int | None = None
+    max_num_frames_per_episode: int | None = FRAME_LIMIT
     last_frames: bool = False
     any_noop: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("frame_skip", 1), ("stack", 1), ("noop_max", 0)):
+            _check_whole(name, getattr(self, name), least)
+        for name in ("mode", "difficulty", "max_num_frames_per_episode"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), 0)
+        sides = self.screen_size if isinstance(self.screen_size, tuple) else (self.screen_size,) * 2
+        if len(sides) != 2:  # noqa: PLR2004 - columns and rows
+            raise ValueError(f"screen_size is a whole number or (columns, rows), not {self.screen_size!r}")
+        for side in sides:
+            _check_whole("screen_size", side, 1)
+        chance = self.repeat_action_probability
+        if isinstance(chance, bool) or not isinstance(chance, Real) or not 0 <= chance <= 1:
+            raise ValueError(f"repeat_action_probability is a number from 0 to 1, not {chance!r}")
+        for field in fields(self):
+            if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
+                raise ValueError(f"{field.name} is true or false, not {getattr(self, field.name)!r}")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows of a picture."""
+        side = self.screen_size
+        return side if isinstance(side, tuple) else (side, side)
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} is a whole number from {least}, not {value!r}")
 
 
 class AtariTask:
@@ -55,21 +94,33 @@ class AtariTask:
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         gymnasium.register_envs(ale_py)
+        if unknown := sorted(set(settings) - {field.name for field in fields(AtariSettings)}):
+            raise ValueError(f"{env_id} has no {', '.join(unknown)}")
         self.settings = AtariSettings(**settings)
         game = str(gymnasium.spec(env_id).kwargs["game"])
         rom = roms.get_rom_path(game)
         if rom is None:
             raise ValueError(f"ale-py has no ROM of {game}")
         self.rom = rom
+        ALEInterface.setLoggerMode(LoggerMode.Error)
         example = self.emulator()
         example.loadROM(rom)
+        for name, value, known in (
+            ("mode", self.settings.mode, example.getAvailableModes()),
+            ("difficulty", self.settings.difficulty, example.getAvailableDifficulties()),
+        ):
+            if value is not None and value not in known:
+                raise ValueError(f"{env_id} has no {name} {value}, it has {', '.join(map(str, known))}")
         full = self.settings.full_action_space
         self.actions: list[Action] = list(example.getLegalActionSet() if full else example.getMinimalActionSet())
         self.waits = self.actions[0] == Action.NOOP
-        self.pictures = PictureMaker(example, self.settings.screen_size, compiled=compiled)
+        if self.settings.noop_max and not (self.waits or self.settings.any_noop):
+            raise ValueError(f"the first action of {env_id} is not NOOP: noop_max must be 0")
+        grey, size = self.settings.grayscale_obs, self.settings.size
+        self.pictures = PictureMaker(example, size, grey=grey, compiled=compiled)
         self.how = self.pictures.how
-        size = self.settings.screen_size
-        self.observation_space = spaces.Box(0, 255, (self.settings.stack, size, size), np.uint8)
+        shape = (self.settings.stack, *reversed(size), *(() if grey else (3,)))
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.action_space = spaces.Discrete(len(self.actions))
 
     @staticmethod
@@ -86,10 +137,18 @@ class AtariTask:
     def emulator(self) -> ALEInterface:
         """Return an emulator with these settings and no game."""
         ale = ALEInterface()
-        ale.setLoggerMode(LoggerMode.Error)
-        ale.setFloat("repeat_action_probability", self.settings.repeat_action_probability)
-        ale.setInt("max_num_frames_per_episode", self.settings.max_num_frames_per_episode)
+        ale.setFloat("repeat_action_probability", float(self.settings.repeat_action_probability))
+        if self.settings.max_num_frames_per_episode is not None:
+            ale.setInt("max_num_frames_per_episode", int(self.settings.max_num_frames_per_episode))
         return ale
+
+    def load(self, ale: ALEInterface) -> None:
+        """Load the game into an emulator. A seed takes effect with it; it takes as long as a thousand frames."""
+        ale.loadROM(self.rom)
+        if self.settings.mode is not None:
+            ale.setMode(self.settings.mode)
+        if self.settings.difficulty is not None:
+            ale.setDifficulty(self.settings.difficulty)
 
     def batch(self, rows: Arrays) -> AtariBatch:
         """Build as many environments as there are rows."""
@@ -112,15 +171,16 @@ class AtariBatch:
     def step(self, resting: Sequence[int]) -> Sequence[int]:
         """Step the environments that are not resting; return those that have ended their episodes."""
         ended = []
-        rewards, terminated, truncated = self._rewards, self._terminated, self._truncated
+        rewards = self._rewards
+        self._terminated.fill(False)
+        self._truncated.fill(False)
         for index, (game, action) in enumerate(zip(self._games, self._actions.tolist(), strict=True)):
             if resting and index in resting:
                 continue
             self.current = index
             rewards[index], over = game.step(action)
             if over:
-                terminated[index] = game.ale.game_over(with_truncation=False)
-                truncated[index] = game.ale.game_truncated()
+                self._terminated[index], self._truncated[index] = game.terminated(), game.truncated()
                 ended.append(index)
         return ended
 
@@ -137,57 +197,92 @@ class _Game:
     """One game, and the row that shows it."""
 
     def __init__(self, task: AtariTask, row: NDArray[np.uint8]) -> None:
-        self._task = task
-        self._skip = task.settings.frame_skip
+        settings = task.settings
+        self._task, self._settings = task, settings
         self.ale = task.emulator()
         self._loaded = False
         self._random: np.random.Generator | None = None
+        self._lives = 0
+        self._life_lost = False
         # The stack is one run of bytes: the oldest picture first.
-        self._row = row.reshape(-1)
-        self._newest = row[-1]
-        self._size = row[-1].size
-        self._picture: Picture = task.pictures.picture(self.ale, row[-1])
+        self._row = row
+        size = row[-1].size
+        flat = row.reshape(-1)
+        self._newer, self._older = flat[size:], flat[:-size]
+        self._picture = task.pictures.picture(self.ale, row[-1])
+        self._both_at = settings.frame_skip - 1
+        self._first_at = settings.frame_skip - 2
+        self._clips = settings.reward_clip
+        # What is called again and again, bound once.
+        self._act, self._actions = self.ale.act, task.actions
+        self._over = self._over_or_life_lost if settings.terminal_on_life_loss else self.ale.game_over
+        self._first = self._picture.first
+        # Gymnasium takes the larger of two screens only where there are two.
+        self._show = self._picture.second if settings.frame_skip > 1 else self._picture.alone
 
     def reset(self, seed: int | None) -> None:
         """Start a new episode as ``AtariEnv.reset`` does, and the wrappers above it."""
         self._start(seed)
-        settings = self._task.settings
-        if settings.noop_max and (self._task.waits or settings.any_noop):
+        settings = self._settings
+        if settings.noop_max:
             assert self._random is not None  # noqa: S101 - a type checker cannot know
             for _ in range(int(self._random.integers(1, settings.noop_max + 1))):
                 self.ale.act(Action.NOOP)
-                if self.ale.game_over():
+                if self._task.waits and self.ale.game_over():
                     self._start(seed)
+        self._lives, self._life_lost = self.ale.lives(), False
         self._picture.alone()
-        self._row.reshape(-1, self._size)[:-1] = self._newest.reshape(-1)
+        self._row[:-1] = self._row[-1]
 
     def _start(self, seed: int | None) -> None:
         if seed is not None or not self._loaded:
-            # A seed takes effect when the game is loaded.
             words = np.random.SeedSequence(seed).generate_state(n_words=2)
             self._random, _ = seeding.np_random(int(words[0]))
             self.ale.setInt("random_seed", int(words[1].astype(np.int32)))
-            self.ale.loadROM(self._task.rom)
+            self._task.load(self.ale)
             self._loaded = True
         self.ale.reset_game()
 
     def step(self, index: int) -> tuple[float, bool]:
         """Repeat an action for so many frames, or until the episode ends; return the reward, and whether it has."""
-        ale, action = self.ale, self._task.actions[index]
-        skip = self._skip
-        reward = 0.0
-        row = self._row
-        for frame in range(skip):
-            reward += ale.act(action)
-            if ale.game_over():
-                row[: -self._size] = row[self._size :]
-                if frame == skip - 1:
-                    self._picture.second()
-                elif frame == skip - 2:
-                    self._picture.alone()
-                return reward, True
-            if frame == skip - 2:
-                self._picture.first()
-        row[: -self._size] = row[self._size :]
-        self._picture.second()
-        return reward, False
+        act, over, action = self._act, self._over, self._actions[index]
+        reward = 0
+        ended = False
+        for frame in range(self._both_at + 1):
+            reward += act(action)
+            if over():
+                ended = True
+                break
+            if frame == self._first_at:
+                self._first()
+        self._older[:] = self._newer
+        if ended:
+            self._show_end(frame)
+        else:
+            self._show()
+        if self._clips:
+            reward = (reward > 0) - (reward < 0)
+        return reward, ended
+
+    def _show_end(self, frame: int) -> None:
+        """Write the picture of an episode that has ended with a frame of a step, counted from 0."""
+        if self._settings.last_frames:
+            if frame == self._both_at:
+                self._show()
+            elif frame == self._first_at:
+                self._picture.alone()
+        elif frame == self._both_at > 0:
+            self._picture.stale()
+
+    def _over_or_life_lost(self) -> bool:
+        before, self._lives = self._lives, self.ale.lives()
+        self._life_lost = self._lives < before
+        return self._life_lost or self.ale.game_over()
+
+    def terminated(self) -> bool:
+        """Return whether the game is over, or a life is lost where that ends an episode."""
+        return self._life_lost or self.ale.game_over(with_truncation=False)
+
+    def truncated(self) -> bool:
+        """Return whether the game has reached the limit of its frames."""
+        return bool(self.ale.game_truncated())

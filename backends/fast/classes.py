@@ -43,13 +43,19 @@ _ATARI = FastClass(
     settings=frozenset(
         {
             "any_noop",
+            "difficulty",
+            "frame_skip",
             "full_action_space",
+            "grayscale_obs",
             "last_frames",
             "max_num_frames_per_episode",
+            "mode",
             "noop_max",
             "repeat_action_probability",
+            "reward_clip",
             "screen_size",
             "stack",
+            "terminal_on_life_loss",
         }
     ),
 )

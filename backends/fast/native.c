@@ -2,5 +2,5 @@
 
 int vebench_interface(void)
 {
-	return 1;
+	return 2;
 }

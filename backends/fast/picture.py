@@ -1,21 +1,36 @@
-"""Pictures as ``AtariPreprocessing`` makes them: grey, the larger of two screens, made smaller by ``INTER_AREA``."""
+"""Pictures as ``AtariPreprocessing`` makes them: the larger of two screens, made smaller by OpenCV's ``INTER_AREA``.
+
+Grey pictures are made by ``picture.c`` from the emulator's raw screens, where that was compiled and gives the same
+bytes as the OpenCV that is installed: this is looked at whenever a ``PictureMaker`` is built. What grey a raw value has
+is learned from the emulator itself, when the value is first seen. All other pictures are made by OpenCV.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Protocol
 
 import cv2
 import numpy as np
 
-from vebench.backends.fast.native import NOT_BUILT
+from vebench.backends.fast.native import NOT_BUILT, library
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ale_py import ALEInterface
     from numpy.typing import NDArray
 
+COMPILED = "pictures compiled"
+BY_OPENCV = "pictures by OpenCV"
+_TRIALS = 3
+
 
 class Picture(Protocol):
-    """The picture of one game: it is made of one screen or two, and written where it was told to be."""
+    """The picture of one game: it is made of one screen or two, and written where it was told to be.
+
+    Only what has changed is written: what was written before must still be there.
+    """
 
     def first(self) -> None:
         """Take the first of two screens."""
@@ -26,35 +41,192 @@ class Picture(Protocol):
     def alone(self) -> None:
         """Take a screen, and write the picture of it alone."""
 
+    def stale(self) -> None:
+        """Write the picture of the first screen and of what the last picture was made of, as Gymnasium does at an end.
+
+        Only ``alone`` can come after it.
+        """
+
 
 class PictureMaker:
-    """What the pictures of all games of one process share."""
+    """What the pictures of all games of one process share.
 
-    def __init__(self, example: ALEInterface, size: int, *, compiled: bool) -> None:
-        self.height, self.width = example.getScreenDims()
-        self.size = size
-        self.how = f"pictures by OpenCV ({NOT_BUILT})" if compiled else "pictures by OpenCV"
-        self.buffers = [np.empty((self.height, self.width), np.uint8) for _ in range(2)]
+    ``size``: columns and rows of a picture. ``grey``: whether it is grey, and not in colour. ``how``: how pictures are
+    made, in words.
+    """
+
+    def __init__(self, example: ALEInterface, size: tuple[int, int], *, grey: bool, compiled: bool) -> None:
+        height, width = example.getScreenDims()
+        self.size, self.grey = size, grey
+        self.first = np.zeros((height, width) if grey else (height, width, 3), np.uint8)
+        self._drawing: _Drawing | None = None
+        if not compiled:
+            self.how = BY_OPENCV
+        elif not grey:
+            self.how = f"{BY_OPENCV} (not compiled: colour)"
+        elif library() is None:
+            self.how = f"{BY_OPENCV} ({NOT_BUILT})"
+        else:
+            self._compiled((height, width))
+        if self._drawing is None:
+            # A picture is too small to be worth more threads, and other processes have the other CPUs.
+            cv2.setNumThreads(1)
+
+    def _compiled(self, screen: tuple[int, int]) -> None:
+        try:
+            trial = _Drawing(screen, self.size)
+        except ValueError as error:
+            self.how = f"{BY_OPENCV} (not compiled: {error})"
+            return
+        if not _same_as_opencv(trial):
+            self.how = f"{BY_OPENCV} (the compiled part differs from this OpenCV)"
+            return
+        self.how = COMPILED
+        self._drawing = _Drawing(screen, self.size)
 
     def picture(self, ale: ALEInterface, into: NDArray[np.uint8]) -> Picture:
-        """Return the picture of one game, which is written into an array."""
-        return _ByOpenCV(self, ale, into)
+        """Return the picture of one game, which is written into an array ``(rows, columns)``, in colour ``(..., 3)``."""
+        if self._drawing is None:
+            return _ByOpenCV(self, ale, into)
+        return _Compiled(self._drawing, ale, into)
+
+
+def _resize(screen: NDArray[np.uint8], size: tuple[int, int], into: NDArray[np.uint8]) -> None:
+    cv2.resize(screen, size, into, 0, 0, cv2.INTER_AREA)
 
 
 class _ByOpenCV:
     def __init__(self, maker: PictureMaker, ale: ALEInterface, into: NDArray[np.uint8]) -> None:
-        self._ale, self._into = ale, into
-        self._first, self._second = maker.buffers
-        self._shape = (maker.size, maker.size)
+        self._get = ale.getScreenGrayscale if maker.grey else ale.getScreenRGB
+        self._size, self._into = maker.size, into
+        self._first = maker.first
+        self._larger = np.zeros_like(maker.first)
 
     def first(self) -> None:
-        self._ale.getScreenGrayscale(self._first)
+        self._get(self._first)
 
     def second(self) -> None:
-        self._ale.getScreenGrayscale(self._second)
-        np.maximum(self._first, self._second, out=self._second)
-        cv2.resize(self._second, self._shape, self._into, 0, 0, cv2.INTER_AREA)
+        self._get(self._larger)
+        self.stale()
 
     def alone(self) -> None:
-        self._ale.getScreenGrayscale(self._second)
-        cv2.resize(self._second, self._shape, self._into, 0, 0, cv2.INTER_AREA)
+        self._get(self._larger)
+        _resize(self._larger, self._size, self._into)
+
+    def stale(self) -> None:
+        np.maximum(self._first, self._larger, out=self._larger)
+        _resize(self._larger, self._size, self._into)
+
+
+def _function(name: str, arguments: int, result: type[ctypes._SimpleCData[int]] | None) -> Callable[..., int]:
+    """Return a function of the library, which is called without letting go of the interpreter's lock: it is short."""
+    kind = ctypes.PYFUNCTYPE(result, *[ctypes.c_void_p] * arguments)
+    return kind((name, library()))
+
+
+def _address(array: NDArray[np.uint8]) -> int:
+    return int(array.ctypes.data)
+
+
+class _Drawing:
+    """``picture.c`` for screens and pictures of one size, with the greys that are known. Raises ValueError if it has none.
+
+    ``screens``: where the emulator puts its two screens. ``grey``: a screen in grey, for whoever needs one.
+    """
+
+    def __init__(self, screen: tuple[int, int], size: tuple[int, int]) -> None:
+        height, width = screen
+        columns, rows = size
+        self.size = size
+        self.screens = [np.zeros(screen, np.uint8) for _ in range(2)]
+        self.grey = np.zeros(screen, np.uint8)
+        self.first = _function("vebench_picture_first", 1, ctypes.c_int32)
+        self.second = _function("vebench_picture_second", 1, ctypes.c_int32)
+        self.alone = _function("vebench_picture_alone", 1, ctypes.c_int32)
+        self._join = _function("vebench_picture_join", 2, None)
+        self._learn = _function("vebench_maker_learn", 3, ctypes.c_int32)
+        self._prepare_game = _function("vebench_game_prepare", 3, None)
+        maker_size = _function("vebench_maker_size", 0, ctypes.c_int64)
+        game_size = _function("vebench_game_size", 1, ctypes.c_int64)
+        self._game_size = game_size(height)
+        self._maker = np.zeros(maker_size(), np.uint8)
+        prepare = _function("vebench_maker_prepare", 7, ctypes.c_int32)
+        if prepare(_address(self._maker), height, width, rows, columns, *map(_address, self.screens)) != 0:
+            raise ValueError(f"{columns} x {rows} from {width} x {height}")
+
+    def game(self, into: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the memory of a game whose picture is written into an array."""
+        memory = np.zeros(self._game_size, np.uint8)
+        self._prepare_game(_address(memory), _address(self._maker), _address(into))
+        return memory
+
+    def learn(self, raw: NDArray[np.uint8], grey: NDArray[np.uint8]) -> None:
+        """Take the greys of raw values from a screen in both. Raises RuntimeError if they are not what they were."""
+        if self._learn(_address(self._maker), _address(raw), _address(grey)):
+            raise RuntimeError(
+                "the emulator shows the same colour in two greys: option compiled=false does without this"
+            )
+
+    def join(self, game: int) -> None:
+        """Put the larger of a game's last picture and of the first screen into ``grey``."""
+        self._join(game, _address(self.grey))
+
+
+class _Compiled:
+    def __init__(self, drawing: _Drawing, ale: ALEInterface, into: NDArray[np.uint8]) -> None:
+        assert into.flags.c_contiguous  # noqa: S101 - a row of the shared arrays is
+        self._drawing, self._ale, self._into = drawing, ale, into
+        self._memory = drawing.game(into)
+        self._game = _address(self._memory)
+        self._get = ale.getScreen
+        self._first_screen, self._second_screen = drawing.screens
+        self._draw_first, self._draw_second, self._draw_alone = drawing.first, drawing.second, drawing.alone
+
+    def first(self) -> None:
+        self._get(self._first_screen)
+        if self._draw_first(self._game):
+            self._learn(self._first_screen)
+
+    def second(self) -> None:
+        self._get(self._second_screen)
+        if self._draw_second(self._game):
+            self._learn(self._second_screen)
+            self._draw_second(self._game)
+
+    def alone(self) -> None:
+        # Once an episode it is looked at whether greys are still what they were, with another seed for example.
+        self._get(self._second_screen)
+        self._learn(self._second_screen)
+        self._draw_alone(self._game)
+
+    def stale(self) -> None:
+        self._drawing.join(self._game)
+        _resize(self._drawing.grey, self._drawing.size, self._into)
+
+    def _learn(self, raw: NDArray[np.uint8]) -> None:
+        self._ale.getScreenGrayscale(self._drawing.grey)
+        self._drawing.learn(raw, self._drawing.grey)
+
+
+def _same_as_opencv(drawing: _Drawing) -> bool:
+    """Return whether a few pictures are the same as OpenCV's, whole ones and such as change in places."""
+    random = np.random.default_rng(0)
+    greys = random.integers(256, size=256).astype(np.uint8)
+    columns, rows = drawing.size
+    picture, by_opencv = np.zeros((2, rows, columns), np.uint8)
+    memory = drawing.game(picture)
+    first, second = drawing.screens
+    height, width = first.shape
+    for screen in drawing.screens:
+        screen.flat = random.permutation(np.arange(height * width) % 256)
+        drawing.learn(screen, greys[screen])
+    for trial in range(_TRIALS):
+        drawing.first(_address(memory))
+        drawing.second(_address(memory))
+        _resize(np.maximum(greys[first], greys[second]), drawing.size, by_opencv)
+        if not np.array_equal(picture, by_opencv):
+            return False
+        for screen in drawing.screens[trial:]:
+            top, left = random.integers(height // 2), random.integers(width // 2)
+            screen[top : top + height // 3, left : left + width // 3] = random.integers(256)
+    return True

@@ -189,7 +189,8 @@ def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
         return max(24, round(count * scale))
 
     one_by_one = (Way(compiled=True, one_by_one=True), Way(compiled=False, one_by_one=True))
-    yield benchmark_case("benchmark", task, steps(4200), num_envs=3, new_starts=True)
+    yield benchmark_case("benchmark", task, steps(2100), num_envs=2)
+    yield made_case("actions beyond their bounds", task, steps(300), {}, beyond=3.0, seed=15)
     yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(1100), num_envs=2, seed=10)
     yield made_case(
         "float32 actions", task, steps(600), {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20

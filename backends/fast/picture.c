@@ -1,0 +1,339 @@
+/* Pictures of Atari screens, with the bytes that cv2.resize makes of the larger of two grey screens by INTER_AREA.
+ *
+ * A pixel of a picture is a weighted sum of the pixels that it covers: first along each row of the screen, then down
+ * these rows. OpenCV adds in float, in this order, and rounds half to even; so does this. The compiler must therefore
+ * not fuse a multiplication with an addition (-ffp-contract=off). vebench compares both before it trusts this.
+ *
+ * Most of a screen is as it was a step ago. So the two screens of the last picture are kept, and what is drawn again is
+ * what a block of changed pixels takes part in.
+ */
+
+#include <stdint.h>
+#include <string.h>
+
+enum {
+	WIDTH = 160,            /* of every screen */
+	HEIGHT = 256,           /* of a screen, at most */
+	BLOCK = 16,             /* neighbours in a row that change together */
+	BLOCKS = WIDTH / BLOCK,
+	TAPS_ACROSS = 4 * WIDTH, /* enough for any number of columns up to WIDTH: see weigh() */
+	TAPS_DOWN = 4 * HEIGHT
+};
+
+/* Compiled twice where the loader can choose: for processors with AVX2 and for any. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
+#if __has_attribute(target_clones)
+#define FOR_THIS_PROCESSOR __attribute__((target_clones("avx2", "default")))
+#endif
+#endif
+#ifndef FOR_THIS_PROCESSOR
+#define FOR_THIS_PROCESSOR
+#endif
+
+/* What the pictures of all games of one process share. */
+struct maker {
+	int32_t height;                /* rows of a screen */
+	int32_t rows, columns;         /* of a picture */
+	int32_t across, down;          /* pixels that one of a picture covers, at most */
+	int32_t source[TAPS_ACROSS];   /* [across][columns]: the pixel of a row */
+	float weight[TAPS_ACROSS];     /* [across][columns]: 0 where a column covers fewer pixels */
+	int32_t row_source[TAPS_DOWN]; /* [down][rows] */
+	float row_weight[TAPS_DOWN];
+	int32_t from[BLOCKS], to[BLOCKS]; /* columns that a block takes part in */
+	float grey[256];               /* of a raw value */
+	uint8_t known[256];            /* whether it is known */
+	const uint8_t *first, *second; /* [height][WIDTH]: where the emulator puts its screens */
+};
+
+/* One game: what its picture shows. */
+struct game {
+	struct maker *maker;
+	uint8_t *picture;          /* [rows][columns] */
+	int32_t fresh;             /* whether the picture is still to be drawn as a whole */
+	uint16_t changed[HEIGHT];  /* blocks of a row, a bit each, that are to be drawn again */
+	uint8_t screens[];         /* [2][height][WIDTH]: of the last picture */
+};
+
+int64_t vebench_maker_size(void)
+{
+	return sizeof(struct maker);
+}
+
+int64_t vebench_game_size(int32_t height)
+{
+	return sizeof(struct game) + 2 * (int64_t)height * WIDTH;
+}
+
+/* Fill in which of `size` pixels each of `count` covers, by [tap][count], and how much each of them weighs.
+ *
+ * A pixel covers size / count, whole ones and a part at either end: at most size / count + 2 taps, so that
+ * count * taps is at most size + 2 * count. Return the taps. */
+static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight)
+{
+	const double scale = 1.0 / ((double)count / size);
+	int32_t taps = 0;
+
+	memset(weight, 0, (size_t)(size + 3 * count) * sizeof *weight);
+	for (int32_t i = 0; i < count; i++) {
+		const double start = i * scale, end = start + scale;
+		const double covered = scale < size - start ? scale : size - start;
+		int32_t last = (int32_t)end, first = (int32_t)start;
+		int32_t tap = 0;
+
+		first += first < start;
+		last = last < size - 1 ? last : size - 1;
+		first = first < last ? first : last;
+		if (first - start > 1e-3) {
+			source[tap * count + i] = first - 1;
+			weight[tap++ * count + i] = (float)((first - start) / covered);
+		}
+		for (int32_t at = first; at < last; at++) {
+			source[tap * count + i] = at;
+			weight[tap++ * count + i] = (float)(1.0 / covered);
+		}
+		if (end - last > 1e-3) {
+			double part = end - last < 1.0 ? end - last : 1.0;
+
+			source[tap * count + i] = last;
+			weight[tap++ * count + i] = (float)((part < covered ? part : covered) / covered);
+		}
+		taps = tap > taps ? tap : taps;
+	}
+	return taps;
+}
+
+/* Prepare pictures of `rows` x `columns` of screens of `height` x `width`, which are put at `first` and `second`.
+ * Return 0, or -1 for sizes that this is not made for. */
+int32_t vebench_maker_prepare(struct maker *maker, int32_t height, int32_t width, int32_t rows, int32_t columns,
+			      const uint8_t *first, const uint8_t *second)
+{
+	if (width != WIDTH || height < 1 || height > HEIGHT || rows < 1 || rows > height || columns < 1 || columns > WIDTH)
+		return -1;
+	memset(maker, 0, sizeof *maker);
+	maker->height = height;
+	maker->rows = rows;
+	maker->columns = columns;
+	maker->first = first;
+	maker->second = second;
+	maker->across = weigh(WIDTH, columns, maker->source, maker->weight);
+	maker->down = weigh(height, rows, maker->row_source, maker->row_weight);
+	for (int32_t column = 0; column < columns; column++)
+		for (int32_t tap = 0; tap < maker->across; tap++) {
+			const int32_t at = tap * columns + column;
+
+			if (maker->weight[at] == 0) {
+				maker->source[at] = maker->source[column];
+			} else {
+				const int32_t block = maker->source[at] / BLOCK;
+
+				if (maker->to[block] == 0)
+					maker->from[block] = column;
+				maker->to[block] = column + 1;
+			}
+		}
+	return 0;
+}
+
+void vebench_game_prepare(struct game *game, struct maker *maker, uint8_t *picture)
+{
+	game->maker = maker;
+	game->picture = picture;
+	game->fresh = 1;
+}
+
+/* Take the greys of raw values from a screen in both. Return how many pixels contradict what was known before. */
+int32_t vebench_maker_learn(struct maker *maker, const uint8_t *raw, const uint8_t *grey)
+{
+	int32_t contradictions = 0;
+
+	for (int32_t i = 0; i < maker->height * WIDTH; i++) {
+		if (!maker->known[raw[i]]) {
+			maker->known[raw[i]] = 1;
+			maker->grey[raw[i]] = grey[i];
+		}
+		contradictions += maker->grey[raw[i]] != grey[i];
+	}
+	return contradictions;
+}
+
+static inline uint64_t word(const uint8_t *at)
+{
+	uint64_t value;
+
+	memcpy(&value, at, sizeof value);
+	return value;
+}
+
+static inline int same_row(const uint8_t *one, const uint8_t *other)
+{
+	uint64_t difference = 0;
+
+	for (int i = 0; i < WIDTH; i += 8)
+		difference |= word(one + i) ^ word(other + i);
+	return difference == 0;
+}
+
+static inline int same_block(const uint8_t *one, const uint8_t *other)
+{
+	return ((word(one) ^ word(other)) | (word(one + 8) ^ word(other + 8))) == 0;
+}
+
+/* Note which blocks of a screen are not those of the last picture. Return whether a value in them is not known. */
+FOR_THIS_PROCESSOR
+static int32_t look(struct game *game, int which, const uint8_t *screen)
+{
+	const struct maker *maker = game->maker;
+	const uint8_t *before = game->screens + (size_t)which * maker->height * WIDTH;
+	uint8_t unknown = 0;
+
+	for (int32_t y = 0; y < maker->height; y++, screen += WIDTH, before += WIDTH) {
+		if (!game->fresh && same_row(screen, before))
+			continue;
+		for (int block = 0; block < BLOCKS; block++) {
+			const uint8_t *pixels = screen + block * BLOCK;
+
+			if (!game->fresh && same_block(pixels, before + block * BLOCK))
+				continue;
+			game->changed[y] |= (uint16_t)(1 << block);
+			if (y > 0 && same_block(pixels, pixels - WIDTH))
+				continue;
+			for (int i = 0; i < BLOCK; i++)
+				unknown |= !maker->known[pixels[i]];
+		}
+	}
+	return unknown;
+}
+
+/* Draw what has changed of the larger of two screens, and keep these for the next time. */
+FOR_THIS_PROCESSOR
+static void draw(struct game *game, const uint8_t *first, const uint8_t *second)
+{
+	const struct maker *maker = game->maker;
+	const int32_t columns = maker->columns, rows = maker->rows;
+	float grey[WIDTH], across[WIDTH], sum[WIDTH];
+	int32_t at = -1;      /* the row of which `across` holds */
+	uint16_t held = 0;    /* what is drawn of these blocks */
+
+	for (int32_t row = 0; row < rows; row++) {
+		int32_t from[BLOCKS], to[BLOCKS], low[BLOCKS], high[BLOCKS];
+		int runs = 0;
+		uint16_t blocks = 0;
+
+		for (int32_t tap = 0; tap < maker->down; tap++)
+			if (maker->row_weight[tap * rows + row] != 0)
+				blocks |= game->changed[maker->row_source[tap * rows + row]];
+		if (blocks == 0)
+			continue;
+		for (int block = 0; block < BLOCKS; block++) {
+			if (!(blocks >> block & 1))
+				continue;
+			if (runs && maker->from[block] <= to[runs - 1]) {
+				to[runs - 1] = maker->to[block];
+			} else {
+				from[runs] = maker->from[block];
+				to[runs++] = maker->to[block];
+			}
+		}
+		for (int run = 0; run < runs; run++) {
+			low[run] = maker->source[from[run]];
+			high[run] = WIDTH;
+			if (to[run] < columns)
+				high[run] = maker->source[to[run]] + 1;
+		}
+		for (int32_t tap = 0; tap < maker->down; tap++) {
+			const int32_t y = maker->row_source[tap * rows + row];
+			const float down = maker->row_weight[tap * rows + row];
+			const uint8_t *one = first + y * WIDTH, *other = second + y * WIDTH;
+
+			if (tap > 0 && down == 0)
+				break;
+			if ((blocks & ~held) || at < 0 ||
+			    (y != at && !(y == at + 1 && same_row(one, one - WIDTH) && same_row(other, other - WIDTH)))) {
+				for (int run = 0; run < runs; run++) {
+					for (int32_t x = low[run]; x < high[run]; x++) {
+						const float a = maker->grey[one[x]], b = maker->grey[other[x]];
+
+						grey[x] = a > b ? a : b;
+					}
+					for (int32_t column = from[run]; column < to[run]; column++)
+						across[column] = grey[maker->source[column]] * maker->weight[column];
+					for (int32_t k = 1; k < maker->across; k++)
+						for (int32_t column = from[run]; column < to[run]; column++)
+							across[column] += grey[maker->source[k * columns + column]] *
+									  maker->weight[k * columns + column];
+				}
+				held = blocks;
+			}
+			at = y;
+			for (int run = 0; run < runs; run++) {
+				if (tap == 0)
+					for (int32_t column = from[run]; column < to[run]; column++)
+						sum[column] = down * across[column];
+				else
+					for (int32_t column = from[run]; column < to[run]; column++)
+						sum[column] += down * across[column];
+			}
+		}
+		for (int run = 0; run < runs; run++)
+			for (int32_t column = from[run]; column < to[run]; column++) {
+				/* At this size a float has no places after the point: the addition rounds half to even. */
+				const float rounded = sum[column] + 12582912.0f;
+				uint32_t bits;
+
+				memcpy(&bits, &rounded, sizeof bits);
+				game->picture[row * columns + column] = (uint8_t)bits;
+			}
+	}
+	for (int32_t y = 0; y < maker->height; y++) {
+		if (game->changed[y] == 0)
+			continue;
+		memcpy(game->screens + y * WIDTH, first + y * WIDTH, WIDTH);
+		memcpy(game->screens + (maker->height + y) * WIDTH, second + y * WIDTH, WIDTH);
+		game->changed[y] = 0;
+	}
+	game->fresh = 0;
+}
+
+/* Look at the first screen. Return whether a value in it is not known: it must be learned from this very screen. */
+int32_t vebench_picture_first(struct game *game)
+{
+	return look(game, 0, game->maker->first);
+}
+
+/* Look at the second screen, and draw the picture of both unless a value in it is not known, which is returned. */
+int32_t vebench_picture_second(struct game *game)
+{
+	if (look(game, 1, game->maker->second))
+		return 1;
+	draw(game, game->maker->first, game->maker->second);
+	return 0;
+}
+
+/* Look at the second screen, and draw the picture of it alone unless a value in it is not known, which is returned. */
+int32_t vebench_picture_alone(struct game *game)
+{
+	const uint8_t *screen = game->maker->second;
+
+	if (look(game, 0, screen) | look(game, 1, screen))
+		return 1;
+	draw(game, screen, screen);
+	return 0;
+}
+
+/* Take the larger of the last picture's two screens and the first screen, in grey. The next picture is drawn whole. */
+void vebench_picture_join(struct game *game, uint8_t *larger)
+{
+	const struct maker *maker = game->maker;
+	const int32_t size = maker->height * WIDTH;
+	const uint8_t *screens[] = {game->screens, game->screens + size, maker->first};
+
+	for (int32_t i = 0; i < size; i++) {
+		float grey = 0;
+
+		for (int k = 0; k < 3; k++)
+			if (maker->grey[screens[k][i]] > grey)
+				grey = maker->grey[screens[k][i]];
+		larger[i] = (uint8_t)grey;
+	}
+	game->fresh = 1;
+}

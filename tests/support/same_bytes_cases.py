@@ -94,15 +94,16 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
 def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
     """Yield cases in which the limit on an episode's frames falls on each frame of a step, by the no-ops before it."""
     one_by_one = (Way(compiled=True, one_by_one=True), Way(compiled=False, one_by_one=True))
-    for name, last_frames, parts in (
-        ("limit, last frames", True, {"num_envs": 3}),
-        ("limit, SameStep, one by one", False, {"autoreset": "SameStep", "ways": one_by_one}),
-        ("limit, Disabled", False, {"autoreset": "Disabled", "num_envs": 3}),
+    limit = {"noop_max": 30, "max_num_frames_per_episode": 49, "last_frames": True, "any_noop": True}
+    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=3, seed=30)
+    for name, parts in (
+        ("limit, SameStep, one by one", {"autoreset": "SameStep", "ways": one_by_one}),
+        ("limit, Disabled", {"autoreset": "Disabled", "num_envs": 3}),
     ):
         # Without no-ops, each limit falls on the same frame always.
-        for limit in (49,) if noops else range(48, 52):
-            settings = {"noop_max": noops, "max_num_frames_per_episode": limit, "last_frames": last_frames}
-            yield wrapped_case(f"{name} of {limit}", task, steps if noops else steps // 4, settings, seed=30, **parts)
+        for frames in (49,) if noops else range(48, 52):
+            limit = {"noop_max": noops, "max_num_frames_per_episode": frames}
+            yield wrapped_case(f"{name} of {frames}", task, steps if noops else steps // 4, limit, seed=31, **parts)
     if noops:
         inside = {"noop_max": noops, "max_num_frames_per_episode": 18}
         yield wrapped_case("limit within no-ops", task, steps // 2, inside, num_envs=1, seed=60)
@@ -156,7 +157,7 @@ def wrapped_case(
     settings: Mapping[str, Any],
     **parts: Any,  # noqa: ANN401 - fields of a case
 ) -> Case:
-    """Return a comparison with Gymnasium's plain wrappers, or for ``last_frames`` and ``any_noop`` with the benchmark's."""
+    """Return a comparison with Gymnasium's plain wrappers, or the benchmark's for ``last_frames`` and ``any_noop``."""
     return Case(name, task, partial(wrapped_game, task.id, settings), _ours(task.id, settings), steps, **parts)
 
 
@@ -167,12 +168,8 @@ def wrapped_game(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any,
     of_the_emulator = {name: asked.pop(name) for name in OF_THE_EMULATOR & asked.keys()}
     emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **of_the_emulator)
     stack, clip = asked.pop("stack", STACK), asked.pop("reward_clip", False)
-    as_the_benchmark = asked.get("last_frames", False) or asked.get("any_noop", False)
-    screen: gymnasium.Env[Any, Any]
-    if as_the_benchmark:
-        screen = AtariScreen(emulator, **{"last_frames": False, "any_noop": False, **asked})
-    else:
-        screen = AtariPreprocessing(emulator, **asked)
+    gaps = {name: asked.pop(name, False) for name in ("last_frames", "any_noop")}
+    screen = AtariScreen(emulator, **gaps, **asked) if any(gaps.values()) else AtariPreprocessing(emulator, **asked)
     # One thread: a process for each CPU is there already.
     cv2.setNumThreads(1)
     shown = FrameStackObservation(screen, stack)

@@ -6,7 +6,7 @@ What is left out is what no row shows: a picture in colour of every frame, copie
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -36,8 +36,8 @@ class AtariSettings:
     sign. ``screen_size``: of a picture, one number for a square or ``(columns, rows)``.
 
     Two settings close gaps of Gymnasium's wrapper. ``last_frames``: whether an episode's last observation shows the
-    frames that it ended with, as EnvPool's does and that of every backend here, and not those before them. ``any_noop``:
-    whether games whose action 0 is no NOOP are given one at a reset, where Gymnasium's wrapper refuses.
+    frames that it ended with, as EnvPool's does and that of every backend here, and not those before them.
+    ``any_noop``: whether games whose action 0 is no NOOP are given one at a reset, where Gymnasium's wrapper refuses.
 
     Raises ValueError for a setting without sense.
     """
@@ -63,28 +63,36 @@ class AtariSettings:
         for name in ("mode", "difficulty", "max_num_frames_per_episode"):
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), 0)
-        sides = self.screen_size if isinstance(self.screen_size, tuple) else (self.screen_size,) * 2
-        if len(sides) != 2:  # noqa: PLR2004 - columns and rows
-            raise ValueError(f"screen_size is a whole number or (columns, rows), not {self.screen_size!r}")
-        for side in sides:
+        for side in self.size:
             _check_whole("screen_size", side, 1)
-        chance = self.repeat_action_probability
-        if isinstance(chance, bool) or not isinstance(chance, Real) or not 0 <= chance <= 1:
-            raise ValueError(f"repeat_action_probability is a number from 0 to 1, not {chance!r}")
+        _check_chance(self.repeat_action_probability)
         for field in fields(self):
-            if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
-                raise ValueError(f"{field.name} is true or false, not {getattr(self, field.name)!r}")
+            if isinstance(field.default, bool):
+                _check_flag(field.name, getattr(self, field.name))
 
     @property
     def size(self) -> tuple[int, int]:
         """Columns and rows of a picture."""
-        side = self.screen_size
-        return side if isinstance(side, tuple) else (side, side)
+        if not isinstance(self.screen_size, tuple):
+            return self.screen_size, self.screen_size
+        if len(self.screen_size) != 2:  # noqa: PLR2004 - columns and rows
+            raise ValueError(f"screen_size is a whole number or (columns, rows), not {self.screen_size!r}")
+        return self.screen_size
 
 
 def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name} is a whole number from {least}, not {value!r}")
+
+
+def _check_chance(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"repeat_action_probability is a number from 0 to 1, not {value!r}")
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is true or false, not {value!r}")  # noqa: TRY004 - a bad setting, as the others are
 
 
 class AtariTask:
@@ -162,6 +170,7 @@ class AtariBatch:
         self.current = 0
         (observations,), self._rewards, self._terminated, self._truncated, (self._actions,) = rows
         self._games = [_Game(task, row) for row in observations]
+        self._flagged: list[int] = []
 
     def reset(self, index: int, seed: int | None) -> None:
         """Start a new episode in one environment."""
@@ -170,18 +179,20 @@ class AtariBatch:
 
     def step(self, resting: Sequence[int]) -> Sequence[int]:
         """Step the environments that are not resting; return those that have ended their episodes."""
+        for index in self._flagged:
+            self._terminated[index] = self._truncated[index] = False
         ended = []
-        rewards = self._rewards
-        self._terminated.fill(False)
-        self._truncated.fill(False)
-        for index, (game, action) in enumerate(zip(self._games, self._actions.tolist(), strict=True)):
+        games, rewards = self._games, self._rewards
+        for index, action in enumerate(self._actions.tolist()):
             if resting and index in resting:
                 continue
             self.current = index
+            game = games[index]
             rewards[index], over = game.step(action)
             if over:
                 self._terminated[index], self._truncated[index] = game.terminated(), game.truncated()
                 ended.append(index)
+        self._flagged = ended
         return ended
 
     def frames(self, index: int) -> int:

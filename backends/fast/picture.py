@@ -85,7 +85,7 @@ class PictureMaker:
         self._drawing = _Drawing(screen, self.size)
 
     def picture(self, ale: ALEInterface, into: NDArray[np.uint8]) -> Picture:
-        """Return the picture of one game, which is written into an array ``(rows, columns)``, in colour ``(..., 3)``."""
+        """Return the picture of one game, written into ``(rows, columns)``, in colour ``(rows, columns, 3)``."""
         if self._drawing is None:
             return _ByOpenCV(self, ale, into)
         return _Compiled(self._drawing, ale, into)
@@ -120,8 +120,9 @@ class _ByOpenCV:
 
 def _function(name: str, arguments: int, result: type[ctypes._SimpleCData[int]] | None) -> Callable[..., int]:
     """Return a function of the library, which is called without letting go of the interpreter's lock: it is short."""
-    kind = ctypes.PYFUNCTYPE(result, *[ctypes.c_void_p] * arguments)
-    return kind((name, library()))
+    compiled = library()
+    assert compiled is not None  # noqa: S101 - whoever asks has seen that there is one
+    return ctypes.PYFUNCTYPE(result, *[ctypes.c_void_p] * arguments)((name, compiled))
 
 
 def _address(array: NDArray[np.uint8]) -> int:
@@ -129,9 +130,10 @@ def _address(array: NDArray[np.uint8]) -> int:
 
 
 class _Drawing:
-    """``picture.c`` for screens and pictures of one size, with the greys that are known. Raises ValueError if it has none.
+    """``picture.c`` for screens and pictures of one size, with the greys that are known.
 
-    ``screens``: where the emulator puts its two screens. ``grey``: a screen in grey, for whoever needs one.
+    ``screens``: where the emulator puts its two screens. ``grey``: a screen in grey, for whoever needs one. Raises
+    ValueError if the C part is not made for these sizes.
     """
 
     def __init__(self, screen: tuple[int, int], size: tuple[int, int]) -> None:
@@ -218,7 +220,7 @@ def _same_as_opencv(drawing: _Drawing) -> bool:
     first, second = drawing.screens
     height, width = first.shape
     for screen in drawing.screens:
-        screen.flat = random.permutation(np.arange(height * width) % 256)
+        screen[:] = random.permutation(np.arange(height * width) % 256).reshape(height, width)
         drawing.learn(screen, greys[screen])
     for trial in range(_TRIALS):
         drawing.first(_address(memory))

@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from vebench.interpreters.interpreter import packages_here
 from vebench.plan.tasks import KNOWN, short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.setup import Task
 
@@ -68,27 +67,24 @@ def main() -> int:
     parser.add_argument("--part", default="0/1", help="of the tasks, such as 1/2 for the second half")
     parser.add_argument("--steps", type=float, default=1.0, metavar="FACTOR", help="more or fewer steps in each case")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--missing", action="store_true", help="only tasks that are not on file for these packages")
     parser.add_argument("--render", action="store_true", help="compare nothing, write the page anew")
     asked = parser.parse_args()
     packages = deciding(packages_here())
-    filed = read(FILED)
-    before = filed.get(packages, {})
+    before = read(FILED).get(packages, {})
     found: dict[str, Answer] = {}
     if not asked.render:
         part, parts = map(int, asked.part.split("/"))
-        tasks = wanted(asked.only)[part::parts]
-        found = compare_all(tasks, asked.steps, asked.processes)
-        for line in changes(before, found):
-            print(line)
-    if not asked.render and asked.steps == 1.0:
-        # Another part may have been written meanwhile.
-        filed = read(FILED)
-        filed[packages] = {**filed.get(packages, {}), **found}
-        write(FILED, filed)
-    if asked.render or asked.steps == 1.0:
-        write_page(filed)
-    else:
-        print(f"not filed: with --steps {asked.steps} this is another comparison than the one on file")
+        tasks = [task for task in wanted(asked.only) if not (asked.missing and task.id in before)][part::parts]
+        as_filed = asked.steps == 1.0
+        for name, answer in answers(tasks, asked.steps, asked.processes):
+            found[name] = answer
+            if as_filed:
+                put_on_file(packages, name, answer)
+        print(*changes(before, found), sep="\n")
+        if not as_filed:
+            print(f"not filed: with --steps {asked.steps} this is another comparison than the one on file")
+    write_page(read(FILED))
     return any(answer.difference for answer in found.values())
 
 
@@ -101,19 +97,17 @@ def wanted(only: str) -> list[Task]:
     return [task for task in tasks if not names or names & {task.id, short_name(task.id)}]
 
 
-def compare_all(tasks: Sequence[Task], factor: float, processes: int) -> dict[str, Answer]:
-    """Return the answers of all tasks by their ids, in the tasks' order. Those that differ are printed as they come."""
+def answers(tasks: Sequence[Task], factor: float, processes: int) -> Iterator[tuple[str, Answer]]:
+    """Yield the answer of each task, as they come, and print it."""
     started = time.monotonic()
-    found: dict[str, Answer] = {}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=quiet) as pool:
-        asked = {pool.submit(partial(compare_one, factor=factor), task): task for task in tasks}
+        asked = {pool.submit(compare_one, task, factor): task for task in tasks}
         for count, answered in enumerate(as_completed(asked), 1):
             task, answer = asked[answered], answered.result()
-            found[task.id] = answer
             spent = f"{(time.monotonic() - started) / 60:.1f} min"
             what = answer.difference or f"same bytes in {answer.rows:,} rows"
             print(f"[{count}/{len(asked)}, {spent}] {task.id}: {what}", flush=True)
-    return {task.id: found[task.id] for task in tasks}
+            yield task.id, answer
 
 
 def quiet() -> None:
@@ -182,6 +176,13 @@ def read(path: Path) -> dict[Packages, dict[str, Answer]]:
         tuple(survey["packages"].items()): {name: Answer.read(line) for name, line in survey["tasks"].items()}
         for survey in surveys
     }
+
+
+def put_on_file(packages: Packages, name: str, answer: Answer) -> None:
+    """Write one answer at once: a survey that is ended goes on with ``--missing``, and others may be under way."""
+    filed = read(FILED)
+    filed.setdefault(packages, {})[name] = answer
+    write(FILED, filed)
 
 
 def write(path: Path, filed: Mapping[Packages, Mapping[str, Answer]]) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from vebench.backends.setup import Task
 
 
+# Loading a game takes as long as a hundred steps, so that not each case is stepped in both ways.
+COMPILED = (Way(compiled=True),)
 OF_THE_EMULATOR = {
     "repeat_action_probability",
     "full_action_space",
@@ -78,35 +80,36 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     noops = 30 if game.starts_with_noop else 0
     waits = {"noop_max": noops}
     yield benchmark_case("benchmark", task, steps(1000), new_starts=True)
-    yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(200), num_envs=1, seed=10)
-    yield wrapped_case("wrappers, sticky", task, steps(600), waits, new_starts=True, seed=20)
-    yield from limit_cases(task, steps(140), noops)
+    exact = replace(task, exact=True)
+    yield benchmark_case("benchmark, exact", exact, steps(200), num_envs=1, seed=10, ways=COMPILED)
+    yield wrapped_case("wrappers, sticky", task, steps(600), waits, seed=20, ways=COMPILED)
+    yield from limit_cases(task, steps(250), noops)
     lives = {**waits, "terminal_on_life_loss": True}
-    yield wrapped_case("life losses", task, steps(400), lives, seed=70)
+    yield wrapped_case("life losses", task, steps(500), lives, num_envs=1, seed=70, ways=COMPILED)
     lives |= {"noop_max": 30, "last_frames": True, "any_noop": True, "reward_clip": True}
-    yield wrapped_case("life losses, last frames", task, steps(300), lives, seed=71)
-    for number in range(3):
+    yield wrapped_case("life losses, last frames", task, steps(500), lives, num_envs=1, seed=71, ways=COMPILED)
+    for number in range(2):
         settings = drawn_game_settings(random, game)
         name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
-        yield wrapped_case(name, task, steps(60), settings, num_envs=1, seed=80 + number)
+        yield wrapped_case(name, task, steps(80), settings, num_envs=1, seed=80 + number)
 
 
 def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
     """Yield cases in which the limit on an episode's frames falls on each frame of a step, by the no-ops before it."""
-    one_by_one = (Way(compiled=True, one_by_one=True), Way(compiled=False, one_by_one=True))
     limit = {"noop_max": 30, "max_num_frames_per_episode": 49, "last_frames": True, "any_noop": True}
-    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=3, seed=30)
-    for name, parts in (
-        ("limit, SameStep, one by one", {"autoreset": "SameStep", "ways": one_by_one}),
-        ("limit, Disabled", {"autoreset": "Disabled", "num_envs": 3}),
-    ):
-        # Without no-ops, each limit falls on the same frame always.
-        for frames in (49,) if noops else range(48, 52):
-            limit = {"noop_max": noops, "max_num_frames_per_episode": frames}
-            yield wrapped_case(f"{name} of {frames}", task, steps if noops else steps // 4, limit, seed=31, **parts)
+    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=1, seed=30)
+    # Without no-ops, a limit always falls on the same frame.
+    limits = (49,) if noops else range(48, 52)
+    for frames in limits:
+        limit = {"noop_max": noops, "max_num_frames_per_episode": frames}
+        made = steps // len(limits)
+        name = f"limit of {frames}"
+        yield wrapped_case(f"{name}, Disabled", task, made, limit, num_envs=1, autoreset="Disabled", seed=40)
+        alone = (Way(compiled=True, one_by_one=True),)
+        yield wrapped_case(f"{name}, SameStep", task, made // 2, limit, autoreset="SameStep", seed=50, ways=alone)
     if noops:
         inside = {"noop_max": noops, "max_num_frames_per_episode": 18}
-        yield wrapped_case("limit within no-ops", task, steps // 2, inside, num_envs=1, seed=60)
+        yield wrapped_case("limit within no-ops", task, steps // 4, inside, num_envs=1, seed=60, ways=COMPILED)
 
 
 class Game(NamedTuple):

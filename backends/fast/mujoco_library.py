@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 @cache
 def mujoco_library() -> ctypes.CDLL | None:
-    """Return the library of MuJoCo that its Python package has loaded, None if it cannot be told."""
+    """Return the library of MuJoCo that its Python package has loaded, None if that cannot be told."""
     for path in sorted(Path(mujoco.__file__).parent.glob("libmujoco*")):
         with suppress(OSError, AttributeError, ValueError):
             found = ctypes.CDLL(str(path))
-            if _is_loaded(found):
+            if _is_loaded(found) and all(hasattr(found, name) for name in _NEEDED):
                 return found
     return None
 
 
+# What the compiled loop calls, and where MuJoCo looks up what to do at an error.
+_NEEDED = ("mj_step", "mj_rnePostConstraint", "mju_user_error")
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 

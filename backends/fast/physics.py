@@ -17,8 +17,9 @@ from gymnasium.wrappers import TimeLimit
 from vebench.backends.environments.physics import ALWAYS_DRAWN
 from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import NOT_BUILT, library
-from vebench.backends.fast.physics_loops import CompiledLoop, PythonLoop, copies, flat
-from vebench.backends.fast.rewards import RULES, Seen
+from vebench.backends.fast.physics_loops import CompiledLoop, Physics, PythonLoop, copies_of, flat
+from vebench.backends.fast.physics_tasks import RULES
+from vebench.backends.fast.rewards import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +36,9 @@ class PhysicsTask:
     """A task, as the environments of one process share it: one model, and one environment of Gymnasium's own class."""
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
+        for name in ("frame_skip", "max_episode_steps"):
+            if settings.get(name, 1) == 0:
+                raise ValueError(f"{name} is 0")
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
@@ -42,6 +46,9 @@ class PhysicsTask:
         self.limit = _limit(environment)
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space = environment.observation_space
+        shown, declared = (sum(flat(self.data, part).size for part in self.rules.row), self.observation_space.shape)
+        if declared != (shown,):
+            raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
         self.action_space = environment.action_space
         self.compiled = compiled and library() is not None and mujoco_library() is not None
         self.how = "physics compiled" if self.compiled else f"physics in Python ({_why_in_python(compiled)})"
@@ -88,9 +95,11 @@ class PhysicsBatch:
         after = {name: np.zeros((count, flat(task.data, part).size)) for name, part in rules.after.items()}
         self._healthy = np.ones(count)
         seen = Seen(actions, around, after, self._healthy, self._observations, rewards)
-        stepped = [copies(rules, data, index, seen) for index, data in enumerate(self._data)]
+        stepped = [copies_of(rules, data, index, seen) for index, data in enumerate(self._data)]
         kind = CompiledLoop if task.compiled else PythonLoop
-        self._loop: Loop = kind(task, self._data, actions, stepped, self._healthy)
+        self._loop: Loop = kind(
+            Physics(task.model, task.frame_skip, rules), self._data, actions, stepped, self._healthy
+        )
         self._advance, self._reward = self._loop.advance, rules.reward(seen)
         self._ends = rules.ends
         # Whether any flag may still be set from the step before.

@@ -1,7 +1,7 @@
 """The loop over the environments of a batch of MuJoCo's, compiled and in Python.
 
-For each environment it writes the controls, calls MuJoCo's own functions, copies what is shown or rewarded, and compares
-what tells whether the environment is healthy.
+For each environment it writes the controls, calls MuJoCo's own functions, copies what is shown or rewarded, and sees
+whether the environment is healthy.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.fast.physics import PhysicsTask
     from vebench.backends.fast.rewards import Bound, Part, Rules, Seen
+
+
+class Physics(NamedTuple):
+    """What is stepped: MuJoCo's model, its sub-steps in one step, and the rules of the task."""
+
+    model: Any
+    substeps: int
+    rules: Rules
 
 
 class Copy(NamedTuple):
@@ -34,6 +41,7 @@ class Copy(NamedTuple):
 
     @property
     def limited(self) -> bool:
+        """Whether there are such limits."""
         return self.part.low > -inf or self.part.high < inf
 
 
@@ -51,7 +59,7 @@ def flat(data: Any, part: Part) -> NDArray[np.float64]:  # noqa: ANN401 - MuJoCo
     return numbers
 
 
-def copies(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: ANN401
+def copies_of(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: ANN401
     """Return what is copied out of the data of the environment of this index."""
     start, end = (Copy(flat(data, rules.around), numbers[index], rules.around) for numbers in seen.around)
     after = [Copy(flat(data, part), seen.after[name][index], part) for name, part in rules.after.items()]
@@ -61,16 +69,19 @@ def copies(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: 
         source = flat(data, part)
         shown.append(Copy(source, row[at : at + source.size], part))
         at += source.size
-    if at != len(row):
-        raise ValueError(f"observations have {at} numbers and their space {len(row)}: a setting is not True or False")
     return Copies((start,), (*shown, end, *after), tuple((flat(data, bound.part), bound) for bound in rules.healthy))
 
 
 class Loop(Protocol):
+    """The loop over the environments of one batch. ``current``: the index of the one in use now, or last."""
+
     current: int
 
     def advance(self, resting: Sequence[int]) -> int:
-        """Step all environments but those that rest, and copy what is seen of them; return how many are not healthy."""
+        """Step all environments but those that rest, and copy what is seen of them; return how many are not healthy.
+
+        Raises ``mujoco.FatalError`` for an error of MuJoCo's.
+        """
 
     def close(self) -> None:
         """Let go of the environments' data."""
@@ -81,19 +92,20 @@ class PythonLoop:
 
     def __init__(
         self,
-        task: PhysicsTask,
+        physics: Physics,
         data: Sequence[Any],
         actions: NDArray[Any],
         copies: Sequence[Copies],
         healthy: NDArray[np.float64],
     ) -> None:
         self.current = 0
-        self._task = task
+        self._physics, self._contacts = physics, physics.rules.contacts
         self._environments = list(zip(data, actions, copies, strict=True))
         self._healthy = healthy
 
     def advance(self, resting: Sequence[int]) -> int:
-        model, frame_skip, contacts = self._task.model, self._task.frame_skip, self._task.rules.contacts
+        """Step the environments, each by MuJoCo's Python package."""
+        (model, substeps, _), contacts = self._physics, self._contacts
         unhealthy = 0
         for index, (data, action, copies) in enumerate(self._environments):
             if index in resting:
@@ -101,7 +113,7 @@ class PythonLoop:
             self.current = index
             _copy(copies.before)
             data.ctrl[:] = action
-            mujoco.mj_step(model, data, frame_skip)
+            mujoco.mj_step(model, data, substeps)
             if contacts:
                 mujoco.mj_rnePostConstraint(model, data)
             _copy(copies.after)
@@ -111,6 +123,7 @@ class PythonLoop:
         return unhealthy
 
     def close(self) -> None:
+        """Let go of the environments' data."""
         self._environments = []
 
 
@@ -175,7 +188,7 @@ class CompiledLoop:
 
     def __init__(
         self,
-        task: PhysicsTask,
+        physics: Physics,
         data: Sequence[Any],
         actions: NDArray[Any],
         copies: Sequence[Copies],
@@ -188,7 +201,7 @@ class CompiledLoop:
         self._actions = actions
         self._controls = actions if actions.dtype == np.float64 else np.empty(actions.shape)
         self._resting = np.zeros(len(data), np.uint8)
-        pointers = [pointers_of(task.model, one) for one in data]
+        pointers = [pointers_of(physics.model, one) for one in data]
         tables = (
             (ctypes.c_void_p * len(data))(*(pointer for _, pointer in pointers)),
             (ctypes.c_void_p * len(data))(*(one.ctrl.ctypes.data for one in data)),
@@ -196,37 +209,39 @@ class CompiledLoop:
             _c_parts([copy for one in copies for copy in one.after]),
             _c_bounds([pair for one in copies for pair in one.healthy]),
         )
-        self._physics = _CPhysics(
+        self._loop = _CPhysics(
             _address(theirs.mj_step),
-            _address(theirs.mj_rnePostConstraint) if task.rules.contacts else None,
+            _address(theirs.mj_rnePostConstraint) if physics.rules.contacts else None,
             pointers[0][0] if pointers else None,
             ctypes.addressof(ctypes.c_void_p.in_dll(theirs, "mju_user_error")),
             len(data),
-            task.frame_skip,
-            int(task.model.nu),
-            1,
-            len(task.rules.row) + 1 + len(task.rules.after),
-            len(task.rules.healthy),
+            physics.substeps,
+            int(physics.model.nu),
+            1,  # around
+            len(physics.rules.row) + 1 + len(physics.rules.after),
+            len(physics.rules.healthy),
             self._controls.ctypes.data,
             *(ctypes.addressof(table) for table in tables),
             healthy.ctypes.data,
         )
         # The structure has their addresses only.
-        self._kept = (task.model, data, copies, tables, healthy)
+        self._kept: tuple[object, ...] = (physics, data, copies, tables, healthy)
         self._step = native.vebench_physics
         self._step.restype = ctypes.c_int64
-        self._reference = ctypes.byref(self._physics)
+        self._reference = ctypes.byref(self._loop)
         self._marks = ctypes.c_void_p(self._resting.ctypes.data)
 
     @property
     def current(self) -> int:
-        return int(self._physics.current)
+        """The index of the environment in use now, or last."""
+        return int(self._loop.current)
 
     @current.setter
     def current(self, index: int) -> None:
-        self._physics.current = index
+        self._loop.current = index
 
     def advance(self, resting: Sequence[int]) -> int:
+        """Step the environments in one call, during which other threads can run Python."""
         if self._controls is not self._actions:
             self._controls[...] = self._actions
         if resting:
@@ -236,11 +251,12 @@ class CompiledLoop:
         else:
             unhealthy = self._step(self._reference, None)
         if unhealthy < 0:
-            raise mujoco.FatalError(self._physics.error.decode(errors="replace"))
+            raise mujoco.FatalError(self._loop.error.decode(errors="replace"))
         return unhealthy
 
     def close(self) -> None:
-        self._physics.environments = 0
+        """Let go of the environments' data."""
+        self._loop.environments = 0
         self._kept = ()
 
 

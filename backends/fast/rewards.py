@@ -1,13 +1,13 @@
-"""What each of MuJoCo's tasks shows, what it rewards and when it ends, for many environments at a time.
+"""How MuJoCo's tasks are declared (``Rules``), and the arithmetic of their rewards, for many environments at a time.
 
-Constants are read off an environment of Gymnasium's own class. The arithmetic is that of the class, operation by
+The arithmetic is that of the class, operation by
 operation, on a whole batch, so that each reward has the same bytes: also where actions are of ``float32``, in which the
 class then computes what they cost.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
-
-
-Origin = Any  # an environment of Gymnasium's class: each class has attributes of its own
 
 
 class Part(NamedTuple):
@@ -87,41 +84,37 @@ class Rules:
         return any(part.field in {"cacc", "cfrc_int", "cfrc_ext"} for part in parts)
 
 
-class Settings:
-    """The settings of an environment of Gymnasium's MuJoCo classes, by the names of their arguments."""
-
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a setting
-        return getattr(self._origin, f"_{name}")
+def constant(number: float) -> NDArray[np.float64]:
+    """Return a number as numpy takes it at once: with one of Python's each operation would take twice as long."""
+    return np.array(number, np.float64)
 
 
-def _cost(weight: float, numbers: NDArray[Any]) -> Callable[[], NDArray[Any]]:
+def squared_cost(weight: float, numbers: NDArray[Any]) -> Callable[[], NDArray[Any]]:
     """Return what computes ``weight * numpy.sum(numpy.square(...))`` of each row, in the type of the numbers."""
     squares, sums = np.empty_like(numbers), np.empty(len(numbers), numbers.dtype)
     cost = np.empty(len(numbers), np.result_type(weight, sums))
+    factor = np.array(weight, cost.dtype)
 
     def compute() -> NDArray[Any]:
         np.square(numbers, squares)
         np.add.reduce(squares, axis=1, out=sums)
-        np.multiply(weight, sums, cost)
+        np.multiply(factor, sums, cost)
         return cost
 
     return compute
 
 
-def _limited_cost(
+def limited_cost(
     weight: float, limits: tuple[float, float], numbers: NDArray[np.float64]
 ) -> Callable[[], NDArray[np.float64]]:
-    """Return what computes ``_cost`` between limits."""
-    compute, (low, high) = _cost(weight, numbers), limits
+    """Return what computes ``squared_cost`` between limits."""
+    compute, (low, high) = squared_cost(weight, numbers), map(constant, limits)
 
     def compute_limited() -> NDArray[np.float64]:
         cost = compute()
         # numpy.clip does the same and takes five times as long.
-        np.maximum(cost, low, cost)
-        np.minimum(cost, high, cost)
+        np.maximum(cost, low, out=cost)
+        np.minimum(cost, high, out=cost)
         return cost
 
     return compute_limited
@@ -145,6 +138,34 @@ def _centre_x(masses: NDArray[np.float64], positions: NDArray[np.float64]) -> Ca
     return compute
 
 
+def each_row(function: Callable[[Any, Any], Any], rows: NDArray[np.float64]) -> Callable[[], None]:
+    """Return what applies a function to each row by itself.
+
+    On a whole batch numpy may take another way, with vectors of another length, that rounds otherwise.
+    """
+    views = list(rows)
+
+    def apply() -> None:
+        for view in views:
+            function(view, view)
+
+    return apply
+
+
+def distances(start: NDArray[np.float64], end: NDArray[np.float64]) -> Callable[[], NDArray[np.float64]]:
+    """Return what computes ``numpy.linalg.norm(start - end)`` of each row: the root of its product with itself."""
+    vectors, lengths = np.empty_like(start), np.empty(len(start))
+    views = list(vectors)
+
+    def compute() -> NDArray[np.float64]:
+        np.subtract(start, end, vectors)
+        lengths[:] = [view.dot(view) for view in views]
+        np.sqrt(lengths, lengths)
+        return lengths
+
+    return compute
+
+
 @dataclass(frozen=True)
 class Travel:
     """The reward for moving along x: ``forward + healthy - (control + contact)``, as far as a task has them.
@@ -164,14 +185,15 @@ class Travel:
 
     def __call__(self, seen: Seen) -> Callable[[], None]:
         """Return what writes the rewards of a batch."""
-        rewards, healthy, dt, forward, bonus = seen.rewards, seen.healthy, self.dt, self.forward, self.bonus
+        rewards, healthy, dt, forward = seen.rewards, seen.healthy, constant(self.dt), constant(self.forward)
+        bonus = None if self.bonus is None else constant(self.bonus)
         survival = np.empty_like(rewards)
         before, after = seen.around[..., 0]
         move = None if self.masses is None else _centre_x(self.masses, seen.around)
-        control = _cost(self.control, seen.after.get("control", seen.actions))
+        control = squared_cost(self.control, seen.after.get("control", seen.actions))
         contact = None
         if self.contact is not None:
-            contact = _limited_cost(self.contact, self.contact_range, seen.after["contact"])
+            contact = limited_cost(self.contact, self.contact_range, seen.after["contact"])
 
         def write() -> None:
             start, end = (before, after) if move is None else move()
@@ -187,252 +209,3 @@ class Travel:
             np.subtract(rewards, cost, rewards)
 
         return write
-
-
-def _travel(origin: Origin, **more: Any) -> Travel:  # noqa: ANN401 - fields of several types
-    has = Settings(origin)
-    return Travel(float(origin.dt), has.forward_reward_weight, has.ctrl_cost_weight, **more)
-
-
-def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high: float = inf) -> tuple[Part, Part]:
-    """Return the parts of a row: the positions, less the ``hidden`` first if so set, and the velocities."""
-    excluded = Settings(origin).exclude_current_positions_from_observation
-    return Part("qpos", hidden if excluded else 0), Part("qvel", 0, None, low, high)
-
-
-X = Part("qpos", 0, 1)
-
-
-def half_cheetah(origin: Origin) -> Rules:
-    """Return the rules of HalfCheetah."""
-    return Rules(_position_and_velocity(origin, 1), _travel(origin), X)
-
-
-def swimmer(origin: Origin) -> Rules:
-    """Return the rules of Swimmer."""
-    return Rules(_position_and_velocity(origin, 2), _travel(origin), X)
-
-
-def walker(origin: Origin) -> Rules:
-    """Return the rules of Walker2d."""
-    has = Settings(origin)
-    return Rules(
-        _position_and_velocity(origin, 1, -10, 10),
-        _travel(origin, bonus=has.healthy_reward),
-        X,
-        healthy=(Bound(Part("qpos", 1, 2), *has.healthy_z_range), Bound(Part("qpos", 2, 3), *has.healthy_angle_range)),
-        ends=has.terminate_when_unhealthy,
-    )
-
-
-def hopper(origin: Origin) -> Rules:
-    """Return the rules of Hopper."""
-    as_walker, limits = walker(origin), Settings(origin).healthy_state_range
-    state = (Bound(Part("qpos", 2), *limits), Bound(Part("qvel"), *limits))
-    return replace(as_walker, healthy=(*as_walker.healthy, *state))
-
-
-def ant(origin: Origin) -> Rules:
-    """Return the rules of Ant."""
-    has = Settings(origin)
-    body = origin.data.body(has.main_body).id
-    x = Part("xpos", 3 * body, 3 * body + 1)
-    low, high = has.healthy_z_range
-    forces = Part("cfrc_ext", 0, None, *has.contact_force_range)
-    # The world's own forces, those of body 0, count but are not shown.
-    shown = (forces._replace(start=6),) if has.include_cfrc_ext_in_observation else ()
-    return Rules(
-        (*_position_and_velocity(origin, 2), *shown),
-        _travel(origin, bonus=has.healthy_reward, contact=has.contact_cost_weight),
-        x,
-        {"contact": forces},
-        (Bound(Part("qpos")), Bound(Part("qvel")), Bound(Part("qpos", 2, 3), low, high, closed=True)),
-        has.terminate_when_unhealthy,
-    )
-
-
-def _humanoid_row(origin: Origin) -> tuple[Part, ...]:
-    has = Settings(origin)
-    shown = (
-        (has.include_cinert_in_observation, Part("cinert", 10)),
-        (has.include_cvel_in_observation, Part("cvel", 6)),
-        (has.include_qfrc_actuator_in_observation, Part("qfrc_actuator", 6)),
-        (has.include_cfrc_ext_in_observation, Part("cfrc_ext", 6)),
-    )
-    # Gymnasium asks whether these settings are True, not whether they are true.
-    return (*_position_and_velocity(origin, 2), *(part for setting, part in shown if setting is True))
-
-
-def humanoid(origin: Origin) -> Rules:
-    """Return the rules of Humanoid."""
-    has = Settings(origin)
-    reward = _travel(
-        origin,
-        bonus=has.healthy_reward,
-        contact=has.contact_cost_weight,
-        contact_range=has.contact_cost_range,
-        masses=np.array(origin.model.body_mass),
-    )
-    return Rules(
-        _humanoid_row(origin),
-        reward,
-        Part("xipos"),
-        {"control": Part("ctrl"), "contact": Part("cfrc_ext")},
-        (Bound(Part("qpos", 2, 3), *has.healthy_z_range),),
-        has.terminate_when_unhealthy,
-    )
-
-
-def humanoid_standup(origin: Origin) -> Rules:
-    """Return the rules of HumanoidStandup."""
-    has = Settings(origin)
-    time_step = float(origin.model.opt.timestep)
-
-    def reward(seen: Seen) -> Callable[[], None]:
-        control = _cost(has.ctrl_cost_weight, seen.after["control"])
-        impact = _limited_cost(has.impact_cost_weight, has.impact_cost_range, seen.after["contact"])
-        height, rewards = seen.after["height"][:, 0], seen.rewards
-
-        def write() -> None:
-            np.divide(height, time_step, rewards)
-            np.subtract(rewards, control(), rewards)
-            np.subtract(rewards, impact(), rewards)
-            np.add(rewards, 1, rewards)
-
-        return write
-
-    after = {"height": Part("qpos", 2, 3), "control": Part("ctrl"), "contact": Part("cfrc_ext")}
-    return Rules(_humanoid_row(origin), reward, after=after)
-
-
-def inverted_pendulum(_origin: Origin) -> Rules:
-    """Return the rules of InvertedPendulum."""
-    row = (Part("qpos"), Part("qvel"))
-    upright = Bound(Part("qpos", 1, 2), -0.2, 0.2, closed=True)
-
-    def reward(seen: Seen) -> Callable[[], None]:
-        return lambda: np.copyto(seen.rewards, seen.healthy)
-
-    return Rules(row, reward, healthy=(*map(Bound, row), upright), ends=True)
-
-
-def inverted_double_pendulum(origin: Origin) -> Rules:
-    """Return the rules of InvertedDoublePendulum."""
-    alive: float = Settings(origin).healthy_reward
-    angles = Part("qpos", 1)
-    row = (Part("qpos", 0, 1), angles, angles, Part("qvel", 0, None, -10, 10), Part("qfrc_constraint", 0, 1, -10, 10))
-
-    def reward(seen: Seen) -> Callable[[], None]:
-        rewards, healthy, tips, velocities = seen.rewards, seen.healthy, seen.after["tip"], seen.after["velocities"]
-        turn = _each_row(np.sin, seen.observations[:, 1:3]), _each_row(np.cos, seen.observations[:, 3:5])
-
-        def write() -> None:
-            for part in turn:
-                part()
-            # With numbers of numpy, as in the class: powers of an array have other bytes than those of a number.
-            for index, ((x, _, y), (v1, v2)) in enumerate(zip(tips, velocities, strict=True)):
-                distance = 0.01 * x**2 + (y - 2) ** 2
-                velocity = 1e-3 * v1**2 + 5e-3 * v2**2
-                rewards[index] = alive * healthy[index] - distance - velocity
-
-        return write
-
-    tip = Part("site_xpos", 0, 3)
-    after = {"tip": tip, "velocities": Part("qvel", 1, 3)}
-    return Rules(row, reward, after=after, healthy=(Bound(tip._replace(start=2), 1.0),), ends=True)
-
-
-def _each_row(function: Callable[[Any, Any], Any], rows: NDArray[np.float64]) -> Callable[[], None]:
-    """Return what applies a function to each row by itself.
-
-    On a whole batch numpy may take another way, with vectors of another length, that rounds otherwise.
-    """
-    views = list(rows)
-
-    def apply() -> None:
-        for view in views:
-            function(view, view)
-
-    return apply
-
-
-def _distance(start: NDArray[np.float64], end: NDArray[np.float64]) -> Callable[[], NDArray[np.float64]]:
-    """Return what computes ``numpy.linalg.norm(start - end)`` of each row: the root of its product with itself."""
-    vectors, distances = np.empty_like(start), np.empty(len(start))
-    views = list(vectors)
-
-    def compute() -> NDArray[np.float64]:
-        np.subtract(start, end, vectors)
-        distances[:] = [view.dot(view) for view in views]
-        np.sqrt(distances, distances)
-        return distances
-
-    return compute
-
-
-def _place(origin: Origin, body: str) -> Part:
-    """Return the part that is the position of a body."""
-    number = origin.data.body(body).id
-    return Part("xpos", 3 * number, 3 * number + 3)
-
-
-def reacher(origin: Origin) -> Rules:
-    """Return the rules of Reacher."""
-    has = Settings(origin)
-    angles, tip, target = Part("qpos", 0, 2), _place(origin, "fingertip"), _place(origin, "target")
-
-    def reward(seen: Seen) -> Callable[[], None]:
-        rewards, observations, aim = seen.rewards, seen.observations, seen.after["target"][:, :2]
-        turn = _each_row(np.cos, observations[:, :2]), _each_row(np.sin, observations[:, 2:4])
-        away = observations[:, -2:]
-        distance = _distance(seen.after["tip"], seen.after["target"])
-        control = _cost(has.reward_control_weight, seen.actions)
-
-        def write() -> None:
-            for part in turn:
-                part()
-            np.subtract(away, aim, away)
-            np.multiply(distance(), -has.reward_dist_weight, rewards)
-            np.subtract(rewards, control(), rewards)
-
-        return write
-
-    row = (angles, angles, Part("qpos", 2), Part("qvel", 0, 2), tip._replace(stop=tip.start + 2))
-    return Rules(row, reward, after={"tip": tip, "target": target})
-
-
-def pusher(origin: Origin) -> Rules:
-    """Return the rules of Pusher."""
-    has = Settings(origin)
-    tip, thing, goal = (_place(origin, body) for body in ("tips_arm", "object", "goal"))
-
-    def reward(seen: Seen) -> Callable[[], None]:
-        rewards = seen.rewards
-        near = _distance(seen.after["thing"], seen.after["tip"])
-        distance = _distance(seen.after["thing"], seen.after["goal"])
-        control = _cost(has.reward_control_weight, seen.actions)
-
-        def write() -> None:
-            np.multiply(distance(), -has.reward_dist_weight, rewards)
-            np.subtract(rewards, control(), rewards)
-            np.subtract(rewards, near() * has.reward_near_weight, rewards)
-
-        return write
-
-    row = (Part("qpos", 0, 7), Part("qvel", 0, 7), tip, thing, goal)
-    return Rules(row, reward, after={"tip": tip, "thing": thing, "goal": goal})
-
-
-RULES: Mapping[str, Callable[[Any], Rules]] = {
-    "Ant-v5": ant,
-    "HalfCheetah-v5": half_cheetah,
-    "Hopper-v5": hopper,
-    "Humanoid-v5": humanoid,
-    "HumanoidStandup-v5": humanoid_standup,
-    "InvertedDoublePendulum-v5": inverted_double_pendulum,
-    "InvertedPendulum-v5": inverted_pendulum,
-    "Pusher-v5": pusher,
-    "Reacher-v5": reacher,
-    "Swimmer-v5": swimmer,
-    "Walker2d-v5": walker,
-}

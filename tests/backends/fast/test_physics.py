@@ -1,0 +1,234 @@
+"""Our class for MuJoCo's tasks against Gymnasium's: the same bytes, compiled and in Python."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+
+from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.native import library
+from vebench.backends.fast.physics import PhysicsTask
+from vebench.backends.fast.physics_tasks import RULES
+from vebench.backends.fast.share import FastShare
+from vebench.backends.shared_memory.memory_layout import Arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from vebench.backends.fast.share import Autoreset
+
+COUNT = 3
+# Settings of which each is unlike its default and matters within the steps that are compared.
+LOCOMOTION = {
+    "forward_reward_weight": 0.7,
+    "ctrl_cost_weight": 2,
+    "reset_noise_scale": 0.02,
+    "exclude_current_positions_from_observation": False,
+}
+HUMANOID = {
+    "include_cinert_in_observation": False,
+    "include_qfrc_actuator_in_observation": False,
+    "exclude_current_positions_from_observation": False,
+}
+VARIED: Mapping[str, Mapping[str, Any]] = {
+    "Ant-v5": {
+        **LOCOMOTION,
+        "contact_cost_weight": 0.3,
+        "contact_force_range": (-0.5, 0.7),
+        "healthy_reward": 3,
+        "healthy_z_range": (0.5, 0.8),
+        "main_body": "front_left_leg",
+        "frame_skip": 3,
+    },
+    "HalfCheetah-v5": {**LOCOMOTION, "frame_skip": 2},
+    "Hopper-v5": {
+        **LOCOMOTION,
+        "healthy_reward": 3,
+        "healthy_state_range": (-2.0, 2.0),
+        "healthy_z_range": (1.1, 1.3),
+        "healthy_angle_range": (-0.05, 0.05),
+    },
+    "Humanoid-v5": {**HUMANOID, "contact_cost_weight": 0.01, "contact_cost_range": (0.001, 0.2), "healthy_reward": 2},
+    "HumanoidStandup-v5": {**HUMANOID, "impact_cost_weight": 0.01, "impact_cost_range": (0.1, 0.9)},
+    "InvertedDoublePendulum-v5": {"healthy_reward": 3, "reset_noise_scale": 0.3},
+    "InvertedPendulum-v5": {"reset_noise_scale": 0.15, "frame_skip": 3},
+    "Pusher-v5": {"reward_near_weight": 0.3, "reward_dist_weight": 2, "reward_control_weight": 0.7},
+    "Reacher-v5": {"reward_dist_weight": 2, "reward_control_weight": 0.7},
+    "Swimmer-v5": LOCOMOTION,
+    "Walker2d-v5": {**LOCOMOTION, "healthy_angle_range": (-0.1, 0.1), "terminate_when_unhealthy": False},
+}
+
+needs_library = pytest.mark.skipif(library() is None, reason="the C library was not built")
+
+
+@pytest.fixture(params=[pytest.param(True, marks=needs_library, id="compiled"), pytest.param(False, id="python")])
+def compiled(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+class Side:
+    """Our environments, in rows of their own."""
+
+    def __init__(
+        self,
+        task: PhysicsTask,
+        dtype: type[np.floating[Any]] = np.float64,
+        autoreset: Autoreset = "NextStep",
+    ) -> None:
+        self.actions = np.zeros((COUNT, *(task.action_space.shape or ())), dtype)
+        observations = np.full((COUNT, *(task.observation_space.shape or ())), np.nan)
+        flags = np.zeros((2, COUNT), np.bool_)
+        self.rows = Arrays((observations,), np.zeros(COUNT), *flags, (self.actions,))
+        self.share = FastShare(lambda: task, False, autoreset, self.rows, 0, COUNT)
+        self.share.open()
+
+    def step(self, actions: np.ndarray[Any, Any]) -> list[tuple[bytes, bytes, bool, bool]]:
+        self.actions[:] = actions
+        self.share.step()
+        return self.seen()
+
+    def seen(self) -> list[tuple[bytes, bytes, bool, bool]]:
+        (observations,), rewards, terminated, truncated, _ = self.rows
+        return [
+            (observations[i].tobytes(), rewards[i].tobytes(), bool(terminated[i]), bool(truncated[i]))
+            for i in range(COUNT)
+        ]
+
+
+class Reference:
+    """One of Gymnasium's environments, which rests for a step after an end."""
+
+    def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
+        self.environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
+        self.over = False
+
+    def step(self, action: np.ndarray[Any, Any]) -> tuple[bytes, bytes, bool, bool]:
+        if self.over:
+            self.over = False
+            return self.environment.reset()[0].tobytes(), np.float64(0.0).tobytes(), False, False
+        observation, reward, terminated, truncated, _ = self.environment.step(action)
+        self.over = terminated or truncated
+        return observation.tobytes(), np.float64(reward).tobytes(), bool(terminated), bool(truncated)
+
+    @property
+    def frames(self) -> int:
+        simulator: Any = self.environment.unwrapped
+        return round(simulator.data.time / simulator.model.opt.timestep)
+
+
+def sampled(space: gymnasium.Space[Any], steps: int, dtype: type[np.floating[Any]]) -> Iterator[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(1)
+    assert isinstance(space, gymnasium.spaces.Box)
+    for _ in range(steps):
+        yield rng.uniform(space.low, space.high, (COUNT, *space.shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("varied", [False, True], ids=["defaults in float64", "other settings in float32"])
+@pytest.mark.parametrize("env_id", RULES)
+def test_every_task_has_the_bytes_of_gymnasiums_class(env_id: str, varied: bool, compiled: bool) -> None:
+    settings = {"max_episode_steps": 17, **(VARIED[env_id] if varied else {})}
+    dtype = np.float32 if varied else np.float64
+    side = Side(PhysicsTask(env_id, settings, compiled=compiled), dtype)
+    references = [Reference(env_id, settings) for _ in range(COUNT)]
+    side.share.answer("reset", 7)
+    starts = [reference.environment.reset(seed=7 + i)[0].tobytes() for i, reference in enumerate(references)]
+    assert [observation for observation, *_ in side.seen()] == starts
+    ends = 0
+    for actions in sampled(references[0].environment.action_space, 40, dtype):
+        # Gymnasium's environments may keep their actions.
+        expected = [reference.step(row.copy()) for reference, row in zip(references, actions, strict=True)]
+        assert side.step(actions) == expected
+        assert side.share.answer("frames", None) == [reference.frames for reference in references]
+        ends += sum(terminated or truncated for *_, terminated, truncated in expected)
+    assert ends >= 2 * COUNT
+
+
+def test_every_setting_of_gymnasiums_class_is_supported_but_the_model_and_the_camera() -> None:
+    for env_id in RULES:
+        kind = type(gymnasium.make(env_id).unwrapped)
+        arguments = set(inspect.signature(kind.__init__).parameters) - {"self", "kwargs"}
+        ours = class_of(env_id)
+        assert ours is not None
+        assert ours.settings == arguments - {"xml_file", "default_camera_config"} | {"max_episode_steps"}
+
+
+def test_an_end_and_the_new_start_can_be_in_one_step(compiled: bool) -> None:
+    side = Side(PhysicsTask("Hopper-v5", {"max_episode_steps": 5}, compiled=compiled), autoreset="SameStep")
+    reference = gymnasium.make("Hopper-v5", max_episode_steps=5)
+    side.share.answer("reset", 0)
+    reference.reset(seed=0)
+    for actions in sampled(reference.action_space, 12, np.float64):
+        side.actions[:] = actions
+        remarks = dict(side.share.step() or ())
+        observation, reward, terminated, truncated, _ = reference.step(actions[0])
+        if terminated or truncated:
+            assert remarks[0]["final_obs"].tobytes() == observation.tobytes()
+            observation, _ = reference.reset()
+        assert side.seen()[0] == (observation.tobytes(), np.float64(reward).tobytes(), terminated, truncated)
+
+
+def test_actions_that_are_no_numbers_do_what_they_do_at_gymnasium(
+    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
+    side = Side(PhysicsTask("Walker2d-v5", {}, compiled=compiled))
+    references = [Reference("Walker2d-v5", {}) for _ in range(COUNT)]
+    side.share.answer("reset", 0)
+    for i, reference in enumerate(references):
+        reference.environment.reset(seed=i)
+    actions = np.zeros((COUNT, 6))
+    for odd in (np.nan, np.inf, 1e8):
+        actions[1, 2] = odd
+        expected = [reference.step(row) for reference, row in zip(references, actions, strict=True)]
+        assert side.step(actions) == expected
+
+
+def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_end_the_process(compiled: bool) -> None:
+    task = PhysicsTask("HalfCheetah-v5", {}, compiled=compiled)
+    side = Side(task)
+    side.share.answer("reset", 0)
+    integrator, task.model.opt.integrator = task.model.opt.integrator, 99
+    with pytest.raises(mujoco.FatalError, match="integrator"):
+        side.share.step()
+    assert side.share.current == 0
+    task.model.opt.integrator = integrator
+    side.share.step()
+    assert side.share.current == COUNT - 1
+
+
+def test_a_callback_of_the_users_is_called_again_once_environments_are_built(compiled: bool) -> None:
+    task, calls = PhysicsTask("Swimmer-v5", {}, compiled=compiled), []
+    mujoco.set_mjcb_control(lambda *_: calls.append(1))
+    try:
+        side = Side(task)
+        before = len(calls)
+        side.share.step()
+        assert len(calls) - before >= COUNT * task.frame_skip
+    finally:
+        mujoco.set_mjcb_control(None)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "message"),
+    [
+        ("HalfCheetah-v5", {"frame_skip": 0}, "frame_skip is 0"),
+        ("Ant-v5", {"main_body": "tail"}, "no body 'tail'"),
+        ("Humanoid-v5", {"include_cvel_in_observation": 1}, "is a setting not a bool"),
+    ],
+)
+def test_settings_without_sense_are_refused(env_id: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PhysicsTask(env_id, settings)
+
+
+def test_a_task_says_how_it_steps_and_what_it_leaves_out() -> None:
+    in_python = PhysicsTask("Ant-v5", {}, compiled=False)
+    assert in_python.how == "physics in Python (as asked for)"
+    assert in_python.leaves_out == ("no infos",)  # contacts are shown, so they are computed
+    assert "mj_rnePostConstraint" in PhysicsTask("Hopper-v5", {}).leaves_out[1]

@@ -20,16 +20,6 @@ enum {
 	TAPS_DOWN = 4 * HEIGHT
 };
 
-/* Compiled twice where the loader can choose: for processors with AVX2 and for any. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
-#if __has_attribute(target_clones)
-#define FOR_THIS_PROCESSOR __attribute__((target_clones("avx2", "default")))
-#endif
-#endif
-#ifndef FOR_THIS_PROCESSOR
-#define FOR_THIS_PROCESSOR
-#endif
-
 /* What the pictures of all games of one process share. */
 struct maker {
 	int32_t height;                /* rows of a screen */
@@ -179,7 +169,6 @@ static inline int same_block(const uint8_t *one, const uint8_t *other)
 }
 
 /* Note which blocks of a screen are not those of the last picture. Return whether a value in them is not known. */
-FOR_THIS_PROCESSOR
 static int32_t look(struct game *game, int which, const uint8_t *screen)
 {
 	const struct maker *maker = game->maker;
@@ -204,85 +193,109 @@ static int32_t look(struct game *game, int which, const uint8_t *screen)
 	return unknown;
 }
 
+/* Neighbouring columns of a picture, and the pixels of a screen's row that they cover. */
+struct run {
+	int32_t from, to, from_pixel, to_pixel;
+};
+
+/* Find the columns that some blocks take part in; return how many runs they are. */
+static int find_runs(const struct maker *maker, uint16_t blocks, struct run *runs)
+{
+	int count = 0;
+
+	for (int block = 0; block < BLOCKS; block++) {
+		if (!(blocks >> block & 1))
+			continue;
+		if (count == 0 || maker->from[block] > runs[count - 1].to)
+			runs[count++].from = maker->from[block];
+		runs[count - 1].to = maker->to[block];
+	}
+	for (struct run *run = runs; run < runs + count; run++) {
+		run->from_pixel = maker->source[run->from];
+		run->to_pixel = run->to < maker->columns ? maker->source[run->to] + 1 : WIDTH;
+	}
+	return count;
+}
+
+/* Add up the pixels of the larger of two rows that each column of a run covers. */
+static void add_across(const struct maker *maker, struct run run, const uint8_t *one, const uint8_t *other,
+		       float *across)
+{
+	const int32_t columns = maker->columns;
+	float grey[WIDTH];
+
+	for (int32_t x = run.from_pixel; x < run.to_pixel; x++) {
+		const float a = maker->grey[one[x]], b = maker->grey[other[x]];
+
+		grey[x] = a > b ? a : b;
+	}
+	for (int32_t column = run.from; column < run.to; column++)
+		across[column] = grey[maker->source[column]] * maker->weight[column];
+	for (int32_t tap = 1; tap < maker->across; tap++) {
+		const int32_t *source = maker->source + tap * columns;
+		const float *weight = maker->weight + tap * columns;
+
+		for (int32_t column = run.from; column < run.to; column++)
+			across[column] += grey[source[column]] * weight[column];
+	}
+}
+
+static inline uint8_t rounded_half_to_even(float value)
+{
+	/* A float of this size has no places after the point, so that the addition rounds; its lowest bits are the number. */
+	const float large = value + 12582912.0f;
+	uint32_t bits;
+
+	memcpy(&bits, &large, sizeof bits);
+	return (uint8_t)bits;
+}
+
 /* Draw what has changed of the larger of two screens, and keep these for the next time. */
-FOR_THIS_PROCESSOR
 static void draw(struct game *game, const uint8_t *first, const uint8_t *second)
 {
 	const struct maker *maker = game->maker;
 	const int32_t columns = maker->columns, rows = maker->rows;
-	float grey[WIDTH], across[WIDTH], sum[WIDTH];
-	int32_t at = -1;      /* the row of which `across` holds */
-	uint16_t held = 0;    /* what is drawn of these blocks */
+	float across[WIDTH], sum[WIDTH];
+	int32_t at = -1;   /* the row that `across` is of, */
+	uint16_t held = 0; /* in these blocks */
 
 	for (int32_t row = 0; row < rows; row++) {
-		int32_t from[BLOCKS], to[BLOCKS], low[BLOCKS], high[BLOCKS];
-		int runs = 0;
+		const int32_t *source = maker->row_source + row;
+		const float *weight = maker->row_weight + row;
+		struct run runs[BLOCKS];
 		uint16_t blocks = 0;
+		int count;
 
-		for (int32_t tap = 0; tap < maker->down; tap++)
-			if (maker->row_weight[tap * rows + row] != 0)
-				blocks |= game->changed[maker->row_source[tap * rows + row]];
+		for (int32_t tap = 0; tap < maker->down && weight[tap * rows] != 0; tap++)
+			blocks |= game->changed[source[tap * rows]];
 		if (blocks == 0)
 			continue;
-		for (int block = 0; block < BLOCKS; block++) {
-			if (!(blocks >> block & 1))
-				continue;
-			if (runs && maker->from[block] <= to[runs - 1]) {
-				to[runs - 1] = maker->to[block];
-			} else {
-				from[runs] = maker->from[block];
-				to[runs++] = maker->to[block];
-			}
-		}
-		for (int run = 0; run < runs; run++) {
-			low[run] = maker->source[from[run]];
-			high[run] = WIDTH;
-			if (to[run] < columns)
-				high[run] = maker->source[to[run]] + 1;
-		}
-		for (int32_t tap = 0; tap < maker->down; tap++) {
-			const int32_t y = maker->row_source[tap * rows + row];
-			const float down = maker->row_weight[tap * rows + row];
+		count = find_runs(maker, blocks, runs);
+		for (int32_t tap = 0; tap < maker->down && weight[tap * rows] != 0; tap++) {
+			const int32_t y = source[tap * rows];
+			const float down = weight[tap * rows];
 			const uint8_t *one = first + y * WIDTH, *other = second + y * WIDTH;
+			const int held_already =
+				at >= 0 && !(blocks & ~held) &&
+				(y == at || (y == at + 1 && same_row(one, one - WIDTH) && same_row(other, other - WIDTH)));
 
-			if (tap > 0 && down == 0)
-				break;
-			if ((blocks & ~held) || at < 0 ||
-			    (y != at && !(y == at + 1 && same_row(one, one - WIDTH) && same_row(other, other - WIDTH)))) {
-				for (int run = 0; run < runs; run++) {
-					for (int32_t x = low[run]; x < high[run]; x++) {
-						const float a = maker->grey[one[x]], b = maker->grey[other[x]];
-
-						grey[x] = a > b ? a : b;
-					}
-					for (int32_t column = from[run]; column < to[run]; column++)
-						across[column] = grey[maker->source[column]] * maker->weight[column];
-					for (int32_t k = 1; k < maker->across; k++)
-						for (int32_t column = from[run]; column < to[run]; column++)
-							across[column] += grey[maker->source[k * columns + column]] *
-									  maker->weight[k * columns + column];
-				}
-				held = blocks;
-			}
-			at = y;
-			for (int run = 0; run < runs; run++) {
+			for (const struct run *run = runs; run < runs + count; run++) {
+				if (!held_already)
+					add_across(maker, *run, one, other, across);
 				if (tap == 0)
-					for (int32_t column = from[run]; column < to[run]; column++)
+					for (int32_t column = run->from; column < run->to; column++)
 						sum[column] = down * across[column];
 				else
-					for (int32_t column = from[run]; column < to[run]; column++)
+					for (int32_t column = run->from; column < run->to; column++)
 						sum[column] += down * across[column];
 			}
+			if (!held_already)
+				held = blocks;
+			at = y;
 		}
-		for (int run = 0; run < runs; run++)
-			for (int32_t column = from[run]; column < to[run]; column++) {
-				/* At this size a float has no places after the point: the addition rounds half to even. */
-				const float rounded = sum[column] + 12582912.0f;
-				uint32_t bits;
-
-				memcpy(&bits, &rounded, sizeof bits);
-				game->picture[row * columns + column] = (uint8_t)bits;
-			}
+		for (const struct run *run = runs; run < runs + count; run++)
+			for (int32_t column = run->from; column < run->to; column++)
+				game->picture[row * columns + column] = rounded_half_to_even(sum[column]);
 	}
 	for (int32_t y = 0; y < maker->height; y++) {
 		if (game->changed[y] == 0)

@@ -1,25 +1,41 @@
-"""Surveys which tasks are the same work on which backends: ``python tests/peers/survey.py``, about an hour on 2 CPUs.
+"""Surveys which tasks are the same work on which backends: ``python tests/peers/survey.py``, 40 minutes on 2 CPUs.
 
-Each task is compared by ``vebench verify`` on every backend, and the answers are kept as they come, so that a survey
-that was ended goes on where it was. Then ``vebench/plan/survey.json`` gets what was found with the packages installed
-here, in place of what was known of the same packages, and ``docs/same-work.md`` its tables.
+Each backend is compared on every task as ``vebench verify`` compares it, by the same code, but not in a new interpreter
+each time: ``--processes`` of them go through the tasks of one backend after another. The answers are kept as they come,
+so that a survey that was ended goes on where it was. Then ``vebench/plan/survey.json`` gets what was found with the
+packages installed here, in place of what was known of the same packages and backends, and ``docs/same-work.md`` its
+tables. For another Python's packages: install vebench there, not as an editable package, and run this with that Python.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
 import sys
+import traceback
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
+from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
+from vebench.backends.setup import Setup, Task
+from vebench.child.answers import Proof
+from vebench.child.main import load, one_line
+from vebench.child.proof.prove import prove
+from vebench.child.request import Proving, Request, Settings
 from vebench.interpreters.interpreter import packages_here
+from vebench.machine import pinning
 from vebench.plan.known_work import SAME
-from vebench.plan.tasks import KNOWN, short_name
+from vebench.plan.tasks import BY_NAME, KNOWN, short_name
+from vebench.reports.pages.verify import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE = Path(__file__).resolve().parents[2]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
@@ -27,10 +43,13 @@ PAGE = HERE / "docs" / "same-work.md"
 # At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,
 # and all of MuJoCo's, after 1,000 steps.
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
+# Our own classes step those environments together that one process has, so that there are to be some.
+TOGETHER = 4
 BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 COLUMNS = (*SAME, "different", "unverified")
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.
 DECIDING = {name for package in PACKAGES for name in package.deciding_names}
+UNMEASURED = Settings(duration=0, rounds=0, warmup=0, longest_warmup=0, timeout=0, membind="none")
 
 
 def main() -> int:
@@ -39,36 +58,76 @@ def main() -> int:
     parser.add_argument("--answers", type=Path, default=Path("survey-answers.jsonl"))
     names = [entry.name for entry in ENTRIES if not entry.reference_row and entry.name != REFERENCE]
     parser.add_argument("--backends", default=",".join(names))
+    parser.add_argument("--only", default="", help="names of tasks, such as Pong,Hopper")
     parser.add_argument("--part", default="0/1", help="of the tasks, such as 1/2 for the second half")
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--render", action="store_true", help="compare nothing more")
     asked = parser.parse_args()
     if not asked.render:
         part, parts = map(int, asked.part.split("/"))
-        for task in KNOWN[part::parts]:
-            settle(task.id, asked.backends.split(","), asked.answers)
+        tasks = [BY_NAME[name] for name in asked.only.split(",")] if asked.only else KNOWN
+        compare_all(tasks[part::parts], asked.backends.split(","), asked.answers, asked.processes)
     answers = read(asked.answers)
-    write_survey(
-        {
-            env: {each["backend"]: (each["verdict"], each["summary"]) for each in found.values()}
-            for env, found in answers.items()
-        }
-    )
+    verdicts = {
+        env: {each["backend"]: (each["verdict"], each["summary"]) for each in found.values()}
+        for env, found in answers.items()
+    }
+    for line in write_survey(verdicts):
+        print(line)
     write_page()
     return 0
 
 
-def settle(env: str, backends: list[str], path: Path) -> None:
-    """Compare the backends that have no answer yet on one task, and add their answers to the file."""
-    there = read(path).get(env, {})
-    wanted = [name for name in backends if name not in there]
-    answers = compare(env, wanted, STEPS, ENVS) if wanted else []
-    endless = [each["backend"] for each in answers if each["verdict"] in SAME and not each["ends"]]
-    longer = compare(env, endless, LONG_STEPS, 1) if endless else []
-    answers = [each for each in answers if each["backend"] not in endless] + longer
-    with path.open("a") as file:
-        file.writelines(json.dumps(answer) + "\n" for answer in answers)
-    if answers:
-        print(env, {each["backend"]: each["verdict"] for each in answers}, flush=True)
+def compare_all(tasks: Sequence[Task], backends: Sequence[str], path: Path, processes: int) -> None:
+    """Compare the backends that have no answer yet, and add their answers to the file as they come."""
+    there = read(path)
+    for backend in backends:
+        suites = find(backend).suites or SUITES
+        missing = [task for task in tasks if task.suite in suites and backend not in there.get(task.id, {})]
+        # New processes for each backend: its library's threads are not there when the next one forks.
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+            asked = [pool.submit(compare, task, backend) for task in missing]
+            for count, answered in enumerate(as_completed(asked), 1):
+                answer = answered.result()
+                with path.open("a") as file:
+                    file.write(json.dumps(answer) + "\n")
+                words = f"{answer['verdict']} {answer['summary']}".strip()
+                print(f"[{count}/{len(asked)}] {answer['env']} {backend}: {words}", flush=True)
+
+
+def _quiet() -> None:
+    """Leave out what libraries print."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
+
+
+def compare(task: Task, backend: str) -> dict[str, Any]:
+    """Return what a comparison on one task finds, a longer one of one environment if no episode ended in the first."""
+    found = _proof(task, backend, STEPS, TOGETHER if backend == "fast-sync" else ENVS)
+    if found.verdict in SAME and not found.ends:
+        found = _proof(task, backend, LONG_STEPS, 1)
+    return {
+        "env": task.id,
+        "backend": backend,
+        "verdict": found.verdict,
+        "rows": found.rows,
+        "ends": found.ends,
+        "summary": reason(found),
+    }
+
+
+def _proof(task: Task, backend: str, steps: int, num_envs: int) -> Proof:
+    entry = find(backend)
+    if (problem := entry.why_not(task)) is not None:
+        return Proof("unverified", reason=problem, failed=True)
+    cpus = tuple(sorted(pinning.allowed() or (0,)))[:ENVS]
+    setup = Setup(replace(task, exact=True), num_envs, cpus=cpus)
+    request = Request(setup, backend, entry.target, {}, UNMEASURED, str(Path.cwd()), proving=Proving(steps))
+    try:
+        return prove(request, Proving(steps), load(entry.target))
+    except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+        traceback.print_exc()
+        return Proof("unverified", reason=one_line(error), failed=True)
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -85,24 +144,32 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def compare(env: str, backends: list[str], steps: int, num_envs: int) -> list[dict[str, Any]]:
-    """Return what ``vebench verify`` answers on one task."""
-    command = [sys.executable, "-m", "vebench.cli", "verify", "-e", env, "-f", "json", "-b", ",".join(backends)]
-    command += ["--steps", str(steps), "--num-envs", str(num_envs), "--timeout", "300"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise SystemExit(done.stderr)
-    answer: list[dict[str, Any]] = json.loads(done.stdout)
-    return answer
+def write_survey(verdicts: dict[str, dict[str, tuple[str, str]]]) -> list[str]:
+    """Put the verdicts into the file that comes with vebench, beside and in place of those of the same packages.
 
-
-def write_survey(verdicts: dict[str, dict[str, tuple[str, str]]]) -> None:
-    """Put the verdicts into the file that comes with vebench, in place of those of the same packages."""
+    Returns what has changed, in words.
+    """
     packages = {name: version for name, version in packages_here().items() if name in DECIDING}
-    others = [survey for survey in json.loads(SURVEY.read_text()) if survey["packages"] != packages]
-    found = {"packages": packages, "steps": STEPS, "num_envs": ENVS, "verdicts": verdicts}
+    surveys = json.loads(SURVEY.read_text())
+    others = [survey for survey in surveys if survey["packages"] != packages]
+    before = next((survey["verdicts"] for survey in surveys if survey["packages"] == packages), {})
+    changed = [
+        f"changed: {env} {backend}: {found}, was {old or 'unknown'}"
+        for env, by_backend in verdicts.items()
+        for backend, found in by_backend.items()
+        if (old := before.get(env, {}).get(backend)) != list(found)
+    ]
+    names = [entry.name for entry in ENTRIES]
+    merged = {
+        task.id: dict(sorted(found.items(), key=lambda item: names.index(item[0])))
+        for task in KNOWN
+        if (found := {**before.get(task.id, {}), **verdicts.get(task.id, {})})
+    }
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = {"python": python, "packages": packages, "steps": STEPS, "num_envs": ENVS, "verdicts": merged}
     surveys = sorted([*others, found], key=lambda survey: sorted(survey["packages"].items()))
     SURVEY.write_text(_laid_out(surveys))
+    return changed
 
 
 def _laid_out(surveys: list[dict[str, Any]]) -> str:
@@ -126,6 +193,8 @@ def write_page() -> None:
 def section(survey: dict[str, Any]) -> str:
     """Return one survey as Markdown: how often each verdict was found, and every task that is not plainly the same."""
     packages = ", ".join(f"{name} {version}" for name, version in sorted(survey["packages"].items()))
+    if python := survey.get("python"):
+        packages = f"Python {python}: {packages}"
     length = f"At least {survey['steps']:,} steps of {survey['num_envs']} environments"
     head = (
         f"### {packages}\n\n{length}; at least {LONG_STEPS:,} steps of one where no episode ended within those.\n\n"
@@ -145,16 +214,16 @@ def _reasons(survey: dict[str, Any]) -> str:
     """Return the tasks whose rows are not identical, those with the same verdict and reason together."""
     groups: dict[tuple[str, str, str], dict[str, None]] = {}
     for env, found in survey["verdicts"].items():
-        for backend, (verdict, reason) in found.items():
-            if verdict != "identical" or reason:
-                groups.setdefault((verdict, backend, reason), {})[short_name(env)] = None
+        for backend, (verdict, why) in found.items():
+            if verdict != "identical" or why:
+                groups.setdefault((verdict, backend, why), {})[short_name(env)] = None
     merged: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for (verdict, backend, reason), envs in groups.items():
-        merged.setdefault((verdict, reason, tuple(envs)), []).append(backend)
+    for (verdict, backend, why), envs in groups.items():
+        merged.setdefault((verdict, why, tuple(envs)), []).append(backend)
     head = "| verdict | backends | tasks | why |\n| --- | --- | --- | --- |\n"
     lines = (
-        f"| {verdict} | {', '.join(backends)} | {', '.join(envs)} | {reason} |"
-        for (verdict, reason, envs), backends in sorted(merged.items(), key=lambda item: (item[0][0], -len(item[0][2])))
+        f"| {verdict} | {', '.join(backends)} | {', '.join(envs)} | {why} |"
+        for (verdict, why, envs), backends in sorted(merged.items(), key=lambda item: (item[0][0], -len(item[0][2])))
     )
     return head + "\n".join(lines) + "\n"
 

@@ -1,0 +1,299 @@
+"""Steps our own classes beside Gymnasium's environments in this process, and compares every byte that they return.
+
+Nothing of ours is on Gymnasium's side: its environments are stepped by a plain loop. On our side is what a process of
+``fast-sync`` has, the share that takes care of ends, on the memory that it has there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from vebench.backends.environments.frames import frames_of
+from vebench.backends.fast.share import FastShare
+from vebench.backends.shared_memory.division import Division
+from vebench.backends.shared_memory.memory_layout import Arrays, Leaf, Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import gymnasium
+    from numpy.typing import NDArray
+
+    from vebench.backends.fast.task import FastTask
+    from vebench.backends.setup import Task
+
+Autoreset = Literal["NextStep", "SameStep", "Disabled"]
+# What is in a row before anything was written: rows that are never written to are then found.
+UNTOUCHED = 0xA5
+KEPT_CHANCE = 0.5  # that an action lasts for another step
+
+
+class Way(NamedTuple):
+    """How our class steps: with compiled parts or without, in one batch or each environment in a batch of its own."""
+
+    compiled: bool
+    one_by_one: bool = False
+
+    def __str__(self) -> str:
+        return ("compiled" if self.compiled else "in Python") + (", one by one" if self.one_by_one else "")
+
+
+BOTH = (Way(compiled=True), Way(compiled=False))
+
+
+class Build(Protocol):
+    """Builds our class."""
+
+    def __call__(self, *, compiled: bool) -> FastTask:
+        """Return the task."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: so many environments, so many steps.
+
+    ``theirs`` makes one environment of Gymnasium's, ``ours`` builds our class with the same settings. With
+    ``new_starts`` a quarter through the steps one environment is given a new seed in the middle of its episode, after a
+    half all are, and after three quarters all start anew without one. Real-valued actions are drawn from ``beyond``
+    times the space.
+    """
+
+    name: str
+    task: Task
+    theirs: Callable[[], gymnasium.Env[Any, Any]]
+    ours: Build
+    steps: int
+    num_envs: int = 2
+    seed: int = 0
+    new_starts: bool = False
+    autoreset: Autoreset = "NextStep"
+    action_type: type[np.generic] | None = None
+    beyond: float = 1.0
+    ways: tuple[Way, ...] = BOTH
+
+
+@dataclass
+class Found:
+    """What a comparison found. ``rows``: those of Gymnasium's, each compared with the same row in each way of ours.
+
+    ``ends``: how many episodes ended so, by kind and the frame of the step. ``how``: how our class says that it steps.
+    ``difference``: the first, in words.
+    """
+
+    rows: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    how: dict[str, None] = field(default_factory=dict)
+    difference: str = ""
+
+    def add(self, other: Found) -> None:
+        """Count another comparison's findings to these."""
+        self.rows += other.rows
+        self.ends.update(other.ends)
+        self.how.update(other.how)
+        self.difference = self.difference or other.difference
+
+
+def compare(case: Case) -> Found:
+    """Step both sides with the same actions until all steps are made, or the first difference is found."""
+    found = Found()
+    theirs = _Theirs(case, found.ends)
+    ours: list[_Ours] = []
+    try:
+        for way in case.ways:
+            ours.append(_Ours(case, way, theirs.actions))
+            found.how[ours[-1].how] = None
+        for step in _stepped(case, theirs, ours):
+            found.rows += case.num_envs
+            for each in ours:
+                problem = _difference(theirs, each)
+                if problem:
+                    found.difference = f"{case.name}, {each.way}, step {step}: {problem}"
+                    return found
+        return found
+    finally:
+        for side in (theirs, *ours):
+            side.close()
+
+
+def _stepped(case: Case, theirs: _Theirs, ours: Sequence[_Ours]) -> Iterator[int]:
+    """Reset and step all sides; yield the number of steps made whenever there are new rows."""
+    everyone = (theirs, *ours)
+    count = case.num_envs
+    random = np.random.default_rng([case.seed, 0xAC])
+    tape = _actions(theirs.action_space, case, random)
+
+    def reset(seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
+        for side in everyone:
+            side.reset(seeds, mask)
+
+    every = [True] * count
+    reset([case.seed + index for index in range(count)], every)
+    yield 0
+    for step in range(1, case.steps + 1):
+        if case.autoreset == "Disabled" and any(theirs.over):
+            reset([None] * count, [*theirs.over])
+        for side in everyone:
+            side.step(tape[step - 1])
+        yield step
+        quarter = 4 * step // case.steps if case.new_starts and 4 * step % case.steps < 4 else 0
+        if quarter == 1:
+            reset([case.seed + 1000, *[None] * (count - 1)], [True, *[False] * (count - 1)])
+        elif quarter == 2:
+            reset([case.seed + 2000 + index for index in range(count)], every)
+        elif quarter == 3:
+            reset([None] * count, every)
+        if quarter in (1, 2, 3):
+            yield step
+
+
+def _actions(space: gymnasium.Space[Any], case: Case, random: np.random.Generator) -> NDArray[Any]:
+    """Return actions by step and environment. Each lasts for some steps, so that games are played, not only shaken."""
+    steps, count = case.steps, case.num_envs
+    if isinstance(space, Discrete):
+        drawn = random.integers(space.n, size=(steps, count))
+        lasts = random.random((steps, count)) < KEPT_CHANCE
+        for step in range(1, steps):
+            drawn[step] = np.where(lasts[step], drawn[step - 1], drawn[step])
+        return drawn.astype(case.action_type or np.int64)
+    assert isinstance(space, Box)
+    low, high = case.beyond * space.low, case.beyond * space.high
+    return random.uniform(low, high, (steps, count, *low.shape)).astype(case.action_type or np.float64)
+
+
+class _Theirs:
+    """Gymnasium's environments, stepped one after another."""
+
+    def __init__(self, case: Case, ends: Counter[str]) -> None:
+        self._case, self._ends = case, ends
+        self._environments = [case.theirs() for _ in range(case.num_envs)]
+        first = self._environments[0]
+        self.action_space = first.action_space
+        observations, actions = first.observation_space, first.action_space
+        action_type = case.action_type or (np.int64 if isinstance(actions, Discrete) else np.float64)
+        self.actions = Leaf(actions.shape or (), np.dtype(action_type))
+        self.rows = _rows(Leaf(observations.shape or (), np.dtype(observations.dtype)), self.actions, case.num_envs)
+        self.over = [False] * case.num_envs
+        self.final: dict[int, bytes] = {}
+        self.frames = [0] * case.num_envs
+
+    def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
+        for index, (seed, meant) in enumerate(zip(seeds, mask, strict=True)):
+            if meant:
+                self._begin(index, seed)
+                self.rows.rewards[index] = 0.0
+                self.rows.terminated[index] = self.rows.truncated[index] = False
+
+    def step(self, actions: NDArray[Any]) -> None:
+        rows, autoreset = self.rows, self._case.autoreset
+        self.final = {}
+        for index, environment in enumerate(self._environments):
+            if self.over[index]:
+                self._begin(index, None)
+                rows.rewards[index] = 0.0
+                rows.terminated[index] = rows.truncated[index] = False
+                continue
+            before = self.frames[index]
+            observation, rows.rewards[index], terminated, truncated, _ = environment.step(actions[index])
+            rows.observations[0][index] = observation
+            rows.terminated[index], rows.truncated[index] = terminated, truncated
+            self.frames[index] = self._frames(index)
+            if terminated or truncated:
+                self._ends[self._kind(index, self.frames[index] - before)] += 1
+                self.over[index] = True
+                if autoreset == "SameStep":
+                    self.final[index] = np.asarray(observation).tobytes()
+                    self._begin(index, None)
+
+    def _begin(self, index: int, seed: int | None) -> None:
+        self.rows.observations[0][index], _ = self._environments[index].reset(seed=seed)
+        self.frames[index] = self._frames(index)
+        self.over[index] = False
+
+    def _frames(self, index: int) -> int:
+        return frames_of(self._case.task, self._environments[index]) or 0
+
+    def _kind(self, index: int, frames: int) -> str:
+        """Return what ended an episode: a life lost, the game over, or the limit on its frames, and at which frame."""
+        terminated, truncated = bool(self.rows.terminated[index]), bool(self.rows.truncated[index])
+        if self._case.task.suite != "atari":
+            return "both" if terminated and truncated else "terminated" if terminated else "limit"
+        simulator: Any = self._environments[index].unwrapped
+        if terminated and not simulator.ale.game_over(with_truncation=False):
+            return f"life, frame {frames}"
+        return f"{'game over' if terminated else 'limit'}, frame {frames}"
+
+    def close(self) -> None:
+        while self._environments:
+            self._environments.pop().close()
+
+
+class _Ours:
+    """Our class, stepped by the share of one process."""
+
+    def __init__(self, case: Case, way: Way, actions: Leaf) -> None:
+        self.way = way
+        task = case.ours(compiled=way.compiled)
+        self.how = task.how
+        space = task.observation_space
+        self.rows = _rows(Leaf(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
+        self._share = FastShare(lambda: task, way.one_by_one, case.autoreset, self.rows, 0, case.num_envs)
+        self._share.open()
+        self._batches = range(case.num_envs if way.one_by_one else 1)
+        self.final: dict[int, bytes] = {}
+
+    @property
+    def frames(self) -> list[int]:
+        """The frames of each environment's episode."""
+        return self._share.answer("frames", None) or []
+
+    def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
+        counted = None not in seeds and all(mask)
+        self._share.answer("reset", seeds[0] if counted else (seeds, mask, None))
+
+    def step(self, actions: NDArray[Any]) -> None:
+        self.rows.actions[0][:] = actions
+        remarks = []
+        for number in self._batches:
+            remarks += self._share.step_one(number) or []
+        self.final = {env_id: info["final_obs"].tobytes() for env_id, info in remarks}
+
+    def close(self) -> None:
+        self._share.close()
+
+
+def _rows(observations: Leaf, actions: Leaf, count: int) -> Arrays:
+    """Return rows as the processes of a team have them."""
+    layout = Division(count, 1).layout((observations,), (actions,))
+    rows = layout.arrays(Memory(layout.size).map)
+    rows.observations[0].reshape(-1).view(np.uint8).fill(UNTOUCHED)
+    return rows
+
+
+def _difference(theirs: _Theirs, ours: _Ours) -> str:
+    """Return in words where our rows differ from Gymnasium's, nothing if they do not."""
+    one, other = theirs.rows, ours.rows
+    fields = [(name, getattr(one, name), getattr(other, name)) for name in ("rewards", "terminated", "truncated")]
+    for name, expected, found in (("observations", one.observations[0], other.observations[0]), *fields):
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            return f"{name} are {found.dtype}{found.shape}, not {expected.dtype}{expected.shape}"
+        if expected.tobytes() != found.tobytes():
+            return _where(name, expected, found)
+    if theirs.final != ours.final:
+        return f"last observations of environments {sorted(theirs.final)}, of ours {sorted(ours.final)}"
+    if theirs.frames != ours.frames:
+        return f"frames {ours.frames}, not {theirs.frames}"
+    return ""
+
+
+def _where(name: str, expected: NDArray[Any], found: NDArray[Any]) -> str:
+    """Return the first value whose bytes differ, and how many there are."""
+    size = expected.dtype.itemsize
+    flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, size) for array in (expected, found)]
+    places = np.flatnonzero((flat[0] != flat[1]).any(axis=1))
+    at = tuple(map(int, np.unravel_index(places[0], expected.shape)))
+    return f"{name}{list(at)} is {found[at]!r}, not {expected[at]!r}; {len(places)} of {expected.size} values differ"

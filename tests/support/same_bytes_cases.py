@@ -1,0 +1,282 @@
+"""What our own classes are compared on: for a task, the cases in which they could differ from Gymnasium's.
+
+Every case is drawn from seeds, so that it repeats itself. ``scale`` makes all of a task's cases shorter or longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import ale_py
+import cv2
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
+from support.same_bytes import Case, Way, compare
+
+from vebench.backends.environments import making
+from vebench.backends.environments.atari import FRAME_LIMIT, STACK
+from vebench.backends.environments.atari_screen import AtariScreen
+from vebench.backends.environments.suites import load
+from vebench.backends.fast.atari import AtariSettings
+from vebench.backends.fast.classes import class_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vebench.backends.fast.task import FastTaskClass
+    from vebench.backends.setup import Task
+
+
+# Loading a game takes as long as a hundred steps, so that not each case is stepped in both ways.
+COMPILED = (Way(compiled=True),)
+OF_THE_EMULATOR = {
+    "repeat_action_probability",
+    "full_action_space",
+    "max_num_frames_per_episode",
+    "mode",
+    "difficulty",
+}
+
+
+def cases_of(task: Task, scale: float = 1.0) -> Iterator[Case]:
+    """Yield the cases of a task."""
+    yield from (atari_cases if task.suite == "atari" else physics_cases)(task, scale)
+
+
+def the_class_of(env_id: str) -> FastTaskClass:
+    """Return our class for a task that is in the table."""
+    ours = class_of(env_id)
+    if ours is None:
+        raise ValueError(f"there is no class of our own for {env_id}")
+    kind: FastTaskClass = load(ours.target)
+    return kind
+
+
+def _ours(env_id: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a ``Build``
+    return partial(the_class_of(env_id), env_id, dict(settings))
+
+
+def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:  # noqa: ANN401 - fields of a case
+    """Return a comparison with the reference of every backend, as the benchmark steps it."""
+    kind = the_class_of(task.id)
+    return Case(name, task, partial(making.make, task), _ours(task.id, kind.settings_of(task)), steps, **parts)
+
+
+# --- Atari ---
+
+
+def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
+    """Yield the cases of a game."""
+
+    def steps(count: int) -> int:
+        return max(24, round(count * scale))
+
+    random = np.random.default_rng(sum(task.id.encode()))
+    game = Game.read(task.id)
+    noops = 30 if game.starts_with_noop else 0
+    waits = {"noop_max": noops}
+    yield benchmark_case("benchmark", task, steps(1000), new_starts=True)
+    exact = replace(task, exact=True)
+    yield benchmark_case("benchmark, exact", exact, steps(200), num_envs=1, seed=10, ways=COMPILED)
+    yield wrapped_case("wrappers, sticky", task, steps(600), waits, seed=20, ways=COMPILED)
+    yield from limit_cases(task, steps(250), noops)
+    lives = {**waits, "terminal_on_life_loss": True}
+    yield wrapped_case("life losses", task, steps(500), lives, num_envs=1, seed=70, ways=COMPILED)
+    lives |= {"noop_max": 30, "last_frames": True, "any_noop": True, "reward_clip": True}
+    yield wrapped_case("life losses, last frames", task, steps(500), lives, num_envs=1, seed=71, ways=COMPILED)
+    for number in range(2):
+        settings = drawn_game_settings(random, game)
+        name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
+        yield wrapped_case(name, task, steps(80), settings, num_envs=1, seed=80 + number)
+
+
+def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
+    """Yield cases in which the limit on an episode's frames falls on each frame of a step, by the no-ops before it."""
+    limit = {"noop_max": 30, "max_num_frames_per_episode": 49, "last_frames": True, "any_noop": True}
+    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=1, seed=30)
+    # Without no-ops, a limit always falls on the same frame.
+    limits = (49,) if noops else range(48, 52)
+    for frames in limits:
+        limit = {"noop_max": noops, "max_num_frames_per_episode": frames}
+        made = steps // len(limits)
+        name = f"limit of {frames}"
+        yield wrapped_case(f"{name}, Disabled", task, made, limit, num_envs=1, autoreset="Disabled", seed=40)
+        alone = (Way(compiled=True, one_by_one=True),)
+        yield wrapped_case(f"{name}, SameStep", task, made // 2, limit, autoreset="SameStep", seed=50, ways=alone)
+    if noops:
+        inside = {"noop_max": noops, "max_num_frames_per_episode": 18}
+        yield wrapped_case("limit within no-ops", task, steps // 4, inside, num_envs=1, seed=60, ways=COMPILED)
+
+
+class Game(NamedTuple):
+    """What can be asked of a game. Gymnasium's wrapper makes no-ops only where the first action presses no button."""
+
+    starts_with_noop: bool
+    modes: tuple[int, ...]
+    difficulties: tuple[int, ...]
+
+    @classmethod
+    def read(cls, env_id: str) -> Game:
+        """Return what an emulator of the game says."""
+        gymnasium.register_envs(ale_py)
+        emulator: Any = gymnasium.make(env_id, frameskip=1, disable_env_checker=True).unwrapped
+        modes, difficulties = emulator.ale.getAvailableModes(), emulator.ale.getAvailableDifficulties()
+        return cls(emulator.get_action_meanings()[0] == "NOOP", tuple(modes), tuple(difficulties))
+
+
+def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, Any]:
+    """Return settings drawn from those of Gymnasium's wrappers that our class knows."""
+    last_frames = bool(random.integers(2))
+    noops = 30 if game.starts_with_noop or last_frames else 0
+    choices: dict[str, tuple[Any, ...]] = {
+        "frame_skip": (1, 2, 3, 4, 5, 8),
+        "stack": (1, 2, 4, 5),
+        "noop_max": (0, noops and 1, noops),
+        "screen_size": (84, 64, (96, 72), 42, 128, (160, 210), (50, 110)),
+        "repeat_action_probability": (0.0, 0.25, 0.5),
+        "full_action_space": (False, True),
+        "max_num_frames_per_episode": (61, 143, FRAME_LIMIT),
+        "grayscale_obs": (True, False),
+        "terminal_on_life_loss": (False, True),
+        "reward_clip": (False, True),
+        "mode": (None, *game.modes),
+        "difficulty": (None, *game.difficulties),
+    }
+    known = {setting.name for setting in fields(AtariSettings)}
+    drawn = {key: options[int(random.integers(len(options)))] for key, options in choices.items()}
+    return {key: value for key, value in drawn.items() if key in known and value is not None} | (
+        {"last_frames": True, "any_noop": True} if last_frames else {}
+    )
+
+
+def wrapped_case(
+    name: str,
+    task: Task,
+    steps: int,
+    settings: Mapping[str, Any],
+    **parts: Any,  # noqa: ANN401 - fields of a case
+) -> Case:
+    """Return a comparison with Gymnasium's plain wrappers, or the benchmark's for ``last_frames`` and ``any_noop``."""
+    return Case(name, task, partial(wrapped_game, task.id, settings), _ours(task.id, settings), steps, **parts)
+
+
+def wrapped_game(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return a game as people make it, with Gymnasium's wrappers, by the names of ``AtariSettings``."""
+    gymnasium.register_envs(ale_py)
+    asked = dict(settings)
+    of_the_emulator = {name: asked.pop(name) for name in OF_THE_EMULATOR & asked.keys()}
+    emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **of_the_emulator)
+    stack, clip = asked.pop("stack", STACK), asked.pop("reward_clip", False)
+    gaps = {name: asked.pop(name, False) for name in ("last_frames", "any_noop")}
+    screen = AtariScreen(emulator, **gaps, **asked) if any(gaps.values()) else AtariPreprocessing(emulator, **asked)
+    # One thread: a process for each CPU is there already.
+    cv2.setNumThreads(1)
+    shown = FrameStackObservation(screen, stack)
+    return ClipReward(shown, -1.0, 1.0) if clip else shown
+
+
+# --- MuJoCo ---
+
+
+def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
+    """Yield the cases of a MuJoCo task."""
+
+    def steps(count: int) -> int:
+        return max(24, round(count * scale))
+
+    one_by_one = (Way(compiled=True, one_by_one=True), Way(compiled=False, one_by_one=True))
+    yield benchmark_case("benchmark", task, steps(2100), num_envs=2)
+    yield made_case("actions beyond their bounds", task, steps(300), {}, beyond=3.0, seed=15)
+    yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(1100), num_envs=2, seed=10)
+    yield made_case(
+        "float32 actions", task, steps(600), {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20
+    )
+    yield made_case("one by one", task, steps(300), {}, num_envs=3, ways=one_by_one, seed=30)
+    short = {"max_episode_steps": 7}
+    yield made_case("7 steps an episode, SameStep", task, steps(100), short, autoreset="SameStep", num_envs=3, seed=40)
+    yield made_case("7 steps an episode, Disabled", task, steps(100), short, autoreset="Disabled", num_envs=3, seed=40)
+    if (last := first_end(task, seed=50, steps=steps(200))) is not None:
+        # The limit is where the first episode terminates: both at once.
+        yield made_case("both ends at once", task, steps(200), {"max_episode_steps": last}, seed=50)
+    yield made_case("one step an episode", task, steps(24), {"max_episode_steps": 1}, seed=60)
+    random = np.random.default_rng(sum(task.id.encode()))
+    for number in range(12):
+        settings = drawn_physics_settings(task.id, random)
+        name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
+        yield made_case(name, task, steps(150), settings, num_envs=3, seed=70 + number)
+
+
+def made_case(
+    name: str,
+    task: Task,
+    steps: int,
+    settings: Mapping[str, Any],
+    **parts: Any,  # noqa: ANN401 - fields of a case
+) -> Case:
+    """Return a comparison with what ``gymnasium.make`` returns for these settings."""
+    theirs = partial(gymnasium.make, task.id, disable_env_checker=True, **settings)
+    return Case(name, task, theirs, _ours(task.id, settings), steps, **parts)
+
+
+def first_end(task: Task, seed: int, steps: int) -> int | None:
+    """Return after how many steps one of a case's environments first terminates, None if it does not."""
+    found: list[int] = []
+    case = Case("", task, lambda: _NotingEnds(task.id, found), _ours(task.id, {}), steps, seed=seed, ways=())
+    compare(case)
+    return found[0] if found else None
+
+
+class _NotingEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Notes after how many steps of an episode the environment has terminated."""
+
+    def __init__(self, env_id: str, found: list[int]) -> None:
+        super().__init__(gymnasium.make(env_id, disable_env_checker=True))
+        self._found = found
+        self._made = 0
+
+    def reset(self, **asked: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
+        self._made = 0
+        return self.env.reset(**asked)
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401 - as Gymnasium's
+        self._made += 1
+        answer = self.env.step(action)
+        if answer[2]:
+            self._found.append(self._made)
+        return answer
+
+
+def drawn_physics_settings(env_id: str, random: np.random.Generator) -> dict[str, Any]:
+    """Return some settings of a task with other values than their defaults, drawn from those that our class knows."""
+    ours = class_of(env_id)
+    known = frozenset() if ours is None else ours.settings
+    origin: Any = gymnasium.make(env_id, disable_env_checker=True).unwrapped
+    defaults = {name: parameter.default for name, parameter in signature(type(origin)).parameters.items()}
+    choices = {
+        name: value
+        for name in sorted(known & set(defaults))
+        if (value := _other(name, defaults[name], random)) is not None
+    }
+    if "max_episode_steps" in known:
+        choices["max_episode_steps"] = int(random.integers(2, 60))
+    count = int(random.integers(1, 1 + min(5, len(choices))))
+    picked = random.permutation(sorted(choices))[:count]
+    return {str(name): choices[str(name)] for name in sorted(picked)}
+
+
+def _other(name: str, default: Any, random: np.random.Generator) -> Any:  # noqa: ANN401 - a setting's value
+    """Return another value of a setting than its default, None if it has none that could be drawn."""
+    if isinstance(default, bool):
+        return not default
+    if name == "frame_skip":
+        return int(random.integers(1, 8))
+    if isinstance(default, (int, float)) and name != "main_body":
+        return round(float(default) * float(random.uniform(0.2, 2.0)), 4)
+    if isinstance(default, tuple):
+        factor = round(float(random.uniform(0.5, 1.5)), 3)
+        return tuple(value if np.isinf(value) else value * factor for value in default)
+    return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ale_py import Action
+from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import AtariPreprocessing
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class AtariScreen(AtariPreprocessing):
         any_noop: bool = True,
         **settings: Any,  # noqa: ANN401 - those of AtariPreprocessing, each with its own
     ) -> None:
+        # For ``spec``: what is recorded first is kept.
+        RecordConstructorArgs.__init__(self, noop_max=noop_max, last_frames=last_frames, any_noop=any_noop, **settings)
         other_noop = any_noop and env.get_wrapper_attr("get_action_meanings")()[0] != "NOOP"
         super().__init__(env, noop_max=0 if other_noop else noop_max, **settings)
         self._waits = noop_max if other_noop else 0
@@ -73,6 +76,7 @@ class UpperScreen(AtariScreen):
     """A screen of which only the upper rows are shown, as EnvPool does: it reads 210 rows, whatever the game has."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], upper_rows: int, **settings: Any) -> None:  # noqa: ANN401 - likewise
+        RecordConstructorArgs.__init__(self, upper_rows=upper_rows, **settings)
         super().__init__(env, **settings)
         self._upper_rows = upper_rows
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
 from vebench.backends.environments.suites import SUITES
@@ -53,14 +54,17 @@ _OTHER_NAMES = {
 def name_of(env_id: str) -> str:
     """Return the name by which Gymnasium knows an environment, once the module is loaded that registers it.
 
-    ``env_id`` may begin with that module, as for ``gymnasium.make``: ``module:Env-v0``.
+    ``env_id`` may begin with that module, as for ``gymnasium.make``: ``module:Env-v0``. Without a version it is the
+    latest, likewise.
     """
     module, _, name = env_id.rpartition(":")
     plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and name.startswith(suite.namespace)}
     for needed in (module, *plugins):
         if needed:
             import_module(needed)
-    return name
+    namespace, plain, version = parse_env_id(name)
+    latest = find_highest_version(namespace, plain) if version is None else None
+    return name if latest is None else get_env_id(namespace, plain, latest)
 
 
 def make(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:

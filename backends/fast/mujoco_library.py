@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import mujoco
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+# MuJoCo has one place in each process where it looks up whom to call for controls, and one for what to do at an error.
+# Who sets either of them and puts back what was there holds this lock until then.
+HOOKS = Lock()
+if hasattr(os, "register_at_fork"):
+    # So no process begins its life with what another thread had set, or with a lock that nobody will release.
+    os.register_at_fork(before=HOOKS.acquire, after_in_parent=HOOKS.release, after_in_child=HOOKS.release)
 
 
 @cache
@@ -38,8 +46,11 @@ def _is_loaded(found: ctypes.CDLL) -> bool:
     return bool(_with_control(callback, lambda: seen.value) == ctypes.cast(callback, ctypes.c_void_p).value)
 
 
-def pointers_of(model: Any, data: Any) -> tuple[int, int]:  # noqa: ANN401 - MuJoCo has no types
-    """Return where MuJoCo has the model and these data, as it tells those that it calls for controls."""
+def pointers_of(model: Any, batch: Sequence[Any]) -> tuple[int, list[int]]:  # noqa: ANN401 - MuJoCo has no types
+    """Return where MuJoCo has the model, and each of these data of it: it tells those that it calls for controls.
+
+    Raises RuntimeError if it does not call.
+    """
     told: list[tuple[int, int]] = []
     here = get_ident()
 
@@ -48,18 +59,25 @@ def pointers_of(model: Any, data: Any) -> tuple[int, int]:  # noqa: ANN401 - MuJ
         if get_ident() == here:
             told.append((their_model, their_data))
 
-    _with_control(_CALLBACK(tell), lambda: mujoco.mj_forward(model, data))
-    mujoco.mj_resetData(model, data)
-    if not told:
-        raise RuntimeError("MuJoCo asked for no controls: are actuators disabled?")
-    return told[-1]
+    def ask() -> None:
+        for data in batch:
+            mujoco.mj_forward(model, data)
+            mujoco.mj_resetData(model, data)
+
+    _with_control(_CALLBACK(tell), ask)
+    if len(told) != len(batch):
+        raise RuntimeError(
+            "MuJoCo did not ask for controls: the model disables actuation, or another thread has set mjcb_control"
+        )
+    return (told[0][0] if told else 0), [data for _, data in told]
 
 
 def _with_control(callback: Any, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
     """Act while MuJoCo calls ``callback`` for controls; afterwards it calls again whatever it called before."""
-    before = mujoco.get_mjcb_control()
-    mujoco.set_mjcb_control(callback)
-    try:
-        return act()
-    finally:
-        mujoco.set_mjcb_control(before)
+    with HOOKS:
+        before = mujoco.get_mjcb_control()
+        mujoco.set_mjcb_control(callback)
+        try:
+            return act()
+        finally:
+            mujoco.set_mjcb_control(before)

@@ -19,12 +19,13 @@ struct part {
 	int64_t limited;
 };
 
-/* Neighbouring numbers that must all lie between two limits, themselves allowed if it is closed. */
+/* Neighbouring numbers that must all lie between two limits, which count as between if it is closed; or none of them,
+ * if they must be outside. */
 struct bound {
 	const double *at;
 	int64_t count;
 	double low, high;
-	int64_t closed;
+	int64_t closed, outside;
 };
 
 struct physics {
@@ -74,12 +75,13 @@ static void copy(const struct part *parts, int64_t count)
 	}
 }
 
-static bool within(const struct bound *bounds, int64_t count)
+static bool kept(const struct bound *bounds, int64_t count)
 {
 	for (const struct bound *bound = bounds; bound < bounds + count; bound++)
 		for (int64_t i = 0; i < bound->count; i++) {
 			double x = bound->at[i];
-			if (bound->closed ? !(bound->low <= x && x <= bound->high) : !(bound->low < x && x < bound->high))
+			bool between = bound->closed ? bound->low <= x && x <= bound->high : bound->low < x && x < bound->high;
+			if (between == (bound->outside != 0))
 				return false;
 		}
 	return true;
@@ -96,11 +98,12 @@ static bool advance(const struct physics *all, int64_t index)
 	if (all->finish)
 		all->finish(all->model, data);
 	copy(all->after + index * all->parts_after, all->parts_after);
-	return within(all->healthy + index * all->bounds, all->bounds);
+	return kept(all->healthy + index * all->bounds, all->bounds);
 }
 
 /* Steps all environments but those that are marked as resting, if any are (else NULL). Returns how many of them are
- * not healthy then, or -1 after an error of MuJoCo's, with its words in `error`. */
+ * not healthy then, or -1 after an error of MuJoCo's, with its words in `error`. What to do at an error is set for the
+ * whole process meanwhile: whoever calls this sees to it that nobody else does. */
 int64_t vebench_physics(struct physics *all, const uint8_t *resting)
 {
 	on_error theirs = *all->user_error;
@@ -109,6 +112,7 @@ int64_t vebench_physics(struct physics *all, const uint8_t *resting)
 	*all->user_error = fail;
 	if (setjmp(failed)) {
 		*all->user_error = theirs;
+		in_use = NULL;
 		return -1;
 	}
 	for (int64_t index = 0; index < all->environments; index++) {
@@ -120,5 +124,6 @@ int64_t vebench_physics(struct physics *all, const uint8_t *resting)
 		unhealthy += !healthy;
 	}
 	*all->user_error = theirs;
+	in_use = NULL;
 	return unhealthy;
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import mujoco
 import numpy as np
 
-from vebench.backends.fast.mujoco_library import mujoco_library, pointers_of
+from vebench.backends.fast.mujoco_library import HOOKS, mujoco_library, pointers_of
 from vebench.backends.fast.native import library
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def _copy(copies: Iterable[Copy]) -> None:
 
 
 def _within(numbers: NDArray[np.float64], bound: Bound) -> bool:
-    _, low, high, closed = bound
-    return all(low <= x <= high if closed else low < x < high for x in numbers.tolist())
+    _, low, high, closed, outside = bound
+    return all((low <= x <= high if closed else low < x < high) != outside for x in numbers.tolist())
 
 
 class _CPart(ctypes.Structure):
@@ -162,6 +162,7 @@ class _CBound(ctypes.Structure):
         ("low", ctypes.c_double),
         ("high", ctypes.c_double),
         ("closed", ctypes.c_int64),
+        ("outside", ctypes.c_int64),
     )
 
 
@@ -201,9 +202,9 @@ class CompiledLoop:
         self._actions = actions
         self._controls = actions if actions.dtype == np.float64 else np.empty(actions.shape)
         self._resting = np.zeros(len(data), np.uint8)
-        pointers = [pointers_of(physics.model, one) for one in data]
+        model, pointers = pointers_of(physics.model, data)
         tables = (
-            (ctypes.c_void_p * len(data))(*(pointer for _, pointer in pointers)),
+            (ctypes.c_void_p * len(data))(*pointers),
             (ctypes.c_void_p * len(data))(*(one.ctrl.ctypes.data for one in data)),
             _c_parts([copy for one in copies for copy in one.before]),
             _c_parts([copy for one in copies for copy in one.after]),
@@ -212,7 +213,7 @@ class CompiledLoop:
         self._loop = _CPhysics(
             _address(theirs.mj_step),
             _address(theirs.mj_rnePostConstraint) if physics.rules.contacts else None,
-            pointers[0][0] if pointers else None,
+            model,
             ctypes.addressof(ctypes.c_void_p.in_dll(theirs, "mju_user_error")),
             len(data),
             physics.substeps,
@@ -241,15 +242,17 @@ class CompiledLoop:
         self._loop.current = index
 
     def advance(self, resting: Sequence[int]) -> int:
-        """Step the environments in one call, during which other threads can run Python."""
+        """Step the environments in one call, during which other threads can run Python, but not such a call."""
         if self._controls is not self._actions:
             self._controls[...] = self._actions
         if resting:
             self._resting[resting] = 1
-            unhealthy: int = self._step(self._reference, self._marks)
+            with HOOKS:
+                unhealthy: int = self._step(self._reference, self._marks)
             self._resting[resting] = 0
         else:
-            unhealthy = self._step(self._reference, None)
+            with HOOKS:
+                unhealthy = self._step(self._reference, None)
         if unhealthy < 0:
             raise mujoco.FatalError(self._loop.error.decode(errors="replace"))
         return unhealthy
@@ -282,5 +285,5 @@ def _c_parts(copies: Sequence[Copy]) -> ctypes.Array[_CPart]:
 
 def _c_bounds(bounds: Sequence[tuple[NDArray[np.float64], Bound]]) -> ctypes.Array[_CBound]:
     return (_CBound * len(bounds))(
-        *(_CBound(numbers.ctypes.data, numbers.size, bound.low, bound.high, bound.closed) for numbers, bound in bounds)
+        *(_CBound(numbers.ctypes.data, numbers.size, *bound[1:]) for numbers, bound in bounds)
     )

@@ -20,6 +20,7 @@ from vebench.backends.fast.rewards import (
     distances,
     each_row,
     limited_cost,
+    limits_of,
     squared_cost,
 )
 
@@ -99,7 +100,7 @@ def ant(origin: Origin) -> Rules:
     main = _place(origin, has.main_body)
     x = main._replace(stop=main.start + 1)
     low, high = has.healthy_z_range
-    forces = Part("cfrc_ext", 0, None, *has.contact_force_range)
+    forces = Part("cfrc_ext", 0, None, *limits_of(has.contact_force_range))
     # The world's own forces, those of body 0, count but are not shown.
     shown = (forces._replace(start=6),) if has.include_cfrc_ext_in_observation else ()
     return Rules(
@@ -131,7 +132,7 @@ def humanoid(origin: Origin) -> Rules:
         origin,
         bonus=has.healthy_reward,
         contact=has.contact_cost_weight,
-        contact_range=has.contact_cost_range,
+        contact_range=limits_of(has.contact_cost_range),
         masses=np.array(origin.model.body_mass),
     )
     return Rules(
@@ -151,7 +152,7 @@ def humanoid_standup(origin: Origin) -> Rules:
 
     def reward(seen: Seen) -> Callable[[], None]:
         control = squared_cost(has.ctrl_cost_weight, seen.after["control"])
-        impact = limited_cost(has.impact_cost_weight, has.impact_cost_range, seen.after["contact"])
+        impact = limited_cost(has.impact_cost_weight, limits_of(has.impact_cost_range), seen.after["contact"])
         height, rewards, one = seen.after["height"][:, 0], seen.rewards, constant(1)
 
         def write() -> None:
@@ -200,7 +201,8 @@ def inverted_double_pendulum(origin: Origin) -> Rules:
 
     tip = Part("site_xpos", 0, 3)
     after = {"tip": tip, "velocities": Part("qvel", 1, 3)}
-    return Rules(row, reward, after=after, healthy=(Bound(tip._replace(start=2), 1.0),), ends=True)
+    fallen = Bound(tip._replace(start=2), high=1.0, closed=True, outside=True)
+    return Rules(row, reward, after=after, healthy=(fallen,), ends=True)
 
 
 def reacher(origin: Origin) -> Rules:

@@ -35,13 +35,23 @@ class Part(NamedTuple):
 NOTHING = Part("qpos", 0, 0)
 
 
+def limits_of(pair: tuple[float | None, float | None]) -> tuple[float, float]:
+    """Return a setting's limits for ``numpy.clip``, which takes None for no limit."""
+    low, high = pair
+    return -inf if low is None else low, inf if high is None else high
+
+
 class Bound(NamedTuple):
-    """Limits between which all numbers of a part must lie; the limits themselves are allowed if it is ``closed``."""
+    """Limits between which all numbers of a part must lie, or none of them if they must be ``outside``.
+
+    The limits themselves count as between if it is ``closed``. What is no number never lies between.
+    """
 
     part: Part
     low: float = -inf
     high: float = inf
     closed: bool = False
+    outside: bool = False
 
 
 class Seen(NamedTuple):

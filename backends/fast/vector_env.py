@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 
 
+# Arguments of gymnasium.make_vec, and what to do instead.
+_OF_GYMNASIUM = {
+    "vector_kwargs": "name arguments of the vector environment themselves, as in make_vec(id, 8, copy=False)",
+    "vectorization_mode": "leave it out; num_processes says how many processes step",
+    "wrappers": "put vector wrappers around what it returns, or give SharedMemoryVectorEnv functions that wrap each",
+}
+
+
 def make_vec(  # noqa: PLR0913 - what a user can set, by name
     id: str,  # noqa: A002 - as gymnasium.make_vec has it
     num_envs: int = 1,
@@ -57,17 +65,20 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     the packages are installed than it was verified with. ``stepped_by`` of what is returned says who steps, and a
     warning if it could have been ours.
 
-    - ``id``: as for ``gymnasium.make``.
+    - ``id``: as for ``gymnasium.make``; without a version it is the latest.
     - ``settings``: those of the task. An Atari game is one with ``AtariPreprocessing`` and ``FrameStackObservation``
       around it, and takes the settings of both by their names (``frame_skip``, ``noop_max``, ``screen_size``,
       ``terminal_on_life_loss``, ``grayscale_obs``, ...), those of ``gymnasium.make``
       (``repeat_action_probability``, ``full_action_space``, ...), ``stack``, and ``reward_clip``, which clips rewards
       to -1 and 1 as ``ClipReward`` does. Other tasks take those of ``gymnasium.make``.
-    - ``seed``: seeds the first reset that is not given a seed: environment ``i`` with ``seed + i``, or ``seed[i]``.
+    - ``seed``: with what each environment is seeded at its first reset if that reset is given no seed of its own:
+      environment ``i`` with ``seed + i``, or ``seed[i]``. Later resets draw on from there.
     - ``infos``: whether anybody reads infos. Our own classes have none, so that Gymnasium's then step. The
       ``final_obs`` of ``SAME_STEP`` are there in either case.
     - ``own_classes``: True insists on our own class, False on Gymnasium's.
     - ``compiled``: whether our own class may use its compiled parts.
+    - ``copy``: with False ``reset`` and ``step`` return one and the same array, which the next step overwrites. That of
+      our own classes can only be read: they change what is in a row, and do not write all of it anew.
 
     The other arguments are those of ``SharedMemoryVectorEnv``.
 
@@ -78,6 +89,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         raise TypeError(f"id must be a name, as 'ALE/Pong-v5' is, not {id!r}")
     if num_envs < 1:
         raise ValueError(f"num_envs must be 1 or more, not {num_envs}")
+    for other in sorted(_OF_GYMNASIUM.keys() & settings.keys()):
+        raise TypeError(f"make_vec has no {other}: {_OF_GYMNASIUM[other]}")
     example = gymnasium_env.make(id, settings)  # which refuses what makes no sense
     spaces, spec = VectorSpaces.of(example, num_envs), example.spec
     example.close()
@@ -131,7 +144,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     """What ``make_vec`` returns: a ``SharedMemoryVectorEnv`` whose environments may be of a class of our own.
 
     ``stepped_by`` says who steps them, in words. ``spec`` is that of one environment: ``gymnasium.make(envs.spec)``
-    makes one.
+    makes one. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, can only be read if they are of
+    our own class: it changes what is in a row, and does not write all of it anew.
     """
 
     def __init__(  # noqa: PLR0913 - what make_vec has found out
@@ -150,6 +164,9 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self._spaces, self._own = spaces, own
         self._first_seeds = checked_seeds(seed, num_envs)
         super().__init__([make_env] * num_envs, **arguments)
+        if own is not None:
+            self.observations = self.observations.view()
+            self.observations.flags.writeable = False
 
     def _read_spaces(self) -> VectorSpaces:
         return self._spaces
@@ -162,7 +179,10 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Ask for a reset, to be waited for with ``reset_wait``; the first is seeded as ``make_vec`` was told."""
+        """Ask for a reset, to be waited for with ``reset_wait``.
+
+        An environment that was not reset before is seeded as ``make_vec`` was told, if ``seed`` has none for it.
+        """
         first = self._first_seeds
         given = checked_seeds(seed, self.num_envs)
         super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)

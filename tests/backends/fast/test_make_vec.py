@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,8 +142,9 @@ def test_settings_mean_what_gymnasiums_wrappers_mean_by_them_whoever_steps(
 
 
 def test_everything_that_a_vector_environment_says_of_itself_is_as_gymnasium_says_it(build: Build) -> None:
-    for env_id in (PONG, CHEETAH):
-        ours, theirs = build(env_id, 1), loop(env_id, 1)
+    for asked, env_id in (("ALE/Pong", PONG), (CHEETAH, CHEETAH)):  # without a version it is the latest
+        ours, theirs = build(asked, 1), loop(env_id, 1)
+        assert ours.spec.id == env_id
         for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
             assert getattr(ours, name) == getattr(theirs, name)
         assert (ours.metadata, ours.render_mode, ours.num_envs) == (theirs.metadata, theirs.render_mode, 1)
@@ -151,6 +153,23 @@ def test_everything_that_a_vector_environment_says_of_itself_is_as_gymnasium_say
         one = gymnasium.make(ours.spec)  # as many wrappers as ours stands for
         assert one.reset(seed=4)[0].tobytes() == ours.reset(seed=4)[0][0].tobytes()
         one.close()
+
+
+def test_the_settings_that_close_gaps_of_gymnasiums_wrapper_are_in_the_spec(build: Build) -> None:
+    gaps = {"last_frames": True, "any_noop": False, "noop_max": 7, "screen_size": (50, 70)}
+    one = gymnasium.make(build(PONG, 1, **gaps).spec)
+    screen, _ = one.spec.additional_wrappers
+    assert {name: screen.kwargs[name] for name in gaps} == gaps
+    one.close()
+
+
+def test_observations_of_our_own_class_that_are_no_copies_cannot_be_written_to(build: Build) -> None:
+    # It draws only what has changed since the step before.
+    own, gymnasiums_class = (build(CHEETAH, 2, copy=False, own_classes=own) for own in (True, False))
+    for returned in (own.reset(seed=0)[0], own.step(own.action_space.sample())[0], own.observations):
+        with pytest.raises(ValueError, match="read-only"):
+            returned[:] = 0
+    gymnasiums_class.reset(seed=0)[0][:] = 0
 
 
 def test_environments_come_as_they_are_ready_and_do_what_they_do_in_a_loop(build: Build) -> None:
@@ -197,6 +216,7 @@ def test_what_make_vec_is_given_as_seed_is_that_of_each_first_reset(build: Build
     listed.reset(options={"reset_mask": mask})
     np.testing.assert_array_equal(listed.observations[mask], theirs.reset(seed=7)[0][mask])
     same(listed.reset(seed=1), theirs.reset(seed=1))
+    same(listed.reset(), theirs.reset())
     theirs.close()
     with pytest.raises(ValueError, match="one for each of 2"):
         make_vec(CHEETAH, 2, seed=[1, 2, 3])
@@ -249,6 +269,14 @@ def test_who_reads_infos_or_attributes_gets_gymnasiums_classes(build: Build) -> 
     [
         ((PONG, 2), {"stack_num": 4}, TypeError, "ALE/Pong-v5 has no setting stack_num: it is stack here"),
         ((PONG, 2), {"frameskip": 4}, TypeError, "it is frame_skip here"),
+        ((PONG, 2), {"wrappers": []}, TypeError, "make_vec has no wrappers: put vector wrappers around"),
+        (
+            (CHEETAH, 2),
+            {"vectorization_mode": "async"},
+            TypeError,
+            "no vectorization_mode: leave it out; num_processes",
+        ),
+        ((CHEETAH, 2), {"vector_kwargs": {}}, TypeError, "no vector_kwargs: name arguments"),
         ((PONG, 2), {"odd": 1}, TypeError, "ALE/Pong-v5 has no setting odd: it has any_noop, "),
         ((PONG, 2), {"frame_skip": 0}, ValueError, "frame_skip"),
         ((CHEETAH, 2), {"stack": 4}, TypeError, "stack"),
@@ -269,8 +297,21 @@ def test_what_makes_no_sense_is_refused_by_name(
     assert "\n" not in str(raised.value)
 
 
-def test_processes_that_are_not_forked_step_our_own_classes_too(build: Build) -> None:
-    agree(build(CHEETAH, 2, context="forkserver"), loop(CHEETAH, 2), steps=5)
+@pytest.mark.parametrize("context", ["forkserver", "spawn"])
+def test_processes_that_are_not_forked_step_our_own_classes_too(build: Build, context: str) -> None:
+    agree(build(CHEETAH, 2, context=context), loop(CHEETAH, 2), steps=5)
+
+
+def test_two_threads_that_each_step_environments_of_their_own_get_what_one_would(build: Build) -> None:
+    def steps(seed: int) -> list[bytes]:
+        envs = build(CHEETAH, 2, num_processes=1, max_episode_steps=30)
+        envs.action_space.seed(seed)
+        envs.reset(seed=seed)
+        return [part.tobytes() for _ in range(200) for part in envs.step(envs.action_space.sample())[:-1]]
+
+    with ThreadPoolExecutor(2) as threads:
+        side_by_side = list(threads.map(steps, (1, 2)))
+    assert side_by_side == [steps(1), steps(2)]
 
 
 def test_importing_make_vec_is_all_that_loads_gymnasium_and_no_simulator_comes_with_it() -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import multiprocessing
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError, Event
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -11,6 +17,7 @@ import numpy as np
 import pytest
 
 from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
@@ -40,7 +47,7 @@ VARIED: Mapping[str, Mapping[str, Any]] = {
     "Ant-v5": {
         **LOCOMOTION,
         "contact_cost_weight": 0.3,
-        "contact_force_range": (-0.5, 0.7),
+        "contact_force_range": (None, 0.7),
         "healthy_reward": 3,
         "healthy_z_range": (0.5, 0.8),
         "main_body": "front_left_leg",
@@ -54,8 +61,8 @@ VARIED: Mapping[str, Mapping[str, Any]] = {
         "healthy_z_range": (1.1, 1.3),
         "healthy_angle_range": (-0.05, 0.05),
     },
-    "Humanoid-v5": {**HUMANOID, "contact_cost_weight": 0.01, "contact_cost_range": (0.001, 0.2), "healthy_reward": 2},
-    "HumanoidStandup-v5": {**HUMANOID, "impact_cost_weight": 0.01, "impact_cost_range": (0.1, 0.9)},
+    "Humanoid-v5": {**HUMANOID, "contact_cost_weight": 0.01, "contact_cost_range": (None, 0.2), "healthy_reward": 2},
+    "HumanoidStandup-v5": {**HUMANOID, "impact_cost_weight": 0.01, "impact_cost_range": (0.1, None)},
     "InvertedDoublePendulum-v5": {"healthy_reward": 3, "reset_noise_scale": 0.3},
     "InvertedPendulum-v5": {"reset_noise_scale": 0.15, "frame_skip": 3},
     "Pusher-v5": {"reward_near_weight": 0.3, "reward_dist_weight": 2, "reward_control_weight": 0.7},
@@ -212,6 +219,78 @@ def test_a_callback_of_the_users_is_called_again_once_environments_are_built(com
         assert len(calls) - before >= COUNT * task.frame_skip
     finally:
         mujoco.set_mjcb_control(None)
+
+
+def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
+    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
+    for env_id in ("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Ant-v5"):
+        task, reference = PhysicsTask(env_id, {}, compiled=compiled), Reference(env_id, {})
+        side = Side(task)
+        side.share.answer("reset", 0)
+        reference.environment.reset(seed=0)
+        for model in (task.model, reference.environment.unwrapped.model):  # type: ignore[attr-defined] # MuJoCo's
+            model.opt.gravity[:] = np.nan
+            model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        for actions in sampled(task.action_space, 2, np.float64):
+            expected = reference.step(actions[0])
+            found = side.step(actions)[0]
+            assert np.isnan(np.frombuffer(found[0])).any()
+            assert found[2:] == expected[2:]
+
+
+@needs_library
+def test_threads_that_step_or_build_take_turns_with_what_the_whole_process_has_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = PhysicsTask("Swimmer-v5", {})
+    together = Barrier(2)
+
+    def meet(*_: object) -> None:
+        # Nobody comes: one thread at a time. The others then need not wait.
+        with suppress(BrokenBarrierError):
+            together.wait(0.1)
+
+    forward, theirs = mujoco.mj_forward, mujoco_library()
+    assert theirs is not None
+    handler = ctypes.c_void_p.in_dll(theirs, "mju_user_error")
+    before = handler.value
+    with ThreadPoolExecutor(2) as threads:
+        monkeypatch.setattr(mujoco, "mj_forward", lambda *given: (meet(), forward(*given)))
+        sides = list(threads.map(lambda _: Side(task), range(2)))
+        together.reset()
+        mujoco.set_mjcb_control(meet)
+        try:
+            list(threads.map(lambda side: side.share.step(), sides))
+        finally:
+            mujoco.set_mjcb_control(None)
+    assert handler.value == before
+
+
+@needs_library
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_process_that_is_forked_while_another_thread_steps_can_step_too() -> None:
+    side = Side(PhysicsTask("Swimmer-v5", {}))
+    side.share.answer("reset", 0)
+    steps = Event()
+
+    def rest(*_: object) -> None:
+        steps.set()
+        time.sleep(0.002)
+
+    mujoco.set_mjcb_control(rest)
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            stepped = threads.submit(side.share.step)
+            steps.wait()
+            forked = multiprocessing.get_context("fork").Process(target=side.share.step, daemon=True)
+            forked.start()
+            stepped.result()
+        finally:
+            mujoco.set_mjcb_control(None)
+    forked.join(20)
+    assert forked.exitcode == 0
 
 
 @pytest.mark.parametrize(

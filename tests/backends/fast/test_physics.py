@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import multiprocessing
 import time
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 
 from vebench.backends.fast.classes import class_of
-from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
@@ -225,19 +223,19 @@ def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
     compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
-    for env_id in ("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Ant-v5"):
-        task, reference = PhysicsTask(env_id, {}, compiled=compiled), Reference(env_id, {})
-        side = Side(task)
-        side.share.answer("reset", 0)
-        reference.environment.reset(seed=0)
-        for model in (task.model, reference.environment.unwrapped.model):  # type: ignore[attr-defined] # MuJoCo's
-            model.opt.gravity[:] = np.nan
-            model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-        for actions in sampled(task.action_space, 2, np.float64):
-            expected = reference.step(actions[0])
-            found = side.step(actions)[0]
-            assert np.isnan(np.frombuffer(found[0])).any()
-            assert found[2:] == expected[2:]
+    env_id = "InvertedDoublePendulum-v5"
+    task, reference = PhysicsTask(env_id, {}, compiled=compiled), Reference(env_id, {})
+    side = Side(task)
+    side.share.answer("reset", 0)
+    reference.environment.reset(seed=0)
+    for model in (task.model, reference.environment.unwrapped.model):  # type: ignore[attr-defined] # MuJoCo's
+        model.opt.gravity[:] = np.nan
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+    for actions in sampled(task.action_space, 2, np.float64):
+        expected = reference.step(actions[0])
+        found = side.step(actions)[0]
+        assert np.isnan(np.frombuffer(found[0])).any()
+        assert found[2:] == expected[2:]
 
 
 @needs_library
@@ -245,17 +243,14 @@ def test_threads_that_step_or_build_take_turns_with_what_the_whole_process_has_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task = PhysicsTask("Swimmer-v5", {})
-    together = Barrier(2)
+    together, met = Barrier(2), []
 
     def meet(*_: object) -> None:
         # Nobody comes: one thread at a time. The others then need not wait.
         with suppress(BrokenBarrierError):
-            together.wait(0.1)
+            met.append(together.wait(0.1))
 
-    forward, theirs = mujoco.mj_forward, mujoco_library()
-    assert theirs is not None
-    handler = ctypes.c_void_p.in_dll(theirs, "mju_user_error")
-    before = handler.value
+    forward = mujoco.mj_forward
     with ThreadPoolExecutor(2) as threads:
         monkeypatch.setattr(mujoco, "mj_forward", lambda *given: (meet(), forward(*given)))
         sides = list(threads.map(lambda _: Side(task), range(2)))
@@ -265,7 +260,7 @@ def test_threads_that_step_or_build_take_turns_with_what_the_whole_process_has_o
             list(threads.map(lambda side: side.share.step(), sides))
         finally:
             mujoco.set_mjcb_control(None)
-    assert handler.value == before
+    assert met == []
 
 
 @needs_library

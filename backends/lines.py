@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WIDTH = 79
 _OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
+_OVERWRITTEN_AND_READ_ONLY = "# copy=False: observations are read-only; each step overwrites them"
 _IN_TURN = "# reset(), then send() an action for each; after that recv() and send() in turn"
 _WITHOUT_INFOS = "# infos=False: as it was measured; leave it out if you need infos"
 
@@ -69,7 +70,7 @@ def _shared_memory(built: Built, settings: Sequence[str], notes: Sequence[str]) 
 
 def fast_sync(built: Built) -> tuple[str, ...]:
     """Return lines that make our own vector environment on our own classes, every environment in each batch."""
-    return _fast(built, ("copy=False",), (_OVERWRITTEN,))
+    return _fast(built, ("copy=False",), (_OVERWRITTEN_AND_READ_ONLY,))
 
 
 def fast_async(built: Built) -> tuple[str, ...]:

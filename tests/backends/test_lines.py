@@ -135,10 +135,13 @@ def test_the_environments_are_those_that_were_measured(task: Task) -> None:
     ids=str,
 )
 def test_the_lines_build_the_measured_vector_environment(name: str, task: Task) -> None:
-    envs = run(lines_of(name, task))
+    lines = lines_of(name, task)
+    envs = run(lines)
     adapter = load(BY_NAME[name].target)(Setup(task, workers=2, cpus=(0, 1)))
     adapter.reset(5)
-    np.testing.assert_array_equal(envs.reset(seed=5)[0], adapter.recv().observations)
+    observations, _ = envs.reset(seed=5)
+    np.testing.assert_array_equal(observations, adapter.recv().observations)
+    assert observations.flags.writeable != any("read-only" in line for line in lines)
     own = adapter.info.own_classes
     assert getattr(envs, "stepped_by", None) == (own and own.words)
     envs.action_space.seed(0)

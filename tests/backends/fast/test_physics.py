@@ -14,19 +14,21 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
+from support.same_bytes import compare
+from support.same_bytes_cases import made_case
 
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare
+from vebench.backends.setup import Task
 from vebench.backends.shared_memory.memory_layout import Arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from vebench.backends.fast.share import Autoreset
 
 COUNT = 3
 # Settings of which each is unlike its default and matters within the steps that are compared.
@@ -83,14 +85,12 @@ class Side:
     def __init__(
         self,
         task: PhysicsTask,
-        dtype: type[np.floating[Any]] = np.float64,
-        autoreset: Autoreset = "NextStep",
     ) -> None:
-        self.actions = np.zeros((COUNT, *(task.action_space.shape or ())), dtype)
+        self.actions = np.zeros((COUNT, *(task.action_space.shape or ())))
         observations = np.full((COUNT, *(task.observation_space.shape or ())), np.nan)
         flags = np.zeros((2, COUNT), np.bool_)
         self.rows = Arrays((observations,), np.zeros(COUNT), *flags, (self.actions,))
-        self.share = FastShare(lambda: task, False, autoreset, self.rows, 0, COUNT)
+        self.share = FastShare(lambda: task, False, "NextStep", self.rows, 0, COUNT)
         self.share.open()
 
     def step(self, actions: np.ndarray[Any, Any]) -> list[tuple[bytes, bytes, bool, bool]]:
@@ -106,52 +106,20 @@ class Side:
         ]
 
 
-class Reference:
-    """One of Gymnasium's environments, which rests for a step after an end."""
-
-    def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
-        self.environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
-        self.over = False
-
-    def step(self, action: np.ndarray[Any, Any]) -> tuple[bytes, bytes, bool, bool]:
-        if self.over:
-            self.over = False
-            return self.environment.reset()[0].tobytes(), np.float64(0.0).tobytes(), False, False
-        observation, reward, terminated, truncated, _ = self.environment.step(action)
-        self.over = terminated or truncated
-        return observation.tobytes(), np.float64(reward).tobytes(), bool(terminated), bool(truncated)
-
-    @property
-    def frames(self) -> int:
-        simulator: Any = self.environment.unwrapped
-        return round(simulator.data.time / simulator.model.opt.timestep)
-
-
-def sampled(space: gymnasium.Space[Any], steps: int, dtype: type[np.floating[Any]]) -> Iterator[np.ndarray[Any, Any]]:
-    rng = np.random.default_rng(1)
-    assert isinstance(space, gymnasium.spaces.Box)
-    for _ in range(steps):
-        yield rng.uniform(space.low, space.high, (COUNT, *space.shape)).astype(dtype)
+def stepped(environment: gymnasium.Env[Any, Any], action: np.ndarray[Any, Any]) -> tuple[bytes, bytes, bool, bool]:
+    observation, reward, terminated, truncated, _ = environment.step(action)
+    return observation.tobytes(), np.float64(reward).tobytes(), bool(terminated), bool(truncated)
 
 
 @pytest.mark.parametrize("varied", [False, True], ids=["defaults in float64", "other settings in float32"])
 @pytest.mark.parametrize("env_id", RULES)
-def test_every_task_has_the_bytes_of_gymnasiums_class(env_id: str, varied: bool, compiled: bool) -> None:
+def test_every_task_has_the_bytes_of_gymnasiums_class(env_id: str, varied: bool) -> None:
     settings = {"max_episode_steps": 17, **(VARIED[env_id] if varied else {})}
+    task = Task(env_id, "mujoco", 1)
     dtype = np.float32 if varied else np.float64
-    side = Side(PhysicsTask(env_id, settings, compiled=compiled), dtype)
-    references = [Reference(env_id, settings) for _ in range(COUNT)]
-    side.share.answer("reset", 7)
-    starts = [reference.environment.reset(seed=7 + i)[0].tobytes() for i, reference in enumerate(references)]
-    assert [observation for observation, *_ in side.seen()] == starts
-    ends = 0
-    for actions in sampled(references[0].environment.action_space, 40, dtype):
-        # Gymnasium's environments may keep their actions.
-        expected = [reference.step(row.copy()) for reference, row in zip(references, actions, strict=True)]
-        assert side.step(actions) == expected
-        assert side.share.answer("frames", None) == [reference.frames for reference in references]
-        ends += sum(terminated or truncated for *_, terminated, truncated in expected)
-    assert ends >= 2 * COUNT
+    found = compare(made_case("", task, 40, settings, num_envs=COUNT, seed=7, action_type=dtype))
+    assert found.difference == ""
+    assert found.ends.total() >= 2 * COUNT
 
 
 def test_every_setting_of_gymnasiums_class_is_supported_but_the_model_and_the_camera() -> None:
@@ -163,35 +131,21 @@ def test_every_setting_of_gymnasiums_class_is_supported_but_the_model_and_the_ca
         assert ours.settings == arguments - {"xml_file", "default_camera_config"} | {"max_episode_steps"}
 
 
-def test_an_end_and_the_new_start_can_be_in_one_step(compiled: bool) -> None:
-    side = Side(PhysicsTask("Hopper-v5", {"max_episode_steps": 5}, compiled=compiled), autoreset="SameStep")
-    reference = gymnasium.make("Hopper-v5", max_episode_steps=5)
-    side.share.answer("reset", 0)
-    reference.reset(seed=0)
-    for actions in sampled(reference.action_space, 12, np.float64):
-        side.actions[:] = actions
-        remarks = dict(side.share.step() or ())
-        observation, reward, terminated, truncated, _ = reference.step(actions[0])
-        if terminated or truncated:
-            assert remarks[0]["final_obs"].tobytes() == observation.tobytes()
-            observation, _ = reference.reset()
-        assert side.seen()[0] == (observation.tobytes(), np.float64(reward).tobytes(), terminated, truncated)
-
-
 def test_actions_that_are_no_numbers_do_what_they_do_at_gymnasium(
     compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
     side = Side(PhysicsTask("Walker2d-v5", {}, compiled=compiled))
-    references = [Reference("Walker2d-v5", {}) for _ in range(COUNT)]
+    theirs = [gymnasium.make("Walker2d-v5", disable_env_checker=True) for _ in range(COUNT)]
     side.share.answer("reset", 0)
-    for i, reference in enumerate(references):
-        reference.environment.reset(seed=i)
+    for i, environment in enumerate(theirs):
+        environment.reset(seed=i)
     actions = np.zeros((COUNT, 6))
     for odd in (np.nan, np.inf, 1e8):
         actions[1, 2] = odd
-        expected = [reference.step(row) for reference, row in zip(references, actions, strict=True)]
-        assert side.step(actions) == expected
+        assert side.step(actions) == [
+            stepped(environment, row) for environment, row in zip(theirs, actions, strict=True)
+        ]
 
 
 def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_end_the_process(compiled: bool) -> None:
@@ -224,16 +178,16 @@ def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
     env_id = "InvertedDoublePendulum-v5"
-    task, reference = PhysicsTask(env_id, {}, compiled=compiled), Reference(env_id, {})
+    task, theirs = PhysicsTask(env_id, {}, compiled=compiled), gymnasium.make(env_id, disable_env_checker=True)
     side = Side(task)
     side.share.answer("reset", 0)
-    reference.environment.reset(seed=0)
-    for model in (task.model, reference.environment.unwrapped.model):  # type: ignore[attr-defined] # MuJoCo's
+    theirs.reset(seed=0)
+    for model in (task.model, theirs.unwrapped.model):  # type: ignore[attr-defined] # MuJoCo's
         model.opt.gravity[:] = np.nan
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    for actions in sampled(task.action_space, 2, np.float64):
-        expected = reference.step(actions[0])
-        found = side.step(actions)[0]
+    actions = np.zeros((COUNT, 1))
+    for _ in range(2):
+        (found, *_), expected = side.step(actions), stepped(theirs, actions[0])
         assert np.isnan(np.frombuffer(found[0])).any()
         assert found[2:] == expected[2:]
 

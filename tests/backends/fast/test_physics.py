@@ -182,7 +182,7 @@ def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
     side = Side(task)
     side.share.answer("reset", 0)
     theirs.reset(seed=0)
-    for model in (task.model, theirs.unwrapped.model):  # type: ignore[attr-defined] # MuJoCo's
+    for model in (task.model, theirs.unwrapped.model):
         model.opt.gravity[:] = np.nan
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
     actions = np.zeros((COUNT, 1))
@@ -231,14 +231,15 @@ def test_a_process_that_is_forked_while_another_thread_steps_can_step_too() -> N
     mujoco.set_mjcb_control(rest)
     with ThreadPoolExecutor(1) as threads:
         try:
-            stepped = threads.submit(side.share.step)
+            stepping = threads.submit(side.share.step)
             steps.wait()
             forked = multiprocessing.get_context("fork").Process(target=side.share.step, daemon=True)
             forked.start()
-            stepped.result()
+            stepping.result()
         finally:
             mujoco.set_mjcb_control(None)
     forked.join(20)
+    forked.kill()  # if it waits for ever
     assert forked.exitcode == 0
 
 

@@ -44,8 +44,9 @@ class Package:
 NUMPY = Package("numpy", "numpy", places=1)
 GYMNASIUM = Package("gymnasium", "gymnasium")
 ALE_PY = Package("ale-py", "ale_py", "atari")
+_OTHER_OPENCVS = ("opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")
 # AtariPreprocessing resizes with it.
-OPENCV = Package("opencv-python-headless", "cv2", "atari", variants=("opencv-python",), places=2)
+OPENCV = Package("opencv-python-headless", "cv2", "atari", variants=_OTHER_OPENCVS, places=2)
 MUJOCO = Package("mujoco", "mujoco", "mujoco")
 # Gymnasium imports its renderer with any MuJoCo task, and these two with it.
 IMAGEIO = Package("imageio", "imageio", "mujoco", places=0)

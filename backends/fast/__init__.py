@@ -15,6 +15,7 @@ What decides whether a class of ours may stand for Gymnasium's:
 
 What is built on it:
 
+- ``building``: a task is built, if Gymnasium's registry has what ours stands for;
 - ``share``, the share of one process of a team, and ``backend``, both backends;
 - ``vector_env``: ``make_vec``, for training code; ``gymnasium_env``: what its settings mean.
 

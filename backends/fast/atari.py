@@ -125,7 +125,7 @@ class AtariTask:
             raise ValueError(f"the first action of {env_id} is not NOOP: noop_max must be 0")
         grey, size = self.settings.grayscale_obs, self.settings.size
         self.pictures = PictureMaker(example, size, grey=grey, compiled=compiled)
-        self.how = self.pictures.how
+        self.how, self.uncompiled = self.pictures.how, self.pictures.uncompiled
         shape = (self.settings.stack, *reversed(size), *(() if grey else (3,)))
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.action_space = spaces.Discrete(len(self.actions))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.environments.suites import load
 from vebench.backends.fast import native
+from vebench.backends.fast.building import Building
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import FastShare
@@ -16,9 +17,11 @@ from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
 
 if TYPE_CHECKING:
-    from vebench.backends.fast.share import MakeTask
-    from vebench.backends.fast.task import FastTask, FastTaskClass
+    from vebench.backends.fast.task import FastTaskClass
     from vebench.backends.interface import Setup, Task
+
+
+_OTHER_VERSIONS = "install that package anew, or in another version, with pip install --force-reinstall"
 
 
 def own_classes(task: Task, *, compiled: bool) -> Stepped:
@@ -29,13 +32,16 @@ def own_classes(task: Task, *, compiled: bool) -> Stepped:
         own = OwnClasses(refused=refused.reason, remedy=refused.remedy) if refused else None
         return gymnasium_classes(task)._replace(own_classes=own)
     kind: FastTaskClass = load(ours.target)
-    make: MakeTask = partial(kind, task.id, kind.settings_of(task), compiled=compiled)
-    example: FastTask = make()
-    uncompiled = compiled and native.NOT_BUILT in example.how
+    try:
+        make = Building(task.id, kind.settings_of(task), compiled=compiled)
+    except ValueError as error:
+        return gymnasium_classes(task)._replace(own_classes=OwnClasses(refused=f"our own class for {task.id}: {error}"))
+    example = make.example
+    remedy = native.REMEDY if example.uncompiled == native.NOT_BUILT else _OTHER_VERSIONS
     return Stepped(
         read_spaces(task, example.observation_space, example.action_space),
         lambda one_by_one: partial(FastShare, make, one_by_one, "NextStep"),
-        OwnClasses(example.how, uncompiled=uncompiled, remedy=native.REMEDY if uncompiled else ""),
+        OwnClasses(example.how, uncompiled=bool(example.uncompiled), remedy=remedy if example.uncompiled else ""),
         tuple(Difference(text) for text in example.leaves_out),
     )
 

@@ -5,10 +5,10 @@ A task that is not here, or is asked for with other settings, is stepped by Gymn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, OPENCV
+from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,25 +20,35 @@ if TYPE_CHECKING:
 class FastClass:
     """A class of ours.
 
-    ``target`` is ``module:Class`` of a ``FastTask``. ``packages``: what makes its bytes. ``sources``: the files that it
-    stands for, in these packages, by their paths below ``site-packages``. ``settings``: what ``gymnasium.make`` and the
-    usual wrappers can be told, as far as this class does the same.
+    ``target`` is ``module:Class`` of a ``FastTask``. ``entry_point`` and ``defaults``: of the class that it stands for,
+    as the registry of Gymnasium has them; only the defaults in ``free`` may have any value. ``packages``: what makes
+    its bytes. ``sources``: the files that it stands for, in these packages, by their paths below ``site-packages``.
+    ``settings``: what ``gymnasium.make`` and the usual wrappers can be told, as far as this class does the same.
     """
 
     target: str
+    entry_point: str
     packages: tuple[Package, ...]
     sources: tuple[str, ...]
     settings: frozenset[str]
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    free: frozenset[str] = frozenset()
 
+
+_OF_MAKE = ("gymnasium/core.py", "gymnasium/envs/registration.py", "gymnasium/wrappers/common.py")
 
 _ATARI = FastClass(
     target="vebench.backends.fast.atari:AtariTask",
-    packages=(GYMNASIUM, ALE_PY, OPENCV, NUMPY),
+    entry_point="ale_py.env:AtariEnv",
+    # Pictures are OpenCV's own, of whatever version, or compared with them when a task is built.
+    packages=(GYMNASIUM, ALE_PY, NUMPY),
     sources=(
         "ale_py/env.py",
+        *_OF_MAKE,
         "gymnasium/utils/seeding.py",
         "gymnasium/wrappers/atari_preprocessing.py",
         "gymnasium/wrappers/stateful_observation.py",
+        "gymnasium/wrappers/transform_reward.py",
     ),
     settings=frozenset(
         {
@@ -58,19 +68,29 @@ _ATARI = FastClass(
             "terminal_on_life_loss",
         }
     ),
+    # Each is set by a setting, or by what is put around the game.
+    defaults={
+        "game": "",
+        "repeat_action_probability": 0.25,
+        "full_action_space": False,
+        "frameskip": 4,
+        "max_num_frames_per_episode": 108_000,
+    },
+    free=frozenset({"game", "frameskip"}),
 )
 
 
-def _physics(name: str, *settings: str) -> FastClass:
-    """Return the class of a MuJoCo task whose file at Gymnasium is ``name``."""
+def _physics(name: str, origin: str, *settings: str) -> FastClass:
+    """Return the class of a MuJoCo task whose file at Gymnasium is ``name``, and whose class there is ``origin``."""
     return FastClass(
         target="vebench.backends.fast.physics:PhysicsTask",
+        entry_point=f"gymnasium.envs.mujoco.{name}:{origin}",
         packages=(GYMNASIUM, MUJOCO, NUMPY),
         sources=(
             "gymnasium/envs/mujoco/mujoco_env.py",
             f"gymnasium/envs/mujoco/{name}.py",
+            *_OF_MAKE,
             "gymnasium/utils/seeding.py",
-            "gymnasium/wrappers/common.py",
         ),
         settings=frozenset({"frame_skip", "max_episode_steps", *settings}),
     )
@@ -90,6 +110,7 @@ _HUMANOID = (
 _PHYSICS: Mapping[str, FastClass] = {
     "Ant-v5": _physics(
         "ant_v5",
+        "AntEnv",
         *_ACTION,
         *_SHOWN,
         *_NOISE,
@@ -99,15 +120,24 @@ _PHYSICS: Mapping[str, FastClass] = {
         "include_cfrc_ext_in_observation",
         "main_body",
     ),
-    "HalfCheetah-v5": _physics("half_cheetah_v5", *_ACTION, *_SHOWN, *_NOISE),
+    "HalfCheetah-v5": _physics("half_cheetah_v5", "HalfCheetahEnv", *_ACTION, *_SHOWN, *_NOISE),
     "Hopper-v5": _physics(
-        "hopper_v5", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range", "healthy_state_range"
+        "hopper_v5", "HopperEnv", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range", "healthy_state_range"
     ),
     "Humanoid-v5": _physics(
-        "humanoid_v5", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, *_HUMANOID, "contact_cost_weight", "contact_cost_range"
+        "humanoid_v5",
+        "HumanoidEnv",
+        *_ACTION,
+        *_SHOWN,
+        *_NOISE,
+        *_HEALTH,
+        *_HUMANOID,
+        "contact_cost_weight",
+        "contact_cost_range",
     ),
     "HumanoidStandup-v5": _physics(
         "humanoidstandup_v5",
+        "HumanoidStandupEnv",
         *_SHOWN,
         *_NOISE,
         *_HUMANOID,
@@ -116,12 +146,16 @@ _PHYSICS: Mapping[str, FastClass] = {
         "impact_cost_weight",
         "impact_cost_range",
     ),
-    "InvertedDoublePendulum-v5": _physics("inverted_double_pendulum_v5", *_NOISE, "healthy_reward"),
-    "InvertedPendulum-v5": _physics("inverted_pendulum_v5", *_NOISE),
-    "Pusher-v5": _physics("pusher_v5", "reward_near_weight", "reward_dist_weight", "reward_control_weight"),
-    "Reacher-v5": _physics("reacher_v5", "reward_dist_weight", "reward_control_weight"),
-    "Swimmer-v5": _physics("swimmer_v5", *_ACTION, *_SHOWN, *_NOISE),
-    "Walker2d-v5": _physics("walker2d_v5", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range"),
+    "InvertedDoublePendulum-v5": _physics(
+        "inverted_double_pendulum_v5", "InvertedDoublePendulumEnv", *_NOISE, "healthy_reward"
+    ),
+    "InvertedPendulum-v5": _physics("inverted_pendulum_v5", "InvertedPendulumEnv", *_NOISE),
+    "Pusher-v5": _physics(
+        "pusher_v5", "PusherEnv", "reward_near_weight", "reward_dist_weight", "reward_control_weight"
+    ),
+    "Reacher-v5": _physics("reacher_v5", "ReacherEnv", "reward_dist_weight", "reward_control_weight"),
+    "Swimmer-v5": _physics("swimmer_v5", "SwimmerEnv", *_ACTION, *_SHOWN, *_NOISE),
+    "Walker2d-v5": _physics("walker2d_v5", "Walker2dEnv", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range"),
 }
 _GAMES = "ALE/"
 

@@ -78,10 +78,12 @@ def _unverified(package: Package) -> Refusal | None:
     if any(part in verified for part in found.values()):
         return None
     installed = ", ".join(f"{name} {_version(name)}" for name in found) or f"{package.name} is not installed"
-    wanted = f"{package.name}=={verified[-1]}{'' if package.places is None else '.*'}"
+    places = "" if package.places is None else ".*"
+    # All of them: which one fits depends on this Python, and on what else is installed.
+    wanted = " or ".join(f"'{package.name}=={part}{places}'" for part in verified)
     return Refusal(
         f"our own class was verified with {package.name} {' and '.join(verified)} ({installed})",
-        f"pip install '{wanted}'",
+        f"pip install {wanted}",
     )
 
 

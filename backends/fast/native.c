@@ -2,5 +2,5 @@
 
 int vebench_interface(void)
 {
-	return 4;
+	return 5;
 }

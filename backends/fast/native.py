@@ -13,7 +13,7 @@ from pathlib import Path
 from vebench.backends.packages import DISTRIBUTION
 
 # Counted up when a function of the library changes, so that a library from before is not called.
-INTERFACE = 4
+INTERFACE = 5
 NOT_BUILT = "not compiled: there was no C compiler when vebench was installed"
 REMEDY = (
     f"install a C compiler, then vebench anew: pip install --force-reinstall --no-cache-dir --no-deps {DISTRIBUTION}"

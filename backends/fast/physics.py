@@ -52,6 +52,7 @@ class PhysicsTask:
         self.action_space = environment.action_space
         self.compiled = compiled and library() is not None and mujoco_library() is not None
         self.how = "physics compiled" if self.compiled else f"physics in Python ({_why_in_python(compiled)})"
+        self.uncompiled = "" if self.compiled or not compiled else _why_in_python(compiled)
         unread = () if self.rules.contacts else ("no mj_rnePostConstraint, of which no row shows anything",)
         self.leaves_out: tuple[str, ...] = ("no infos", *unread)
 

@@ -93,12 +93,15 @@ static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight
 }
 
 /* Prepare pictures of `rows` x `columns` of screens of `height` x `width`, which are put at `first` and `second`.
- * Return 0, or -1 for sizes that this is not made for. */
+ * Return 0, -1 for sizes that this is not made for, or -2 if a pixel of a picture covers whole pixels only: these OpenCV
+ * adds up in integers, and divides their sum. */
 int32_t vebench_maker_prepare(struct maker *maker, int32_t height, int32_t width, int32_t rows, int32_t columns,
 			      const uint8_t *first, const uint8_t *second)
 {
 	if (width != WIDTH || height < 1 || height > HEIGHT || rows < 1 || rows > height || columns < 1 || columns > WIDTH)
 		return -1;
+	if (width % columns == 0 && height % rows == 0)
+		return -2;
 	memset(maker, 0, sizeof *maker);
 	maker->height = height;
 	maker->rows = rows;

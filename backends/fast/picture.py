@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 COMPILED = "pictures compiled"
 BY_OPENCV = "pictures by OpenCV"
-_TRIALS = 3
+DIFFERS = "the compiled part differs from this OpenCV"
+_TRIALS = 10
+# For fewer pixels than these OpenCV never starts its threads.
+_PIXELS_FOR_THREADS = 1 << 16
 
 
 class Picture(Protocol):
@@ -52,7 +55,8 @@ class PictureMaker:
     """What the pictures of all games of one process share.
 
     ``size``: columns and rows of a picture. ``grey``: whether it is grey, and not in colour. ``how``: how pictures are
-    made, in words.
+    made, in words. ``uncompiled``: why they are not compiled though those of this kind are elsewhere, empty if they are
+    or none of this kind is.
     """
 
     def __init__(self, example: ALEInterface, size: tuple[int, int], *, grey: bool, compiled: bool) -> None:
@@ -60,17 +64,15 @@ class PictureMaker:
         self.size, self.grey = size, grey
         self.first = np.zeros((height, width) if grey else (height, width, 3), np.uint8)
         self._drawing: _Drawing | None = None
+        self.uncompiled = ""
         if not compiled:
             self.how = BY_OPENCV
         elif not grey:
             self.how = f"{BY_OPENCV} (not compiled: colour)"
         elif library() is None:
-            self.how = f"{BY_OPENCV} ({NOT_BUILT})"
+            self._refuse(NOT_BUILT)
         else:
             self._compiled((height, width))
-        if self._drawing is None:
-            # A picture is too small to be worth more threads, and other processes have the other CPUs.
-            cv2.setNumThreads(1)
 
     def _compiled(self, screen: tuple[int, int]) -> None:
         try:
@@ -79,14 +81,20 @@ class PictureMaker:
             self.how = f"{BY_OPENCV} (not compiled: {error})"
             return
         if not _same_as_opencv(trial):
-            self.how = f"{BY_OPENCV} (the compiled part differs from this OpenCV)"
+            self._refuse(DIFFERS)
             return
         self.how = COMPILED
         self._drawing = _Drawing(screen, self.size)
 
+    def _refuse(self, why: str) -> None:
+        self.uncompiled, self.how = why, f"{BY_OPENCV} ({why})"
+
     def picture(self, ale: ALEInterface, into: NDArray[np.uint8]) -> Picture:
         """Return the picture of one game, written into ``(rows, columns)``, in colour ``(rows, columns, 3)``."""
         if self._drawing is None:
+            if into.shape[0] * into.shape[1] > _PIXELS_FOR_THREADS:
+                # Other processes have the other CPUs. It holds for all of this process: it is set here and no sooner.
+                cv2.setNumThreads(1)
             return _ByOpenCV(self, ale, into)
         return _Compiled(self._drawing, ale, into)
 
@@ -118,11 +126,15 @@ class _ByOpenCV:
         _resize(self._larger, self._size, self._into)
 
 
-def _function(name: str, arguments: int, result: type[ctypes._SimpleCData[int]] | None) -> Callable[..., int]:
+_INT = ctypes.c_int32
+_POINTER = ctypes.c_void_p
+
+
+def _function(name: str, result: type[ctypes._SimpleCData[int]] | None, *arguments: type) -> Callable[..., int]:
     """Return a function of the library, which is called without letting go of the interpreter's lock: it is short."""
     compiled = library()
     assert compiled is not None  # noqa: S101 - whoever asks has seen that there is one
-    return ctypes.PYFUNCTYPE(result, *[ctypes.c_void_p] * arguments)((name, compiled))
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, compiled))
 
 
 def _address(array: NDArray[np.uint8]) -> int:
@@ -142,19 +154,21 @@ class _Drawing:
         self.size = size
         self.screens = [np.zeros(screen, np.uint8) for _ in range(2)]
         self.grey = np.zeros(screen, np.uint8)
-        self.first = _function("vebench_picture_first", 1, ctypes.c_int32)
-        self.second = _function("vebench_picture_second", 1, ctypes.c_int32)
-        self.alone = _function("vebench_picture_alone", 1, ctypes.c_int32)
-        self._join = _function("vebench_picture_join", 2, None)
-        self._learn = _function("vebench_maker_learn", 3, ctypes.c_int32)
-        self._prepare_game = _function("vebench_game_prepare", 3, None)
-        maker_size = _function("vebench_maker_size", 0, ctypes.c_int64)
-        game_size = _function("vebench_game_size", 1, ctypes.c_int64)
+        self.first = _function("vebench_picture_first", _INT, _POINTER)
+        self.second = _function("vebench_picture_second", _INT, _POINTER)
+        self.alone = _function("vebench_picture_alone", _INT, _POINTER)
+        self._join = _function("vebench_picture_join", None, _POINTER, _POINTER)
+        self._learn = _function("vebench_maker_learn", _INT, *[_POINTER] * 3)
+        self._prepare_game = _function("vebench_game_prepare", None, *[_POINTER] * 3)
+        maker_size = _function("vebench_maker_size", ctypes.c_int64)
+        game_size = _function("vebench_game_size", ctypes.c_int64, _INT)
         self._game_size = game_size(height)
         self._maker = np.zeros(maker_size(), np.uint8)
-        prepare = _function("vebench_maker_prepare", 7, ctypes.c_int32)
-        if prepare(_address(self._maker), height, width, rows, columns, *map(_address, self.screens)) != 0:
-            raise ValueError(f"{columns} x {rows} from {width} x {height}")
+        prepare = _function("vebench_maker_prepare", _INT, _POINTER, *[_INT] * 4, *[_POINTER] * 2)
+        refused = prepare(_address(self._maker), height, width, rows, columns, *map(_address, self.screens))
+        if refused:
+            relation = "from" if refused == -1 else "goes a whole number of times into"
+            raise ValueError(f"{columns} x {rows} {relation} {width} x {height}")
 
     def game(self, into: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the memory of a game whose picture is written into an array."""
@@ -228,7 +242,8 @@ def _same_as_opencv(drawing: _Drawing) -> bool:
         _resize(np.maximum(greys[first], greys[second]), drawing.size, by_opencv)
         if not np.array_equal(picture, by_opencv):
             return False
-        for screen in drawing.screens[trial:]:
+        for screen in drawing.screens[trial % 2 :]:
             top, left = random.integers(height // 2), random.integers(width // 2)
-            screen[top : top + height // 3, left : left + width // 3] = random.integers(256)
+            box = screen[top : top + height // 3, left : left + width // 3]
+            box[:] = random.integers(256) if trial % 4 else random.integers(256, size=box.shape)
     return True

@@ -41,11 +41,16 @@ class FastShare:
         self._batches: list[FastBatch] = []
         self._ended: list[Sequence[int]] = [()] * len(bounds)
         self._used = 0
+        # The batch, and in it the environment that was to be stepped though its episode is over.
+        self._over: tuple[int, int] | None = None
 
     @property
     def current(self) -> int:
         """Index within the share of the environment in use now, or last."""
-        return self._first[self._used] + self._batches[self._used].current if self._batches else 0
+        if not self._batches:
+            return 0
+        number, index = self._over or (-1, 0)
+        return self._first[self._used] + (index if number == self._used else self._batches[self._used].current)
 
     def open(self) -> None:
         """Build every environment."""
@@ -59,13 +64,15 @@ class FastShare:
 
     def step(self) -> Remarks | None:
         """Step every environment."""
-        return None
+        remarks = [self.step_one(number) for number in range(len(self._batches))]
+        return [remark for some in remarks for remark in some or ()] or None
 
     def step_one(self, number: int) -> Remarks | None:
         """Step the environments of one batch."""
         self._used = number
         batch, resting = self._batches[number], self._ended[number]
         if resting and self._autoreset == "Disabled":
+            self._over = number, resting[0]
             raise AssertionError("the episode is over: reset(options={'reset_mask': ...}) comes before the next step")
         ended = batch.step(resting)
         for index in resting:
@@ -77,7 +84,7 @@ class FastShare:
 
     def _begin(self, number: int, index: int, seed: int | None) -> None:
         """Start a new episode: the row then reports the reset."""
-        self._used = number
+        self._used, self._over = number, None
         self._batches[number].reset(index, seed)
         rows = self._rows[number]
         rows.rewards[index] = 0.0

@@ -46,12 +46,14 @@ class FastTask(Protocol):
     """A task as the environments of one process share it. Building one takes about as long as one environment.
 
     ``how``: how it steps, in words, such as which parts are compiled. ``leaves_out``: what Gymnasium's class does and
-    this one does not, in words.
+    this one does not, in words. ``uncompiled``: why a compiled part that there could be is not used, though it was
+    asked for, empty if it is used or there is none for these settings.
     """
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
     how: str
+    uncompiled: str
     leaves_out: tuple[str, ...]
 
     def batch(self, rows: Arrays) -> FastBatch:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gymnasium import logger
 from gymnasium.vector import AutoresetMode
 
-from vebench.backends.environments.suites import load
 from vebench.backends.fast import gymnasium_env
+from vebench.backends.fast.building import Building
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import why_not
 from vebench.backends.fast.share import FastShare
@@ -133,9 +133,9 @@ def _own_class(
         return None, OwnClasses(refused=str(reason))
     if infos:
         return None, OwnClasses(refused=f"our own class for {name} has no infos")
-    make: MakeTask = partial(load(ours.target), name, dict(settings), compiled=compiled)
     try:
-        return make, OwnClasses(make().how)
+        make = Building(name, settings, compiled=compiled)
+        return make, OwnClasses(make.example.how)
     except ValueError as error:  # Gymnasium's class takes this value
         return None, OwnClasses(refused=f"our own class for {name}: {error}")
 

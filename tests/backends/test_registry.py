@@ -77,7 +77,8 @@ def test_in_an_interpreter_without_vebench_packages_are_installed_by_their_names
 
 def test_a_run_file_records_the_packages_that_decide_what_a_cell_does() -> None:
     assert registry.RECORDED == (
-        "ale-py", "envpool", "gymnasium", "mujoco", "numpy", "opencv-python", "opencv-python-headless", "torch",
+        "ale-py", "envpool", "gymnasium", "mujoco", "numpy", "opencv-contrib-python", "opencv-contrib-python-headless",
+        "opencv-python", "opencv-python-headless", "torch",
     )  # fmt: skip
 
 

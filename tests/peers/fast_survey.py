@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.fast.classes import class_of
+from vebench.backends.packages import OPENCV
 from vebench.interpreters.interpreter import packages_here
 from vebench.plan.tasks import KNOWN, short_name
 
@@ -162,7 +163,7 @@ def deciding(installed: Mapping[str, str]) -> Packages:
         name
         for task in KNOWN
         if (ours := class_of(task.id)) is not None
-        for package in ours.packages
+        for package in (*ours.packages, OPENCV)
         for name in package.deciding_names
     }
     python = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -132,11 +132,12 @@ def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, An
     """Return settings drawn from those of Gymnasium's wrappers that our class knows."""
     last_frames = bool(random.integers(2))
     noops = 30 if game.starts_with_noop or last_frames else 0
+    # 40 x 5 and 160 x 210 go a whole number of times into most screens.
     choices: dict[str, tuple[Any, ...]] = {
         "frame_skip": (1, 2, 3, 4, 5, 8),
         "stack": (1, 2, 4, 5),
         "noop_max": (0, noops and 1, noops),
-        "screen_size": (84, 64, (96, 72), 42, 128, (160, 210), (50, 110)),
+        "screen_size": (84, 64, (96, 72), (40, 5), 128, (160, 210), (50, 110)),
         "repeat_action_probability": (0.0, 0.25, 0.5),
         "full_action_space": (False, True),
         "max_num_frames_per_episode": (61, 143, FRAME_LIMIT),

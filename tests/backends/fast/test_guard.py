@@ -56,7 +56,7 @@ def test_where_anything_differs_gymnasiums_class_steps_and_run_list_and_doctor_s
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     why = changed(monkeypatch)
-    remedy = REMEDIES.get(changed, "pip install 'mujoco==")
+    remedy = REMEDIES.get(changed, "pip install 'mujoco==3.6.0' or 'mujoco==3.11.0'")
     run = words(vebench("run", "-e", TASK, "-w", "1", "-b", "fast-sync", *BRIEF, "-o", "run.jsonl", world=world_here()))
     assert f"fast-sync: Gymnasium's class: {why}" in run
     assert f"fallback: stepped Gymnasium's class and no class of its own: {why}" in run
@@ -107,6 +107,18 @@ def test_where_all_is_as_verified_list_and_doctor_say_that_own_classes_step_and_
         assert f"own classes for this task, {how}" in text
         assert ("not-compiled: fast-sync, fast-async could be faster" in text) is not compiled
         assert (native.REMEDY in text) is not compiled
+
+
+def test_any_opencv_will_do_for_games_and_every_file_that_they_stand_for_must_be_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("ale_py")
+    monkeypatch.setattr(guard, "_version", lambda name: None if "opencv" in name else VERSIONS[name][0])
+    assert guard.why_not("ALE/Pong-v5") is None
+    for source in ("gymnasium/wrappers/transform_reward.py", "gymnasium/core.py", "gymnasium/envs/registration.py"):
+        with monkeypatch.context() as patch:
+            patch.setitem(SOURCES, source, ())  # type: ignore[arg-type] # as above
+            assert guard.why_not("ALE/Pong-v5") == f"{source} is not the source that our own class stands for"
 
 
 def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import runpy
 import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +18,17 @@ import ale_py
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from vebench.backends.fast import guard, make_vec
+from vebench.backends.fast import guard, make_vec, native, physics, picture
+from vebench.backends.fast.backend import own_classes
+from vebench.backends.fast.building import Building
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
+from vebench.plan.tasks import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -245,6 +251,100 @@ def test_with_versions_that_were_not_verified_gymnasiums_class_steps_and_it_is_s
     assert agree(ours, loop(CHEETAH, 2, "SameStep", max_episode_steps=7), steps=20) == 4
     with pytest.raises(ValueError, match=r"own_classes=True: .* gymnasium 0\.1"):
         make_vec(CHEETAH, own_classes=True)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "changes", "why"),
+    [
+        (CHEETAH, {"entry_point": "elsewhere:Cheetah"}, "is registered as elsewhere:Cheetah, not as gymnasium.envs"),
+        (CHEETAH, {"entry_point": HalfCheetahEnv}, "is registered as HalfCheetahEnv, not as gymnasium.envs"),
+        (CHEETAH, {"kwargs": {"ctrl_cost_weight": 3.0}}, "is registered with ctrl_cost_weight"),
+        (
+            CHEETAH,
+            {"additional_wrappers": (ClipReward.wrapper_spec(max_reward=0.0),)},
+            "wrappers around it: ClipReward",
+        ),
+        (PONG, {"repeat_action_probability": 0.0}, "with repeat_action_probability=0.0, not 0.25"),
+        (PONG, {"full_action_space": True}, "with full_action_space=True, not False"),
+        (PONG, {"mode": 1}, "is registered with mode"),
+        (PONG, {"max_episode_steps": 9}, "is registered with max_episode_steps=9"),
+    ],
+    ids=str,
+)
+def test_an_id_that_stands_for_something_else_is_not_stepped_by_our_own_class(
+    monkeypatch: pytest.MonkeyPatch, env_id: str, changes: dict[str, Any], why: str
+) -> None:
+    spec = gymnasium.spec(env_id)
+    kwargs = {name: value for name, value in changes.items() if not hasattr(spec, name)}
+    anew = replace(
+        spec, **{"kwargs": {**spec.kwargs, **kwargs}, **{key: changes[key] for key in changes.keys() - kwargs}}
+    )
+    monkeypatch.setitem(gymnasium.registry, env_id, anew)
+    with pytest.raises(ValueError, match=why):
+        Building(env_id, {}, compiled=True)
+
+
+def test_what_is_registered_anew_is_what_steps_and_it_is_said_why(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = gymnasium.spec(CHEETAH)
+    monkeypatch.setitem(gymnasium.registry, CHEETAH, replace(spec, kwargs={"ctrl_cost_weight": 3.0}))
+    with pytest.warns(UserWarning, match="our own class for HalfCheetah-v5: HalfCheetah-v5 is registered with ctrl_c"):
+        ours = build(CHEETAH, 2)
+    agree(ours, loop(CHEETAH, 2), steps=5)
+    stepped = own_classes(BY_NAME["HalfCheetah"], compiled=True)
+    assert stepped.own_classes is not None
+    assert stepped.own_classes.words.startswith(
+        "Gymnasium's class: our own class for HalfCheetah-v5: HalfCheetah-v5 is"
+    )
+
+
+@pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
+def test_a_compiled_part_that_cannot_be_used_is_reported_as_one_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(physics, "mujoco_library", lambda: None)
+    monkeypatch.setattr(picture, "_same_as_opencv", lambda _drawing: False)
+    for name, why in (("HalfCheetah", "MuJoCo's library was not found"), ("Pong", picture.DIFFERS)):
+        own = own_classes(BY_NAME[name], compiled=True).own_classes
+        assert own is not None
+        assert own.uncompiled
+        assert why in own.how
+        assert "pip install" in own.remedy
+        asked = own_classes(BY_NAME[name], compiled=False).own_classes
+        assert asked is not None
+        assert not asked.uncompiled
+
+
+def test_a_task_is_built_once_in_the_process_that_looks_at_it_and_steps(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+    init = physics.PhysicsTask.__init__
+
+    def counted(self: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the task's own
+        built.append(self)
+        init(self, *args, **options)
+
+    monkeypatch.setattr(physics.PhysicsTask, "__init__", counted)
+    build(CHEETAH, 2, num_processes=1).reset(seed=1)
+    assert len(built) == 1
+    make = Building(CHEETAH, {}, compiled=True)
+    assert [make() is make.example, make() is make.example] == [True, False]
+    elsewhere = pickle.loads(pickle.dumps(make))  # noqa: S301 - its own bytes
+    assert elsewhere() is not elsewhere()
+
+
+def test_a_step_after_an_end_names_the_environment_whose_episode_is_over(build: Build) -> None:
+    envs = build("Hopper-v5", 4, autoreset_mode="Disabled", num_processes=1)
+    envs.reset(seed=3)
+    envs.action_space.seed(1)
+    while not (over := np.logical_or(*envs.step(envs.action_space.sample())[2:4])).any():
+        pass
+    first = int(np.flatnonzero(over)[0])
+    with pytest.raises(AssertionError, match="the episode is over") as raised:
+        envs.step(envs.action_space.sample())
+    assert str(raised.value.__cause__).startswith(f"environment {first}: AssertionError: the episode is over")
 
 
 def test_who_reads_infos_or_attributes_gets_gymnasiums_classes(build: Build) -> None:

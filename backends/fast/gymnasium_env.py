@@ -55,9 +55,10 @@ def name_of(env_id: str) -> str:
     """Return the name by which Gymnasium knows an environment, once the module is loaded that registers it.
 
     ``env_id`` may begin with that module, as for ``gymnasium.make``: ``module:Env-v0``. Without a version it is the
-    latest, likewise.
+    latest, likewise. The short names of ``vebench list`` mean what they mean there: ``Pong`` is ``ALE/Pong-v5``.
     """
     module, _, name = env_id.rpartition(":")
+    name = _SHORT_NAMES.get(name, name)
     plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and name.startswith(suite.namespace)}
     for needed in (module, *plugins):
         if needed:
@@ -116,4 +117,5 @@ def _make_game(
     return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
 
 
+_SHORT_NAMES = {name.rpartition("/")[2].rpartition("-v")[0]: name for suite in SUITES.values() for name in suite.tasks}
 _ALL = _OF_THE_EMULATOR | _OF_THE_SCREEN | _AROUND

@@ -66,9 +66,17 @@ class Team:
         """How often the caller has slept while it waited."""
         return self._waiter.sleeps
 
-    def send(self) -> None:
-        """Let every worker step all its environments with the actions in shared memory."""
-        WorkerHandle.step_all(self.workers, self._fence)
+    @property
+    def next_entry(self) -> int:
+        """The number of what the workers are asked for next."""
+        return self.workers[0].next_entry if self.workers else 0
+
+    def send(self, entry: int | None = None) -> None:
+        """Let every worker step all its environments with the actions in shared memory.
+
+        ``entry`` is ``next_entry`` by default. If an interrupt breaks this off, it can be called again with the same.
+        """
+        WorkerHandle.step_all(self.workers, self.next_entry if entry is None else entry, self._fence)
 
     def receive(self, timeout: float | None = None) -> list[Any]:
         """Step the caller's own share, wait for the workers, and return what each share returned, None mostly.

@@ -194,8 +194,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
                 f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
             )
         write_actions(self.single_action_space, self._actions, slice(None), self.num_envs, actions)
-        self._team.send()
+        entry = self._team.next_entry
         self._pending = "step"
+        try:
+            self._team.send(entry)
+        except KeyboardInterrupt:
+            # Some may have been asked, and others not: the step that is pending is one of all.
+            self._team.send(entry)
+            raise
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""

@@ -61,19 +61,25 @@ class WorkerHandle:
     # Asking.
 
     @staticmethod
-    def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
+    def step_all(workers: Sequence[WorkerHandle], entry: int, fence: Callable[[], None] | None) -> None:
         """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
 
+        ``entry`` counts what they were asked for, this included: to ask again with the same number changes nothing.
         This runs in every synchronous step, so it does by itself what ``notify`` does for one worker: without a call
         for each worker, and with one fence for all.
         """
         if fence:
             fence()
         for worker in workers:
-            worker._sent = sent = worker._sent + 1  # noqa: SLF001 - its own class
-            worker._request[0] = sent  # noqa: SLF001 - likewise
+            worker._sent = entry  # noqa: SLF001 - its own class
+            worker._request[0] = entry  # noqa: SLF001 - likewise
             if worker._asleep[0]:  # noqa: SLF001 - likewise
                 worker._wake()  # noqa: SLF001 - likewise
+
+    @property
+    def next_entry(self) -> int:
+        """The number of the next entry."""
+        return self._sent + 1
 
     def ask(self, entry: int) -> None:
         """Put an entry into the ring: the index of an environment in the share, which asks for a step of it."""

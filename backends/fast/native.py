@@ -1,7 +1,7 @@
-"""The compiled part: two files of C in a library without a Python in it, called by ctypes.
+"""The compiled part: files of C in a library that knows no Python, called by ctypes.
 
-It is built when vebench is installed, if there is a C compiler then. Without it there are
-slower ways to the same bytes.
+It is built when vebench is installed, if there is a C compiler then. Without it there are slower ways to the same
+bytes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,10 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
-from vebench.backends.packages import DISTRIBUTION
-
 # Counted up when a function of the library changes, so that a library from before is not called.
 INTERFACE = 5
 NOT_BUILT = "not compiled: there was no C compiler when vebench was installed"
-REMEDY = (
-    f"install a C compiler, then vebench anew: pip install --force-reinstall --no-cache-dir --no-deps {DISTRIBUTION}"
-)
+REMEDY = "install a C compiler, then vebench anew, in its clone: pip install --force-reinstall --no-deps ."
 
 
 @cache

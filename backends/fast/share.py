@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from gymnasium.error import ResetNeeded
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,7 +43,9 @@ class FastShare:
         self._batches: list[FastBatch] = []
         self._ended: list[Sequence[int]] = [()] * len(bounds)
         self._used = 0
-        # The batch, and in it the environment that was to be stepped though its episode is over.
+        # Batch and index of the environments that have not been reset yet: there is nothing to be stepped.
+        self._new = {(number, index) for number, (first, last) in enumerate(bounds) for index in range(last - first)}
+        # The batch, and in it the environment that was to be stepped though its episode is over, or has not begun.
         self._over: tuple[int, int] | None = None
 
     @property
@@ -70,6 +74,8 @@ class FastShare:
     def step_one(self, number: int) -> Remarks | None:
         """Step the environments of one batch."""
         self._used = number
+        if self._new:
+            self._check_begun(number)
         batch, resting = self._batches[number], self._ended[number]
         if resting and self._autoreset == "Disabled":
             self._over = number, resting[0]
@@ -82,10 +88,18 @@ class FastShare:
         self._ended[number] = ended
         return None
 
+    def _check_begun(self, number: int) -> None:
+        """Raise ResetNeeded if an environment of a batch has not been reset yet."""
+        for other, index in sorted(self._new):
+            if other == number:
+                self._over = number, index
+                raise ResetNeeded("Cannot call env.step() before calling env.reset()")
+
     def _begin(self, number: int, index: int, seed: int | None) -> None:
         """Start a new episode: the row then reports the reset."""
         self._used, self._over = number, None
         self._batches[number].reset(index, seed)
+        self._new.discard((number, index))
         rows = self._rows[number]
         rows.rewards[index] = 0.0
         rows.terminated[index] = rows.truncated[index] = False

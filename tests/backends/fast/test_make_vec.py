@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
-from gymnasium.error import ClosedEnvironmentError
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
@@ -434,3 +435,15 @@ def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> No
     ours, theirs = (train(CHEETAH, 2, 2_100, 1, with_gymnasium=with_gymnasium) for with_gymnasium in (False, True))
     assert ours == theirs
     assert len(ours) == 2
+
+
+@pytest.mark.parametrize("name", ["ALE/Pong-v5", "HalfCheetah-v5"])
+def test_a_step_before_the_first_reset_is_refused_as_gymnasium_does(name: str) -> None:
+    with closing(make_vec(name, 2, num_processes=1)) as envs, pytest.raises(ResetNeeded):
+        envs.step(envs.action_space.sample())
+
+
+def test_the_short_names_of_list_mean_what_they_mean_there() -> None:
+    with closing(make_vec("HalfCheetah", 1)) as envs:
+        assert envs.spec is not None
+        assert envs.spec.id == "HalfCheetah-v5"

@@ -166,6 +166,7 @@ def test_a_callback_of_the_users_is_called_again_once_environments_are_built(com
     mujoco.set_mjcb_control(lambda *_: calls.append(1))
     try:
         side = Side(task)
+        side.share.answer("reset", 0)
         before = len(calls)
         side.share.step()
         assert len(calls) - before >= COUNT * task.frame_skip
@@ -208,7 +209,10 @@ def test_threads_that_step_or_build_take_turns_with_what_the_whole_process_has_o
     with ThreadPoolExecutor(2) as threads:
         monkeypatch.setattr(mujoco, "mj_forward", lambda *given: (meet(), forward(*given)))
         sides = list(threads.map(lambda _: Side(task), range(2)))
+        monkeypatch.undo()
         together.reset()
+        for side in sides:
+            side.share.answer("reset", 0)
         mujoco.set_mjcb_control(meet)
         try:
             list(threads.map(lambda side: side.share.step(), sides))

@@ -38,16 +38,19 @@ _OF_THE_SCREEN = frozenset(
     }
 )
 _AROUND = frozenset({"any_noop", "last_frames", "reward_clip", "stack"})
-# What such a setting is called elsewhere.
-_OTHER_NAMES = {
-    "episodic_life": "terminal_on_life_loss",
-    "frameskip": "frame_skip",
-    "gray_scale": "grayscale_obs",
-    "img_height": "screen_size",
-    "img_width": "screen_size",
-    "max_episode_steps": "max_num_frames_per_episode",
-    "stack_num": "stack",
-    "stack_size": "stack",
+# What other libraries call such a setting, and what to say to those who know it from there.
+_ELSEWHERE = {
+    "episodic_life": "it is terminal_on_life_loss here",
+    "frame_stack": "it is stack here",
+    "frameskip": "it is frame_skip here",
+    "gray_scale": "it is grayscale_obs here",
+    "img_height": "it is screen_size=(columns, rows) here",
+    "img_width": "it is screen_size=(columns, rows) here",
+    "max_episode_steps": "it is max_num_frames_per_episode here, in frames: steps x frame_skip",
+    "num_threads": "it is num_processes here",
+    "stack_num": "it is stack here",
+    "stack_size": "it is stack here",
+    "use_fire_reset": "no game here is told to fire at a reset",
 }
 
 
@@ -94,8 +97,7 @@ def _make_game(
     With ``last_frames`` or ``any_noop`` it is shown as backends show it: ``environments.atari_screen`` says how.
     """
     for unknown in sorted(settings.keys() - _OF_THE_EMULATOR - _OF_THE_SCREEN):
-        called = _OTHER_NAMES.get(unknown)
-        hint = f"it is {called} here" if called else f"it has {', '.join(sorted(_ALL))}"
+        hint = _ELSEWHERE.get(unknown, f"it has {', '.join(sorted(_ALL))}")
         raise TypeError(f"{name} has no setting {unknown}: {hint}")
     emulator = gymnasium.make(
         name,

@@ -132,5 +132,7 @@ class FastShare:
 
     def close(self) -> None:
         """Free what the environments have."""
+        # It refers to this share, which would otherwise keep the memory until the garbage collector comes by.
+        vars(self).pop("step", None)
         while self._batches:
             self._batches.pop().close()

@@ -43,7 +43,11 @@ class BackendChoice:
         """The choice as a user writes it: ``envpool-async[ratio=2]``."""
         if not self.options:
             return self.name
-        return f"{self.name}[{','.join(f'{key}={value}' for key, value in self.options.items())}]"
+        return f"{self.name}[{','.join(f'{key}={_written(value)}' for key, value in self.options.items())}]"
+
+
+def _written(value: bool | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Option(NamedTuple):

@@ -22,6 +22,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orphans import end_with_parent
+
 from vebench.backends.fast.classes import class_of
 from vebench.backends.packages import OPENCV
 from vebench.interpreters.interpreter import packages_here
@@ -113,6 +115,7 @@ def answers(tasks: Sequence[Task], factor: float, processes: int) -> Iterator[tu
 
 def quiet() -> None:
     """Keep the emulator's greeting of each process to itself, and let each step with one thread."""
+    end_with_parent()
     sys.path.insert(0, str(HERE / "tests"))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

@@ -21,6 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orphans import end_with_parent
+
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
 from vebench.backends.setup import Setup, Task
@@ -82,8 +84,10 @@ def compare_all(tasks: Sequence[Task], backends: Sequence[str], path: Path, proc
     """Compare the backends that have no answer yet, and add their answers to the file as they come."""
     there = read(path)
     for backend in backends:
-        suites = find(backend).suites or SUITES
-        missing = [task for task in tasks if task.suite in suites and backend not in there.get(task.id, {})]
+        entry = find(backend)
+        suites = entry.suites or SUITES
+        has = [task for task in tasks if task.suite in suites and entry.name_of(task) is not None]
+        missing = [task for task in has if backend not in there.get(task.id, {})]
         # New processes for each backend: its library's threads are not there when the next one forks.
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_quiet) as pool:
             asked = [pool.submit(compare, task, backend) for task in missing]
@@ -96,7 +100,8 @@ def compare_all(tasks: Sequence[Task], backends: Sequence[str], path: Path, proc
 
 
 def _quiet() -> None:
-    """Leave out what libraries print."""
+    """Leave out what libraries print, and end with the survey."""
+    end_with_parent()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import find_recorded
-from vebench.plan.tasks import short_name
 
 if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary

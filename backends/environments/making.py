@@ -25,10 +25,14 @@ def make(task: Task, **variant: int) -> gymnasium.Env[Any, Any]:
     if task.module is not None:
         importlib.import_module(task.module)
     environment: gymnasium.Env[Any, Any] = load(SUITES[task.suite].make)(task, **variant)
-    # OpenCV starts a pool of threads in every process, however many processes there are.
+    keep_opencv_to_one_thread()
+    return environment
+
+
+def keep_opencv_to_one_thread() -> None:
+    """Let OpenCV, if it is loaded, start no pool of threads: it would in every process, however many there are."""
     if (opencv := sys.modules.get("cv2")) is not None:
         opencv.setNumThreads(1)
-    return environment
 
 
 def faulty_variants(task: Task, environment: gymnasium.Env[Any, Any]) -> Mapping[str, Mapping[str, int]]:

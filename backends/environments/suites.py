@@ -6,6 +6,7 @@ and so does every worker before it knows what it will step: standard library onl
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,6 +69,11 @@ class Suite:
         """Return whether an environment that ``package`` registers under this id is of this suite."""
         named = env_id in self.tasks or (self.namespace is not None and env_id.startswith(self.namespace))
         return named and package == (self.plugin or GYMNASIUM.module)
+
+
+def short_name(task_id: str) -> str:
+    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``."""
+    return re.sub(r"-v\d+$", "", re.split(r"[/:]", task_id)[-1])
 
 
 def load(target: str) -> Any:  # noqa: ANN401 - any object of a module

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.environments.suites import load
-from vebench.backends.fast import native
-from vebench.backends.fast.building import Building
+from vebench.backends.fast.building import build
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import FastShare
 from vebench.backends.interface import Difference
-from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
 
 if TYPE_CHECKING:
@@ -21,27 +19,20 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup, Task
 
 
-_OTHER_VERSIONS = "install that package anew, or in another version, with pip install --force-reinstall"
-
-
 def own_classes(task: Task, *, compiled: bool) -> Stepped:
     """Return how our own class steps a task; Gymnasium's class does if ours may not, and that is said."""
-    ours = class_of(task.id)
-    refused = refusal(task.id)
+    ours, refused = class_of(task.id), refusal(task.id)
     if ours is None or refused is not None:
-        own = OwnClasses(refused=refused.reason, remedy=refused.remedy) if refused else None
-        return gymnasium_classes(task)._replace(own_classes=own)
+        return gymnasium_classes(task)._replace(own_classes=refused)
     kind: FastTaskClass = load(ours.target)
-    try:
-        make = Building(task.id, kind.settings_of(task), compiled=compiled)
-    except ValueError as error:
-        return gymnasium_classes(task)._replace(own_classes=OwnClasses(refused=f"our own class for {task.id}: {error}"))
+    make, own = build(task.id, kind.settings_of(task), compiled=compiled)
+    if make is None:
+        return gymnasium_classes(task)._replace(own_classes=own)
     example = make.example
-    remedy = native.REMEDY if example.uncompiled == native.NOT_BUILT else _OTHER_VERSIONS
     return Stepped(
         read_spaces(task, example.observation_space, example.action_space),
         lambda one_by_one: partial(FastShare, make, one_by_one, "NextStep"),
-        OwnClasses(example.how, uncompiled=bool(example.uncompiled), remedy=remedy if example.uncompiled else ""),
+        own,
         tuple(Difference(text) for text in example.leaves_out),
     )
 

@@ -8,12 +8,28 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from vebench.backends.environments.suites import load
+from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of
+from vebench.backends.own_classes import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vebench.backends.fast.task import FastTask, FastTaskClass
+
+
+_OTHER_VERSIONS = "install that package anew, or in another version, with pip install --force-reinstall"
+
+
+def build(env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> tuple[Building | None, OwnClasses]:
+    """Return how each process builds a task that the guard allows, None if it cannot be; and what steps, and why."""
+    try:
+        make = Building(env_id, settings, compiled=compiled)
+    except ValueError as error:
+        return None, OwnClasses(refused=f"our own class for {env_id}: {error}")
+    missing = make.example.uncompiled
+    remedy = native.REMEDY if missing == native.NOT_BUILT else _OTHER_VERSIONS if missing else ""
+    return make, OwnClasses(make.example.how, uncompiled=bool(missing), remedy=remedy)
 
 
 class Building:

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of, unsupported
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from vebench.backends.setup import Task
 
 
-class Refusal(NamedTuple):
-    """Why Gymnasium's class is to step a task, and what to do about it, empty if there is nothing to do."""
-
-    reason: str
-    remedy: str = ""
-
-
 def name_of(task: Task) -> str | None:
     """Return the id of a task for which there is a class of our own, None if there is none."""
     return None if class_of(task.id) is None else task.id
@@ -41,38 +34,35 @@ def own_classes(task: Task) -> OwnClasses | None:
     if class_of(task.id) is None:
         return None
     if (refused := refusal(task.id)) is not None:
-        return OwnClasses(refused=refused.reason, remedy=refused.remedy)
+        return refused
     if native.library() is None:
         return OwnClasses(f"without compiled parts ({native.NOT_BUILT})", uncompiled=True, remedy=native.REMEDY)
     return OwnClasses("with compiled parts")
 
 
-def why_not(env_id: str, settings: Collection[str] = ()) -> str | None:
-    """Return why Gymnasium's class is to step a task with these settings, or None if ours can."""
-    refused = refusal(env_id, settings)
-    return None if refused is None else refused.reason
-
-
-def refusal(env_id: str, settings: Collection[str] = ()) -> Refusal | None:
+def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
     """Return why Gymnasium's class is to step a task with these settings, and the remedy, or None if ours can."""
     ours = class_of(env_id)
     if ours is None:
-        return Refusal(f"there is no class of our own for {env_id}")
+        return OwnClasses(refused=f"there is no class of our own for {env_id}")
     if unknown := unsupported(env_id, settings):
-        return Refusal(f"our own class for {env_id} has no {', '.join(unknown)}", "leave these settings out")
+        return OwnClasses(
+            refused=f"our own class for {env_id} has no {', '.join(unknown)}", remedy="leave these settings out"
+        )
     for package in ours.packages:
         if (refused := _unverified(package)) is not None:
             return refused
     for source in ours.sources:
         if digest(source) not in SOURCES.get(source, ()):
-            return Refusal(
-                f"{source} is not the source that our own class stands for",
-                "install its package anew, with pip install --force-reinstall --no-deps, if it was changed by mistake",
+            return OwnClasses(
+                refused=f"{source} is not the source that our own class stands for",
+                remedy="install its package anew, with pip install --force-reinstall --no-deps, if it was changed by "
+                "mistake",
             )
     return None
 
 
-def _unverified(package: Package) -> Refusal | None:
+def _unverified(package: Package) -> OwnClasses | None:
     found = {name: part for name in package.deciding_names if (part := _deciding_part(package, name)) is not None}
     verified = VERSIONS[package.name]
     if any(part in verified for part in found.values()):
@@ -81,9 +71,9 @@ def _unverified(package: Package) -> Refusal | None:
     places = "" if package.places is None else ".*"
     # All of them: which one fits depends on this Python, and on what else is installed.
     wanted = " or ".join(f"'{package.name}=={part}{places}'" for part in verified)
-    return Refusal(
-        f"our own class was verified with {package.name} {' and '.join(verified)} ({installed})",
-        f"pip install {wanted}",
+    return OwnClasses(
+        refused=f"our own class was verified with {package.name} {' and '.join(verified)} ({installed})",
+        remedy=f"pip install {wanted}",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,8 @@ import gymnasium
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
-from vebench.backends.environments.suites import SUITES
+from vebench.backends.environments.making import keep_opencv_to_one_thread
+from vebench.backends.environments.suites import SUITES, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,11 +113,10 @@ def _make_game(
         screen = AtariScreen(emulator, last_frames=last_frames, any_noop=any_noop, **of_the_screen)
     else:
         screen = AtariPreprocessing(emulator, **of_the_screen)
-    # OpenCV starts a pool of threads in every process, however many processes there are.
-    sys.modules["cv2"].setNumThreads(1)
+    keep_opencv_to_one_thread()
     shown = FrameStackObservation(screen, stack)
     return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
 
 
-_SHORT_NAMES = {name.rpartition("/")[2].rpartition("-v")[0]: name for suite in SUITES.values() for name in suite.tasks}
+_SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}
 _ALL = _OF_THE_EMULATOR | _OF_THE_SCREEN | _AROUND

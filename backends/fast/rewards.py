@@ -1,8 +1,7 @@
 """How MuJoCo's tasks are declared (``Rules``), and the arithmetic of their rewards, for many environments at a time.
 
-The arithmetic is that of the class, operation by
-operation, on a whole batch, so that each reward has the same bytes: also where actions are of ``float32``, in which the
-class then computes what they cost.
+The arithmetic is that of Gymnasium's class, operation by operation, on a whole batch, so that each reward has the same
+bytes: also where actions are of ``float32``, in which the class then computes what they cost.
 """
 
 from __future__ import annotations

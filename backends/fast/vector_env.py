@@ -9,9 +9,9 @@ from gymnasium import logger
 from gymnasium.vector import AutoresetMode
 
 from vebench.backends.fast import gymnasium_env
-from vebench.backends.fast.building import Building
+from vebench.backends.fast.building import build
 from vebench.backends.fast.classes import class_of
-from vebench.backends.fast.guard import why_not
+from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import FastShare
 from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.arguments import checked_seeds
@@ -65,7 +65,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     the packages are installed than it was verified with. ``stepped_by`` of what is returned says who steps, and a
     warning if it could have been ours.
 
-    - ``id``: as for ``gymnasium.make``; without a version it is the latest.
+    - ``id``: as for ``gymnasium.make``; without a version it is the latest. ``Pong`` is ``ALE/Pong-v5``, as for
+      ``vebench run --env``.
     - ``settings``: those of the task. An Atari game is one with ``AtariPreprocessing`` and ``FrameStackObservation``
       around it, and takes the settings of both by their names (``frame_skip``, ``noop_max``, ``screen_size``,
       ``terminal_on_life_loss``, ``grayscale_obs``, ...), those of ``gymnasium.make``
@@ -127,17 +128,13 @@ def _own_class(
     name: str, settings: Mapping[str, Any], *, own_classes: bool | None, infos: bool, compiled: bool
 ) -> tuple[MakeTask | None, OwnClasses]:
     """Return how each process makes the task of our own class, None if it does not step; and what steps, and why."""
-    ours = class_of(name)
-    reason = "own_classes=False" if own_classes is False else why_not(name, settings)
-    if ours is None or reason is not None:
-        return None, OwnClasses(refused=str(reason))
+    if own_classes is False:
+        return None, OwnClasses(refused="own_classes=False")
+    if (refused := refusal(name, settings)) is not None:
+        return None, refused
     if infos:
         return None, OwnClasses(refused=f"our own class for {name} has no infos")
-    try:
-        make = Building(name, settings, compiled=compiled)
-        return make, OwnClasses(make.example.how)
-    except ValueError as error:  # Gymnasium's class takes this value
-        return None, OwnClasses(refused=f"our own class for {name}: {error}")
+    return build(name, settings, compiled=compiled)
 
 
 class FastVectorEnv(SharedMemoryVectorEnv):

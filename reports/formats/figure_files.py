@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from vebench.plan.tasks import short_name
+from vebench.backends.environments.suites import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
-from vebench.plan.tasks import short_name
 from vebench.reports.formats.compact_tables import in_few_words, places_of
 from vebench.reports.formats.without_folders import without_folders
 

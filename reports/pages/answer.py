@@ -13,9 +13,10 @@ from vebench.analysis.answer import Doubt, Reason
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.windows import WIDE
 from vebench.backends.entry import Built
+from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE, find_recorded
 from vebench.errors import one_line
-from vebench.plan.tasks import asked_as, recorded, short_name
+from vebench.plan.tasks import asked_as, recorded
 from vebench.reports import figures
 from vebench.reports.document import Answer
 

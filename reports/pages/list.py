@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.machine import own_classes
-from vebench.backends.environments.suites import SUITES
+from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES, standings
-from vebench.plan.tasks import short_name
 from vebench.reports.document import Document, FindingText, Table, TableRow, Text
 from vebench.reports.stepping import kind_of
 

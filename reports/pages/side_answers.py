@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import is_base
+from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
-from vebench.plan.tasks import short_name
 from vebench.reports import figures
 from vebench.reports.document import Answer
 from vebench.reports.pages.sides import interval

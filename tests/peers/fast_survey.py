@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from orphans import end_with_parent
 
+from vebench.backends.environments.suites import short_name
 from vebench.backends.fast.classes import class_of
 from vebench.backends.packages import OPENCV
 from vebench.interpreters.interpreter import packages_here
-from vebench.plan.tasks import KNOWN, short_name
+from vebench.plan.tasks import KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from orphans import end_with_parent
 
-from vebench.backends.environments.suites import SUITES
+from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
 from vebench.backends.setup import Setup, Task
 from vebench.child.answers import Proof
@@ -33,7 +33,7 @@ from vebench.child.request import Proving, Request, Settings
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.plan.known_work import SAME
-from vebench.plan.tasks import BY_NAME, KNOWN, short_name
+from vebench.plan.tasks import BY_NAME, KNOWN
 from vebench.reports.pages.verify import reason
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from vebench.analysis.comparison import POWER, compare, decidable, prior_run_spr
 from vebench.analysis.findings.run import incomplete
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.analysis.precision import next_repeats
+from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.commands import choosing, gating, measuring, planning
 from vebench.commands.deciding import until_decided
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.passes import next_pass
 from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import short_name
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 

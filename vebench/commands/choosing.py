@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import short_name
 from vebench.errors import RunFileError, UsageError, did_you_mean, shown
 from vebench.plan.known_work import Knowledge
-from vebench.plan.tasks import short_name
 from vebench.results import paths, store
 from vebench.results.current_verdicts import informed
 

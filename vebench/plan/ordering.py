@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES
-from vebench.plan.tasks import short_name
 
 if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice, RunSpec

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.suites import OTHER, SUITES
+from vebench.backends.environments.suites import OTHER, SUITES, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM
 from vebench.errors import UsageError, did_you_mean, shown
@@ -22,11 +22,6 @@ MOST_NAMED = 5  # environments of a module that an error lists
 KNOWN: tuple[Task, ...] = tuple(
     Task(name, suite.name, frame_skip) for suite in SUITES.values() for name, frame_skip in suite.tasks.items()
 )
-
-
-def short_name(task_id: str) -> str:
-    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``."""
-    return re.sub(r"-v\d+$", "", re.split(r"[/:]", task_id)[-1])
 
 
 # By full id, by id without version (Gymnasium then takes the latest, and these are the latest), and by short name.

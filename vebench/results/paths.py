@@ -7,8 +7,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError
-from vebench.plan.tasks import short_name
 from vebench.results import logs
 
 if TYPE_CHECKING:

@@ -94,7 +94,7 @@ def test_a_check_says_that_the_runs_stepped_other_classes(vebench: Command, tmp_
     ]
 
 
-@pytest.mark.skipif(guard.why_not(TASK) is not None, reason="own classes were not verified with what is installed")
+@pytest.mark.skipif(guard.refusal(TASK) is not None, reason="own classes were not verified with what is installed")
 @pytest.mark.parametrize("compiled", [True, False])
 def test_where_all_is_as_verified_list_and_doctor_say_that_own_classes_step_and_whether_they_are_compiled(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, compiled: bool
@@ -114,15 +114,19 @@ def test_any_opencv_will_do_for_games_and_every_file_that_they_stand_for_must_be
 ) -> None:
     pytest.importorskip("ale_py")
     monkeypatch.setattr(guard, "_version", lambda name: None if "opencv" in name else VERSIONS[name][0])
-    assert guard.why_not("ALE/Pong-v5") is None
+    assert guard.refusal("ALE/Pong-v5") is None
     for source in ("gymnasium/wrappers/transform_reward.py", "gymnasium/core.py", "gymnasium/envs/registration.py"):
         with monkeypatch.context() as patch:
             patch.setitem(SOURCES, source, ())  # type: ignore[arg-type] # as above
-            assert guard.why_not("ALE/Pong-v5") == f"{source} is not the source that our own class stands for"
+            refused = guard.refusal("ALE/Pong-v5")
+            assert refused is not None
+            assert refused.refused == f"{source} is not the source that our own class stands for"
 
 
 def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None:
-    assert guard.why_not(TASK, {"frame_skip", "xml_file"}) == "our own class for HalfCheetah-v5 has no xml_file"
+    refused = guard.refusal(TASK, {"frame_skip", "xml_file"})
+    assert refused is not None
+    assert refused.refused == "our own class for HalfCheetah-v5 has no xml_file"
 
 
 def test_a_task_without_a_class_is_no_task_of_the_fast_backends_and_is_left_out_unless_asked_for(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from vebench.backends.fast.commons import Area
     from vebench.backends.setup import Task
     from vebench.backends.shared_memory.memory_layout import Arrays
 
@@ -157,7 +158,11 @@ class AtariTask:
         if self.settings.difficulty is not None:
             ale.setDifficulty(self.settings.difficulty)
 
-    def batch(self, rows: Arrays) -> AtariBatch:
+    @staticmethod
+    def commons(_count: int) -> None:
+        """Return None: an emulator belongs to the process that has built it."""
+
+    def batch(self, rows: Arrays, _area: Area | None = None) -> AtariBatch:
         """Build as many environments as there are rows."""
         return AtariBatch(self, rows)
 
@@ -177,16 +182,18 @@ class AtariBatch:
         self._games[index].reset(seed)
 
     def step(self, resting: Sequence[int]) -> Sequence[int]:
-        """Step the environments that are not resting; return those that have ended their episodes."""
+        """Step the environments; return those that have ended their episodes. Those that rest begin a new one."""
         for index in self._flagged:
             self._terminated[index] = self._truncated[index] = False
         ended = []
         games, rewards = self._games, self._rewards
         for index, action in enumerate(self._actions.tolist()):
-            if resting and index in resting:
-                continue
             self.current = index
             game = games[index]
+            if resting and index in resting:
+                game.reset(None)
+                rewards[index] = 0.0
+                continue
             rewards[index], over = game.step(action)
             if over:
                 self._terminated[index], self._truncated[index] = game.terminated(), game.truncated()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from vebench.backends.environments.spaces import read_spaces
@@ -10,7 +9,7 @@ from vebench.backends.environments.suites import load
 from vebench.backends.fast.building import build
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import refusal
-from vebench.backends.fast.share import FastShare
+from vebench.backends.fast.share import make_share
 from vebench.backends.interface import Difference
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
 
@@ -31,7 +30,7 @@ def own_classes(task: Task, *, compiled: bool) -> Stepped:
     example = make.example
     return Stepped(
         read_spaces(task, example.observation_space, example.action_space),
-        lambda one_by_one: partial(FastShare, make, one_by_one, "NextStep"),
+        lambda division: make_share(make, division, "NextStep"),
         own,
         tuple(Difference(text) for text in example.leaves_out),
     )

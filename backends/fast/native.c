@@ -2,5 +2,5 @@
 
 int vebench_interface(void)
 {
-	return 5;
+	return 6;
 }

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import mujoco
-import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.wrappers import TimeLimit
 
 from vebench.backends.environments.physics import ALWAYS_DRAWN
+from vebench.backends.fast.commons import Private, commons_for
 from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import NOT_BUILT, library
 from vebench.backends.fast.physics_loops import CompiledLoop, Physics, PythonLoop, copies_of, flat
@@ -24,6 +24,10 @@ from vebench.backends.fast.rewards import Seen
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vebench.backends.fast.commons import Area, Commons, Place
     from vebench.backends.fast.physics_loops import Loop
     from vebench.backends.fast.rewards import Rules
     from vebench.backends.setup import Task
@@ -62,9 +66,13 @@ class PhysicsTask:
         noise = {"reset_noise_scale": 0.0} if task.exact and task.id not in ALWAYS_DRAWN else {}
         return {"frame_skip": task.frame_skip, **noise}
 
-    def batch(self, rows: Arrays) -> PhysicsBatch:
+    def commons(self, count: int) -> Commons | None:
+        """Return memory in which all processes of a team can step each other's environments, None if they cannot."""
+        return commons_for(self.model, count) if self.compiled else None
+
+    def batch(self, rows: Arrays, area: Area | None = None) -> PhysicsBatch:
         """Build as many environments as there are rows."""
-        return PhysicsBatch(self, rows)
+        return PhysicsBatch(self, rows, area or Private())
 
 
 def _limit(environment: gymnasium.Env[Any, Any]) -> int | None:
@@ -85,23 +93,26 @@ def _why_in_python(compiled: bool) -> str:
 class PhysicsBatch:
     """Environments whose physics are stepped one after another."""
 
-    def __init__(self, task: PhysicsTask, rows: Arrays) -> None:
+    def __init__(self, task: PhysicsTask, rows: Arrays, place: Place) -> None:
         self._task = task
-        (self._observations,), rewards, self._terminated, self._truncated, (actions,) = rows
-        count = len(rewards)
-        self._data = [mujoco.MjData(task.model) for _ in range(count)]
+        (self._observations,), self._rewards, self._terminated, self._truncated, (actions,) = rows
+        count = len(self._rewards)
+        self._data = place.data(task.model, count)
         self._random: list[np.random.Generator | None] = [None] * count
         rules = task.rules
-        around = np.zeros((2, count, flat(task.data, rules.around).size))
-        after = {name: np.zeros((count, flat(task.data, part).size)) for name, part in rules.after.items()}
-        self._healthy = np.ones(count)
-        seen = Seen(actions, around, after, self._healthy, self._observations, rewards)
+        around = place.zeros((2, count, flat(task.data, rules.around).size))
+        after = {name: place.zeros((count, flat(task.data, part).size)) for name, part in rules.after.items()}
+        self._healthy = place.zeros((count,))
+        self._healthy[:] = 1.0
+        seen = Seen(actions, around, after, self._healthy, self._observations, self._rewards)
         stepped = [copies_of(rules, data, index, seen) for index, data in enumerate(self._data)]
-        kind = CompiledLoop if task.compiled else PythonLoop
-        self._loop: Loop = kind(
-            Physics(task.model, task.frame_skip, rules), self._data, actions, stepped, self._healthy
+        physics = Physics(task.model, task.frame_skip, rules)
+        self._loop: Loop = (
+            CompiledLoop(physics, self._data, actions, stepped, self._healthy, place)
+            if task.compiled
+            else PythonLoop(physics, self._data, actions, stepped, self._healthy)
         )
-        self._advance, self._reward = self._loop.advance, rules.reward(seen)
+        self._offer, self._advance, self._reward = self._loop.offer, self._loop.advance, rules.reward(seen)
         self._ends = rules.ends
         # Whether any flag may still be set from the step before.
         self._flagged = False
@@ -118,21 +129,32 @@ class PhysicsBatch:
 
     def reset(self, index: int, seed: int | None) -> None:
         """Start a new episode in one environment, by Gymnasium's own code on its data."""
+        self._loop.withdraw()
+        self._observations[index] = self._begin(index, seed)
+
+    def _begin(self, index: int, seed: int | None) -> NDArray[np.float64]:
+        """Start a new episode and return its first observation."""
         self._loop.current = index
         origin, data = self._task.origin, self._data[index]
         if seed is not None or self._random[index] is None:
             self._random[index], _ = seeding.np_random(seed)
         origin.data, origin.np_random = data, self._random[index]
         mujoco.mj_resetData(self._task.model, data)
-        self._observations[index] = origin.reset_model()
+        shown: NDArray[np.float64] = origin.reset_model()
         self._cut_offs[index] = self._clock + self._limit
         self._next_cut_off = min(self._next_cut_off, self._cut_offs[index])
+        return shown
 
     def step(self, resting: Sequence[int]) -> Sequence[int]:
-        """Step the environments that are not resting; return those that have ended their episodes."""
-        unhealthy = self._advance(resting)
-        self._reward()
+        """Step the environments; return those that have ended their episodes. Those that rest begin a new one."""
+        self._offer(resting)
         self._clock += 1
+        # Meanwhile another process that is free steps the others.
+        begun = [(index, self._begin(index, None)) for index in resting]
+        unhealthy = self._advance()
+        self._reward()
+        for index, shown in begun:
+            self._observations[index], self._rewards[index] = shown, 0.0
         if self._flagged:
             self._terminated[:] = self._truncated[:] = self._flagged = False
         ended = self._end_unhealthy(resting) if unhealthy and self._ends else []
@@ -158,4 +180,6 @@ class PhysicsBatch:
     def close(self) -> None:
         """Free the environments' data."""
         self._loop.close()
+        # The class's own, or it would keep one of these.
+        self._task.origin.data = self._task.data
         self._data = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import mujoco
 import numpy as np
 
+from vebench.backends.fast.commons import is_running
 from vebench.backends.fast.mujoco_library import HOOKS, mujoco_library, pointers_of
 from vebench.backends.fast.native import library
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from vebench.backends.fast.commons import Announced, Place
     from vebench.backends.fast.rewards import Bound, Part, Rules, Seen
 
 
@@ -77,8 +79,14 @@ class Loop(Protocol):
 
     current: int
 
-    def advance(self, resting: Sequence[int]) -> int:
-        """Step all environments but those that rest, and copy what is seen of them; return how many are not healthy.
+    def offer(self, resting: Sequence[int]) -> None:
+        """Let all environments but those that rest be stepped, by other processes too. The actions are there."""
+
+    def withdraw(self) -> None:
+        """See to it that no other process steps these environments, if a step was offered and broken off."""
+
+    def advance(self) -> int:
+        """Step the environments that were offered and copy what is seen of them; return how many are not healthy.
 
         Raises ``mujoco.FatalError`` for an error of MuJoCo's.
         """
@@ -102,13 +110,21 @@ class PythonLoop:
         self._physics, self._contacts = physics, physics.rules.contacts
         self._environments = list(zip(data, actions, copies, strict=True))
         self._healthy = healthy
+        self._resting: Sequence[int] = ()
 
-    def advance(self, resting: Sequence[int]) -> int:
+    def offer(self, resting: Sequence[int]) -> None:
+        """Say which environments rest."""
+        self._resting = resting
+
+    def withdraw(self) -> None:
+        """Do nothing: no other process can step these environments."""
+
+    def advance(self) -> int:
         """Step the environments, each by MuJoCo's Python package."""
         (model, substeps, _), contacts = self._physics, self._contacts
         unhealthy = 0
         for index, (data, action, copies) in enumerate(self._environments):
-            if index in resting:
+            if index in self._resting:
                 continue
             self.current = index
             _copy(copies.before)
@@ -177,60 +193,83 @@ class _CPhysics(ctypes.Structure):
         ),
         *(
             (name, ctypes.c_void_p)
-            for name in ("actions", "data", "control", "before", "after", "healthy", "is_healthy")
+            for name in ("actions", "data", "control", "before", "after", "healthy", "is_healthy", "resting")
         ),
         ("current", ctypes.c_int64),
+        ("failed", ctypes.c_int64),
         ("error", ctypes.c_char * 1024),
+        ("apart", ctypes.c_char * 128),
+        ("untaken", ctypes.c_uint64),
+        ("apart_too", ctypes.c_char * 120),
+        ("finished", ctypes.c_int64),
     )
 
 
-class CompiledLoop:
-    """The loop over the environments in ``physics.c``."""
+_WITH_OTHERS = -2
 
-    def __init__(
+
+class CompiledLoop:
+    """The loop over the environments in ``physics.c``, built in a place that other processes may have too.
+
+    They step what this one has offered and not begun, and this one steps what they have.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a loop is given, and where it is built
         self,
         physics: Physics,
         data: Sequence[Any],
         actions: NDArray[Any],
         copies: Sequence[Copies],
         healthy: NDArray[np.float64],
+        place: Place,
     ) -> None:
         native, theirs = library(), mujoco_library()
         if native is None or theirs is None:
             raise RuntimeError("the compiled loop needs its library and MuJoCo's")
         # MuJoCo's controls are of float64. Others are converted, for all environments at a time.
         self._actions = actions
-        self._controls = actions if actions.dtype == np.float64 else np.empty(actions.shape)
-        self._resting = np.zeros(len(data), np.uint8)
+        self._controls = actions if actions.dtype == np.float64 else place.zeros(actions.shape)
+        self._resting = place.zeros((len(data),))
         model, pointers = pointers_of(physics.model, data)
-        tables = (
+        tables: tuple[ctypes.Array[Any], ...] = (
             (ctypes.c_void_p * len(data))(*pointers),
             (ctypes.c_void_p * len(data))(*(one.ctrl.ctypes.data for one in data)),
             _c_parts([copy for one in copies for copy in one.before]),
             _c_parts([copy for one in copies for copy in one.after]),
             _c_bounds([pair for one in copies for pair in one.healthy]),
         )
-        self._loop = _CPhysics(
-            _address(theirs.mj_step),
-            _address(theirs.mj_rnePostConstraint) if physics.rules.contacts else None,
-            model,
-            ctypes.addressof(ctypes.c_void_p.in_dll(theirs, "mju_user_error")),
-            len(data),
-            physics.substeps,
-            int(physics.model.nu),
-            1,  # around
-            len(physics.rules.row) + 1 + len(physics.rules.after),
-            len(physics.rules.healthy),
-            self._controls.ctypes.data,
-            *(ctypes.addressof(table) for table in tables),
-            healthy.ctypes.data,
+        tables = tuple(map(place.keep, tables))
+        self._loop = place.keep(
+            _CPhysics(
+                _address(theirs.mj_step),
+                _address(theirs.mj_rnePostConstraint) if physics.rules.contacts else None,
+                model,
+                ctypes.addressof(ctypes.c_void_p.in_dll(theirs, "mju_user_error")),
+                len(data),
+                physics.substeps,
+                int(physics.model.nu),
+                1,  # around
+                len(physics.rules.row) + 1 + len(physics.rules.after),
+                len(physics.rules.healthy),
+                self._controls.ctypes.data,
+                *(ctypes.addressof(table) for table in tables),
+                healthy.ctypes.data,
+                self._resting.ctypes.data,
+            )
         )
         # The structure has their addresses only.
         self._kept: tuple[object, ...] = (physics, data, copies, tables, healthy)
+        self._native = native
         self._step = native.vebench_physics
         self._step.restype = ctypes.c_int64
         self._reference = ctypes.byref(self._loop)
-        self._marks = ctypes.c_void_p(self._resting.ctypes.data)
+        self._rested: Sequence[int] = ()
+        self._offered = False
+        self._place = place
+        # Known at the first step: by then all have built theirs.
+        self._others: Sequence[Announced] | None = None
+        self._loops: Any = None
+        place.announce(ctypes.addressof(self._loop))
 
     @property
     def current(self) -> int:
@@ -241,24 +280,59 @@ class CompiledLoop:
     def current(self, index: int) -> None:
         self._loop.current = index
 
-    def advance(self, resting: Sequence[int]) -> int:
-        """Step the environments in one call, during which other threads can run Python, but not such a call."""
+    def offer(self, resting: Sequence[int]) -> None:
+        """Let all environments but those that rest be stepped, by other processes too."""
+        self.withdraw()
         if self._controls is not self._actions:
             self._controls[...] = self._actions
+        if self._rested:
+            self._resting[self._rested] = 0
         if resting:
             self._resting[resting] = 1
+        self._rested = resting
+        self._offered = True
+        self._native.vebench_physics_offer(self._reference)
+
+    def withdraw(self) -> None:
+        """See to it that no other process steps these environments, if a step was offered and broken off."""
+        while self._offered and not self._native.vebench_physics_withdraw(self._reference):
+            self._check_others()
+        self._offered = False
+
+    def advance(self) -> int:
+        """Step the environments in one call, during which other threads can run Python, but not such a call.
+
+        Raises RuntimeError if a process has died that had begun to step one of them.
+        """
+        if self._others is None:
+            self._meet()
+        while True:
             with HOOKS:
-                unhealthy: int = self._step(self._reference, self._marks)
-            self._resting[resting] = 0
-        else:
-            with HOOKS:
-                unhealthy = self._step(self._reference, None)
+                unhealthy: int = self._step(self._reference, self._loops, len(self._others or ()))
+            if unhealthy != _WITH_OTHERS:
+                break
+            self._check_others()
+        self._offered = False
         if unhealthy < 0:
+            self._loop.current = self._loop.failed
             raise mujoco.FatalError(self._loop.error.decode(errors="replace"))
         return unhealthy
 
+    def _meet(self) -> None:
+        """See who else steps environments that this process can step."""
+        self._others = others = self._place.others()
+        self._loops = (ctypes.c_void_p * len(others))(*(other.address for other in others))
+
+    def _check_others(self) -> None:
+        for other in self._others or ():
+            if not is_running(other.process):
+                self._offered = False
+                raise RuntimeError("a process died that was stepping environments of this one")
+
     def close(self) -> None:
         """Let go of the environments' data."""
+        if self._offered:
+            self._native.vebench_physics_withdraw(self._reference)
         self._loop.environments = 0
         self._kept = ()
 

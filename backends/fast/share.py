@@ -10,8 +10,12 @@ from gymnasium.error import ResetNeeded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vebench.backends.fast.building import Building
+    from vebench.backends.fast.commons import Commons
     from vebench.backends.fast.task import FastBatch, FastTask
+    from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.memory_layout import Arrays
+    from vebench.backends.shared_memory.share import MakeShare
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Remarks = list[tuple[int, dict[str, Any]]]
@@ -24,6 +28,16 @@ class MakeTask(Protocol):
         """Return the task."""
 
 
+def make_share(make: Building, division: Division, autoreset: Autoreset) -> MakeShare:
+    """Return what makes the share of each process of a team that divides its environments so.
+
+    If all are stepped at once, a process that has stepped its own goes on with those of others, where it can.
+    """
+    alone = division.one_by_one or division.processes == 1
+    commons = None if alone else make.example.commons(division.num_envs)
+    return partial(FastShare, make, division.one_by_one, autoreset, commons=commons)
+
+
 class FastShare:
     """The environments of one process, in one batch or, if they are asked for ``one_by_one``, in a batch each.
 
@@ -31,9 +45,17 @@ class FastShare:
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
-        self, make: MakeTask, one_by_one: bool, autoreset: Autoreset, arrays: Arrays, start: int, stop: int
+        self,
+        make: MakeTask,
+        one_by_one: bool,
+        autoreset: Autoreset,
+        arrays: Arrays,
+        start: int,
+        stop: int,
+        commons: Commons | None = None,
     ) -> None:
         self._make = make
+        self._area = None if commons is None else commons.area(start, stop)
         self._autoreset = autoreset
         self._start = start
         count = stop - start
@@ -61,7 +83,7 @@ class FastShare:
         if not self._rows:
             return
         task = self._make()
-        self._batches.extend(map(task.batch, self._rows))
+        self._batches.extend(task.batch(rows, self._area) for rows in self._rows)
         if len(self._batches) == 1:
             # What is called again and again, without a detour.
             self.step = partial(self.step_one, 0)  # type: ignore[method-assign]
@@ -81,8 +103,6 @@ class FastShare:
             self._over = number, resting[0]
             raise AssertionError("the episode is over: reset(options={'reset_mask': ...}) comes before the next step")
         ended = batch.step(resting)
-        for index in resting:
-            self._begin(number, index, None)
         if ended and self._autoreset == "SameStep":
             return [self._begin_after_end(number, index) for index in ended]
         self._ended[number] = ended
@@ -96,7 +116,7 @@ class FastShare:
                 raise ResetNeeded("Cannot call env.step() before calling env.reset()")
 
     def _begin(self, number: int, index: int, seed: int | None) -> None:
-        """Start a new episode: the row then reports the reset."""
+        """Start a new episode as asked: the row then reports the reset."""
         self._used, self._over = number, None
         self._batches[number].reset(index, seed)
         self._new.discard((number, index))

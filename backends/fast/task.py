@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import gymnasium
 
+    from vebench.backends.fast.commons import Area, Commons
     from vebench.backends.setup import Task
     from vebench.backends.shared_memory.memory_layout import Arrays
 
@@ -32,7 +33,8 @@ class FastBatch(Protocol):
     def step(self, resting: Sequence[int]) -> Sequence[int]:
         """Step the environments with their rows of the actions; return those that have ended their episodes, in order.
 
-        Those that are ``resting``, in order, are not stepped. Whatever is in their rows then has no meaning.
+        Those that are ``resting``, in order, begin a new episode instead, drawing on from where they are. Their rows
+        show its first observation and no reward.
         """
 
     def frames(self, index: int) -> int:
@@ -56,8 +58,14 @@ class FastTask(Protocol):
     uncompiled: str
     leaves_out: tuple[str, ...]
 
-    def batch(self, rows: Arrays) -> FastBatch:
-        """Build as many environments as there are rows."""
+    def commons(self, count: int) -> Commons | None:
+        """Return memory for ``count`` environments in which each process can step those of others, None if none can.
+
+        It is made before the other processes are forked.
+        """
+
+    def batch(self, rows: Arrays, area: Area | None = None) -> FastBatch:
+        """Build as many environments as there are rows, in this process's area of that memory if there is any."""
 
 
 class FastTaskClass(Protocol):

@@ -12,7 +12,7 @@ from vebench.backends.fast import gymnasium_env
 from vebench.backends.fast.building import build
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import refusal
-from vebench.backends.fast.share import FastShare
+from vebench.backends.fast.share import make_share
 from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.arguments import checked_seeds
 from vebench.backends.shared_memory.spaces import VectorSpaces
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.envs.registration import EnvSpec
 
-    from vebench.backends.fast.share import MakeTask
+    from vebench.backends.fast.building import Building
+    from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.share import MakeShare
     from vebench.backends.shared_memory.spaces import Value
 
@@ -126,7 +127,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
 
 def _own_class(
     name: str, settings: Mapping[str, Any], *, own_classes: bool | None, infos: bool, compiled: bool
-) -> tuple[MakeTask | None, OwnClasses]:
+) -> tuple[Building | None, OwnClasses]:
     """Return how each process makes the task of our own class, None if it does not step; and what steps, and why."""
     if own_classes is False:
         return None, OwnClasses(refused="own_classes=False")
@@ -150,7 +151,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         make_env: MakeEnv,
         num_envs: int,
         spaces: VectorSpaces,
-        own: MakeTask | None,
+        own: Building | None,
         stepped_by: str,
         *,
         spec: EnvSpec | None,
@@ -168,10 +169,10 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def _read_spaces(self) -> VectorSpaces:
         return self._spaces
 
-    def _make_share(self, *, one_by_one: bool, infos: bool) -> MakeShare:
+    def _make_share(self, division: Division, *, infos: bool) -> MakeShare:
         if self._own is None:
-            return super()._make_share(one_by_one=one_by_one, infos=infos)
-        return partial(FastShare, self._own, one_by_one, self.autoreset_mode.value)
+            return super()._make_share(division, infos=infos)
+        return make_share(self._own, division, self.autoreset_mode.value)
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vebench.backends.environments.spaces import Spaces
     from vebench.backends.interface import Difference, Setup, Task
     from vebench.backends.own_classes import OwnClasses
+    from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.memory_layout import Arrays
     from vebench.backends.shared_memory.share import MakeShare
 
@@ -89,12 +90,12 @@ class LoopShare:
 class Stepped(NamedTuple):
     """What steps the environments of a task.
 
-    ``make_share`` takes whether they are asked for one by one. ``own_classes`` and ``differences`` are those of
+    ``make_share`` takes how they are divided. ``own_classes`` and ``differences`` are those of
     ``BackendInfo``.
     """
 
     spaces: Spaces
-    make_share: Callable[[bool], MakeShare]
+    make_share: Callable[[Division], MakeShare]
     own_classes: OwnClasses | None = None
     differences: tuple[Difference, ...] = ()
 
@@ -104,7 +105,7 @@ def gymnasium_classes(task: Task) -> Stepped:
     example = make(task)
     spaces = read_spaces(task, example.observation_space, example.action_space)
     example.close()
-    return Stepped(spaces, lambda one_by_one: partial(LoopShare, task, one_by_one))
+    return Stepped(spaces, lambda division: partial(LoopShare, task, division.one_by_one))
 
 
 class _SharedMemoryBackend:
@@ -128,7 +129,7 @@ class _SharedMemoryBackend:
         layout = division.layout(
             (Leaf(spaces.shape, spaces.dtype),), (Leaf(spaces.actions.low.shape, spaces.actions.low.dtype),)
         )
-        self._team = Team(TeamConfig(division, layout, stepped.make_share(one_by_one), context=context))
+        self._team = Team(TeamConfig(division, layout, stepped.make_share(division), context=context))
         if self._before is not None and division.own:
             pinning.restrict(setup.cpus[:1])
         arrays = self._team.arrays

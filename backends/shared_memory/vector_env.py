@@ -119,7 +119,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _start(self, division: Division, *, context: str | None, daemon: bool, infos: bool) -> Team:
         layout = division.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
-        share = self._make_share(one_by_one=division.one_by_one, infos=infos)
+        share = self._make_share(division, infos=infos)
         config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
         return self._answered(lambda: Team(config))
 
@@ -129,8 +129,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Return what one environment has, and all."""
         return VectorSpaces.read(self.env_fns, self.observation_mode)
 
-    def _make_share(self, *, one_by_one: bool, infos: bool) -> MakeShare:  # noqa: ARG002 - it is all one to Gymnasium's
-        """Return what makes the share of each process. ``one_by_one``: environments are asked for singly."""
+    def _make_share(self, division: Division, *, infos: bool) -> MakeShare:  # noqa: ARG002 - it is all one to Gymnasium's
+        """Return what makes the share of each process of a team that divides the environments so."""
         share = ShareConfig(
             [CloudpickleWrapper(function) for function in self.env_fns],
             self.single_observation_space,

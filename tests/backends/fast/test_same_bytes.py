@@ -45,8 +45,8 @@ def test_one_wrong_byte_is_found() -> None:
         task: Any = case.ours(compiled=compiled)
         build = task.batch
 
-        def batch(rows: Any) -> Any:  # noqa: ANN401 - as the task's own
-            built = build(rows)
+        def batch(rows: Any, area: Any) -> Any:  # noqa: ANN401 - as the task's own
+            built = build(rows, area)
             step = built.step
 
             def stepped(resting: Any) -> Any:  # noqa: ANN401 - likewise

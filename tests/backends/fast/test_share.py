@@ -19,7 +19,7 @@ COUNT = 3
 class Batch:
     """Environments that count their steps in their observations; each episode has as many as its environment's id."""
 
-    def __init__(self, rows: Arrays) -> None:
+    def __init__(self, rows: Arrays, _area: None) -> None:
         self.current = 0
         (self._observations,), _, self._terminated, _, (self._lengths,) = rows
 

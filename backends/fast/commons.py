@@ -1,0 +1,227 @@
+"""Memory that all processes of a team have at the same addresses, so that each can step the environments of the others.
+
+Who makes a ``Commons`` makes it before the other processes are forked. Each of them then builds in its own ``Area`` of
+it, and announces where. Processes that are not forked have nothing of it, and step their own environments only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+
+import mujoco
+import numpy as np
+
+from vebench.backends.fast.mujoco_library import HOOKS, mujoco_library
+from vebench.backends.fast.native import library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+_ALIGNMENT = 64
+# Beside what MuJoCo allocates: tables and numbers of one environment, and what there is once for each process.
+_TABLES = 16384
+
+_Structure = TypeVar("_Structure", bound="ctypes.Array[Any] | ctypes.Structure")
+
+
+class Place(Protocol):
+    """Where the environments of one process are built."""
+
+    def zeros(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return an array of zeros."""
+
+    def keep(self, structure: _Structure) -> _Structure:
+        """Return the structure, or a copy of it, to be used in its stead."""
+
+    def data(self, model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
+        """Return so many ``mujoco.MjData``."""
+
+    def announce(self, address: int) -> None:
+        """Let the others know the address of what steps these environments."""
+
+    def others(self) -> Sequence[Announced]:
+        """Return what the others have announced."""
+
+
+class Announced(NamedTuple):
+    """What another process has announced: an address, and the id of that process."""
+
+    address: int
+    process: int
+
+
+class Private:
+    """The memory of this process."""
+
+    @staticmethod
+    def zeros(shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return an array of zeros."""
+        return np.zeros(shape)
+
+    @staticmethod
+    def keep(structure: _Structure) -> _Structure:
+        """Return the structure itself."""
+        return structure
+
+    @staticmethod
+    def data(model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
+        """Return so many ``mujoco.MjData``."""
+        return [mujoco.MjData(model) for _ in range(count)]
+
+    def announce(self, address: int) -> None:
+        """Say nothing: nobody else has this memory."""
+
+    @staticmethod
+    def others() -> Sequence[Announced]:
+        """Return nothing."""
+        return ()
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_uint64), ("process", ctypes.c_uint64))
+
+
+class Commons:
+    """Memory in common for ``count`` environments of one model, each of which takes ``size`` bytes.
+
+    The ``scratch`` bytes that each MjData has for a single step, its arena, are the same for all: those of the process
+    that steps. Pickled it is None: whoever needs that is not forked.
+    """
+
+    def __init__(self, count: int, size: int, scratch: int) -> None:
+        native = library()
+        assert native is not None  # noqa: S101 - see commons_for
+        directory = _whole(count * ctypes.sizeof(_Entry))
+        handle = native.vebench_commons(ctypes.c_size_t(directory + count * size), ctypes.c_size_t(scratch))
+        if not handle:
+            raise MemoryError(f"no address space for {count} environments of {size} bytes")
+        self.handle, self.scratch = ctypes.c_void_p(handle), scratch
+        self._base = native.vebench_commons_base(self.handle)
+        self._first, self._size = self._base + directory, size
+        self.entries = (_Entry * count).from_address(self._base)
+        # What is still in use of it when Python ends must not be gone by then.
+        weakref.finalize(self, native.vebench_commons_leave, self.handle).atexit = False
+
+    def area(self, start: int, stop: int) -> Area:
+        """Return the area of the process that has the environments from ``start`` up to ``stop``."""
+        return Area(self, start, self._first + start * self._size, self._first + stop * self._size)
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+class Area:
+    """One process's part of the memory in common."""
+
+    def __init__(self, commons: Commons, number: int, start: int, stop: int) -> None:
+        self._commons, self._number = commons, number
+        self._next, self._stop = start, stop
+
+    def _take(self, size: int) -> int:
+        taken, self._next = self._next, self._next + _whole(size)
+        if self._next > self._stop:
+            raise MemoryError("more is built than there is memory in common for")
+        return taken
+
+    def zeros(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return an array of zeros. The memory stays for as long as it does."""
+        count = int(np.prod(shape, dtype=np.int64))
+        numbers: Any = (ctypes.c_double * count).from_address(self._take(8 * count))
+        numbers.area = self  # which nothing else keeps
+        return np.ctypeslib.as_array(numbers).reshape(shape)
+
+    def keep(self, structure: _Structure) -> _Structure:
+        """Return a copy of the structure in this area. The memory stays for as long as it does."""
+        size = ctypes.sizeof(structure)
+        address = self._take(size)
+        ctypes.memmove(address, ctypes.addressof(structure), size)
+        copy: Any = type(structure).from_address(address)
+        copy.area = self  # as above
+        return cast("_Structure", copy)
+
+    def data(self, model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
+        """Return so many ``mujoco.MjData`` in this area. The memory stays for as long as they do."""
+        native = library()
+        assert native is not None  # noqa: S101 - see commons_for
+        with _hooks():
+            native.vebench_area_begin(
+                self._commons.handle,
+                ctypes.c_void_p(self._next),
+                ctypes.c_void_p(self._stop),
+                ctypes.c_size_t(self._commons.scratch),
+            )
+            try:
+                made = [mujoco.MjData(model) for _ in range(count)]
+            finally:
+                self._take(native.vebench_area_end())
+        return made
+
+    def announce(self, address: int) -> None:
+        """Let the others know the address of what steps these environments."""
+        self._commons.entries[self._number] = _Entry(address, os.getpid())
+
+    def others(self) -> Sequence[Announced]:
+        """Return what the others have announced, first those that come next in the order of environments."""
+        entries, own = self._commons.entries, self._number
+        around = (*entries[own + 1 :], *entries[:own])
+        return [Announced(int(entry.address), int(entry.process)) for entry in around if entry.address]
+
+
+def commons_for(model: Any, count: int) -> Commons | None:  # noqa: ANN401 - MuJoCo has no types
+    """Return memory in common for so many environments of a model, None if there can be none here."""
+    native = library()
+    if native is None or mujoco_library() is None or not hasattr(native, "vebench_commons"):
+        return None
+    native.vebench_commons.restype = native.vebench_commons_base.restype = ctypes.c_void_p
+    native.vebench_area_end.restype = ctypes.c_size_t
+    scratch = int(model.narena)
+    try:
+        with _hooks():
+            native.vebench_area_begin(None, None, None, ctypes.c_size_t(scratch))
+            try:
+                mujoco.MjData(model)
+            finally:
+                size = native.vebench_area_end()
+        return Commons(count, _whole(size + _TABLES, 4096), scratch)
+    except (MemoryError, RuntimeError):
+        return None
+
+
+@contextmanager
+def _hooks() -> Iterator[None]:
+    """Let MuJoCo allocate and free by our functions. From then on it does so in this process.
+
+    Raises RuntimeError if it does so by somebody else's.
+    """
+    native, theirs = library(), mujoco_library()
+    assert native is not None and theirs is not None  # noqa: S101, PT018 - see commons_for
+    with HOOKS:
+        for name, function in (("mju_user_malloc", native.vebench_malloc), ("mju_user_free", native.vebench_free)):
+            hook = ctypes.c_void_p.in_dll(theirs, name)
+            ours = ctypes.cast(function, ctypes.c_void_p).value
+            if hook.value not in {None, ours}:
+                raise RuntimeError(f"{name} is set already")
+            hook.value = ours
+        yield
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process is there that has not ended. One that nobody has waited for yet has ended."""
+    try:
+        state = (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        )
+    except (OSError, IndexError):
+        return False
+    return state not in {"Z", "X"}
+
+
+def _whole(size: int, unit: int = _ALIGNMENT) -> int:
+    return -(-size // unit) * unit

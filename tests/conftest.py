@@ -58,7 +58,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sweep() -> Run:
     """Return a run of Pong on two CPUs with every outcome that a cell can have."""
     return make_sweep()

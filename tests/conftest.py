@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,22 +44,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep what the tests find out away from what the user knows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(cache_of_the_session: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a cache folder in which nothing is known yet."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = cache_of_the_session / str(next(NUMBERS))
+    folder.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sweep() -> Run:
     """Return a run of Pong on two CPUs with every outcome that a cell can have."""
     return make_sweep()

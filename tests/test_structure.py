@@ -105,6 +105,11 @@ def run_time(path: Path) -> list[ast.AST]:
     return [node for node in parsed(path) if node not in for_types]
 
 
+def called(call: ast.Call) -> str:
+    """Return the last name of what is called."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
 def imported_by(nodes: list[ast.AST]) -> set[str]:
     """Return the modules that these nodes of a file import."""
     named = set()
@@ -114,16 +119,18 @@ def imported_by(nodes: list[ast.AST]) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             deeper = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
             named.update(deeper if len(deeper) == len(node.names) else {*deeper, f"{node.module}"})
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call) and called(node).endswith(("import_module", "__import__")):
             named.update(name.value for name in node.args[:1] if isinstance(name, ast.Constant))
     return named
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Return the project's modules that a file imports, wherever in it, for types alone or not."""
     return imported_by(parsed(path)) & MODULES.keys()
 
 
+@cache
 def texts(path: Path) -> set[str]:
     """Return the texts in a file, also the parts of f-strings, but no docstrings."""
     holders = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -138,8 +145,13 @@ def floor(module: str) -> str | None:
     return parts[1] if parts[0] == "vebench" and len(parts) > 1 and parts[1] in FLOORS else None
 
 
+@cache
 def below(folder: str) -> list[str]:
     return sorted(name for name in MODULES if f"{name}.".startswith(f"{folder}."))
+
+
+OUTSIDE_BACKENDS = sorted(name for name in MODULES if floor(name) != "backends")
+ON_THE_CHILDS_SIDE = [name for folder in CHILD_SIDE for name in below(folder)]
 
 
 def loaded_by(script: str, python: str | Path = sys.executable) -> set[str]:
@@ -152,13 +164,12 @@ def test_every_module_is_on_a_floor() -> None:
     assert {name for name in MODULES if floor(name) is None} == {"vebench"}
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_no_import_goes_up(module: str) -> None:
-    own = floor(module)
-    if own is None:
-        return
+def test_no_import_goes_up() -> None:
     higher = {
-        other for other in imports(MODULES[module]) if (at := floor(other)) and FLOORS.index(at) > FLOORS.index(own)
+        (module, other)
+        for module, path in MODULES.items()
+        for other in imports(path)
+        if (own := floor(module)) and (at := floor(other)) and FLOORS.index(at) > FLOORS.index(own)
     }
     assert higher == set()
 
@@ -170,10 +181,10 @@ def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_module_of_a_command_is_imported_by_the_command_line_alone(command: str) -> None:
-    module = f"vebench.commands.{command}"
-    assert {name for name, path in MODULES.items() if module in imports(path)} == {"vebench.cli"}
+def test_the_module_of_a_command_is_imported_by_the_command_line_alone() -> None:
+    modules_of_commands = {f"vebench.commands.{command}" for command in COMMANDS}
+    found = {(name, module) for name, path in MODULES.items() for module in imports(path) & modules_of_commands}
+    assert found == {("vebench.cli", module) for module in modules_of_commands}
 
 
 def test_each_command_is_the_module_of_its_name() -> None:
@@ -187,18 +198,24 @@ def test_each_command_is_the_module_of_its_name() -> None:
     assert called == {f"vebench.commands.{command}" for command in COMMANDS}
 
 
-OUTSIDE_BACKENDS = sorted(name for name in MODULES if floor(name) != "backends")
+def test_only_backends_import_one_backend_or_one_suite() -> None:
+    behind = {
+        (module, other)
+        for module in OUTSIDE_BACKENDS
+        for other in imports(MODULES[module]) & set(below("vebench.backends"))
+        if other not in OPEN_TO_ALL | OPEN_TO_PROOFS.get(module, set())
+    }
+    assert behind == set()
+    named = {
+        (module, text)
+        for module in OUTSIDE_BACKENDS
+        for text in texts(MODULES[module])
+        if text.startswith("vebench.backends.")
+    }
+    assert named == set()
 
 
-@pytest.mark.parametrize("module", OUTSIDE_BACKENDS)
-def test_only_backends_import_one_backend_or_one_suite(module: str) -> None:
-    behind = imports(MODULES[module]) & set(below("vebench.backends"))
-    assert behind <= OPEN_TO_ALL | OPEN_TO_PROOFS.get(module, set())
-    assert [text for text in texts(MODULES[module]) if text.startswith("vebench.backends.")] == []
-
-
-@pytest.mark.parametrize("module", OUTSIDE_BACKENDS)
-def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_of_it(module: str) -> None:
+def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_of_it() -> None:
     names = {
         *BY_NAME,
         *(entry.library for entry in ENTRIES if entry.library),
@@ -206,38 +223,50 @@ def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_
         *(name for suite in SUITES.values() for name in (suite.name, suite.title, *suite.drifting_engines)),
         *(suite.namespace for suite in SUITES.values() if suite.namespace),
     }
+    begins = {name.casefold()[:length] for name in names for length in range(len("gym"), len(name) + 1)}
+    ends = {name[start:] for name in BY_NAME for start in range(len(name) - len("gym") + 1)}
     keys = {field.name for field in fields(CellRecord)}  # a backend may have the name of one, such as "threads"
-    asked = {text.casefold() for text in texts(MODULES[module])} - keys
-    telling = {text for text in asked if len(text) >= len("gym")}
-    begins = {text for text in telling if any(name.casefold().startswith(text) for name in names)}
-    ends = {text for text in telling if any(name.endswith(text) for name in BY_NAME)}
-    assert begins | ends == set()
+    asked = {(module, text.casefold()) for module in OUTSIDE_BACKENDS for text in texts(MODULES[module])}
+    assert {(module, text) for module, text in asked if text in (begins | ends) - keys} == set()
 
 
-@pytest.mark.parametrize("module", sorted({*OUTSIDE_BACKENDS} - {"vebench.cli"}))  # its help has examples
-def test_only_backends_have_the_name_of_one_in_their_messages(module: str) -> None:
+def test_only_backends_have_the_name_of_one_in_their_messages() -> None:
     names = {*(name for name in BY_NAME if "-" in name), *(entry.library for entry in ENTRIES if entry.library)}
     codes = {code.value for code in finding_codes.Code}
-    assert {text for text in texts(MODULES[module]) - codes if any(name in text for name in names)} == set()
+    speaking = sorted({*OUTSIDE_BACKENDS} - {"vebench.cli"})  # its help has examples
+    said = {(module, text) for module in speaking for text in texts(MODULES[module]) - codes}
+    assert {(module, text) for module, text in said if any(name in text for name in names)} == set()
 
 
-@pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])
-def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents(module: str) -> None:
-    ast.parse(MODULES[module].read_text(), feature_version=(3, 10))
+def test_the_childs_side_is_python_3_10_and_imports_nothing_from_the_parents() -> None:
     allowed = {name for part in CHILD_MAY_IMPORT for name in ([part] if part == "vebench" else below(part))}
-    assert imports(MODULES[module]) <= allowed
+    for module in ON_THE_CHILDS_SIDE:
+        ast.parse(MODULES[module].read_text(), str(MODULES[module]), feature_version=(3, 10))
+    assert {
+        (module, other) for module in ON_THE_CHILDS_SIDE for other in imports(MODULES[module]) if other not in allowed
+    } == set()
 
 
-@pytest.mark.parametrize("module", [name for folder in CHILD_SIDE for name in below(folder)])
-def test_the_childs_side_imports_the_standard_library_and_numpy_also_on_use(module: str) -> None:
-    roots = {name.partition(".")[0] for name in imported_by(run_time(MODULES[module]))}
-    besides = {name for folder, names in MAY_IMPORT.items() if f"{module}.".startswith(f"{folder}.") for name in names}
-    assert roots - STANDARD_LIBRARY - {"vebench"} <= besides
+def test_the_childs_side_imports_the_standard_library_and_numpy_also_on_use() -> None:
+    besides = {
+        (module, root)
+        for module in ON_THE_CHILDS_SIDE
+        for root in {name.partition(".")[0] for name in imported_by(run_time(MODULES[module]))}
+        if root not in STANDARD_LIBRARY | {"vebench"}
+    }
+    allowed = {
+        (module, name)
+        for folder, names in MAY_IMPORT.items()
+        for module in ON_THE_CHILDS_SIDE
+        if f"{module}.".startswith(f"{folder}.")
+        for name in names
+    }
+    assert besides <= allowed
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
 def test_what_the_childs_side_imports_from_the_standard_library_is_in_that_of_python_3_10() -> None:
-    files = [MODULES[name] for folder in CHILD_SIDE for name in below(folder)]
+    files = [MODULES[name] for name in ON_THE_CHILDS_SIDE]
     nodes = [node for path in files for node in run_time(path) if isinstance(node, ast.ImportFrom)]
     ours = [node for node in nodes if f"{node.module}".partition(".")[0] in STANDARD_LIBRARY]
     lines = sorted({f"from {node.module} import {alias.name}" for node in ours for alias in node.names})

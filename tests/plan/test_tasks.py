@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ale_py
 import envpool
@@ -23,6 +23,7 @@ from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import KNOWN, recorded, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -77,18 +78,91 @@ ADAPTER_MODULE = """
 
     size = 3
 """
+ENVIRONMENTS = {
+    "FrozenLake-v1": Task("FrozenLake-v1", "gymnasium", 1),
+    "FrozenLake": Task("FrozenLake-v1", "gymnasium", 1),
+    "CartPole-v0": Task("CartPole-v0", "gymnasium", 1),
+    "PongNoFrameskip-v4": Task("PongNoFrameskip-v4", "gymnasium", 1, module="ale_py"),
+    "ale_py:ALE/Pong-v5": PONG,
+    "mine:user/Mine-v3": Task("user/Mine-v3", "gymnasium", 7, module="mine"),
+    "mine:user/Mine": Task("user/Mine-v3", "gymnasium", 7, module="mine"),
+}
+REFUSED_ENVIRONMENTS = {
+    "": "a name is missing",
+    "pong": "no such environment (did you mean Pong?);",
+    "Thing": "registered by a module of yours? write MODULE:ID",
+    "HalfCheeta": "did you mean HalfCheetah",
+    "HalfCheetah-v9": "did you mean HalfCheetah",
+    "FrozenLak-v1": "did you mean FrozenLake-v1",
+    "mine:user/Mime-v3": "did you mean user/Mine-v3",
+    "mine:Nope": "registers no Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3, user/Needy-v3",
+    "adapters_of_mine:Nope": "module adapters_of_mine registers no Nope; it registers none",
+    "ale_py:ALE/Pnog-v5": "did you mean ALE/Pong-v5",
+    "mine:a b": "module mine registers no a b; it registers user/Keyed-v3",
+    "Pong, Ant": "no such environment",
+    "a\nb": "'a\\nb': no such environment",
+    "nowhere:Thing-v0": "module nowhere cannot be imported: ModuleNotFoundError",
+    "breaks:Thing-v0": "module breaks cannot be imported: ZeroDivisionError: division by zero",
+    "mine:user/Keyed-v3": "its observations are Dict; they must be arrays (Box, Discrete",
+    "mine:user/Spoken-v3": "its actions are Text; they must be arrays",
+    "mine:user/Needy-v3": "it cannot be made: ModuleNotFoundError: No module named 'no_such_simulator'",
+    "mine:user/Leaving-v3": "it cannot be made: SystemExit: so long",
+}
+# An adapter and the names of the options that it is given, and what is said of it.
+REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {
+    ("nowhere:Adapter", ()): "module nowhere cannot be imported: ModuleNotFoundError",
+    ("breaks:Adapter", ()): "module breaks cannot be imported: ZeroDivisionError",
+    ("adapters_of_mine:Adaptor", ()): "module adapters_of_mine has no Adaptor (did you mean Adapter?)",
+    ("adapters_of_mine:Half", ()): "Half has no method send, close",
+    ("adapters_of_mine:size", ()): "size is not a class",
+    ("adapters_of_mine:Adapter", ("depth",)): "no option depth; it has none",
+    ("adapters_of_mine:build", ("depth",)): "no option depth; it has none",
+    ("adapters_of_mine:Tuned", ("dept", "width")): "no option dept; it has depth, width (did you mean depth?)",
+    ("adapters_of_mine:Tuned", ("setup", "width")): "no option setup; it has depth, width",
+    ("adapters_of_mine:Tuned", ("depth",)): "it cannot be built: missing a required argument: 'width'",
+}
+TAKEN: list[tuple[str, tuple[str, ...]]] = [("Tuned", ("width", "depth")), ("Open", ("anything",))]
+
+
+def with_modules(folder: Path) -> Path:
+    """Write the user's modules into a folder."""
+    (folder / "mine.py").write_text(dedent(USER_MODULE))
+    (folder / "adapters_of_mine.py").write_text(dedent(ADAPTER_MODULE))
+    (folder / "breaks.py").write_text("1 / 0")
+    (folder / "hangs.py").write_text("import time\ntime.sleep(600)")
+    (folder / "crashes.py").write_text("import os\nprint('the end is near')\nos.abort()")
+    return folder
 
 
 @pytest.fixture
 def beside_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that the user stands in, with modules of his own."""
-    (tmp_path / "mine.py").write_text(dedent(USER_MODULE))
-    (tmp_path / "adapters_of_mine.py").write_text(dedent(ADAPTER_MODULE))
-    (tmp_path / "breaks.py").write_text("1 / 0")
-    (tmp_path / "hangs.py").write_text("import time\ntime.sleep(600)")
-    (tmp_path / "crashes.py").write_text("import os\nprint('the end is near')\nos.abort()")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(with_modules(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """Look up everything that tests ask for in one interpreter, and return what answers each of them from that."""
+    envs = [*ENVIRONMENTS, *(name for name in REFUSED_ENVIRONMENTS if name)]
+    adapters = [*REFUSED_ADAPTERS, *((f"adapters_of_mine:{target}", options) for target, options in TAKEN)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(with_modules(tmp_path_factory.mktemp("user")))
+        answer = look_up(envs, adapters, sys.executable, 60.0)
+    env_facts = dict(zip(envs, answer["envs"], strict=True))
+    adapter_facts = dict(zip(adapters, answer["adapters"], strict=True))
+
+    def answered(envs: list[str], adapters: list[tuple[str, tuple[str, ...]]], *_: object) -> dict[str, Any]:
+        facts = {"envs": [env_facts[name] for name in envs], "adapters": [adapter_facts[asked] for asked in adapters]}
+        return {**answer, **facts}
+
+    return answered
+
+
+@pytest.fixture
+def at_once(answers: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the facts from the one interpreter that was asked for all, rather than to start one for each test."""
+    monkeypatch.setattr("vebench.plan.tasks.look_up", answers)
 
 
 def refusal(*names: str, backend: str | None = None, timeout: float = 60.0, **options: int) -> str:
@@ -153,19 +227,8 @@ def test_a_task_named_twice_is_one() -> None:
     assert resolve(["Pong", "Ant", "ALE/Pong-v5", " Pong "]) == resolve(["Pong", "Ant"])
 
 
-@pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        ("FrozenLake-v1", Task("FrozenLake-v1", "gymnasium", 1)),
-        ("FrozenLake", Task("FrozenLake-v1", "gymnasium", 1)),
-        ("CartPole-v0", Task("CartPole-v0", "gymnasium", 1)),
-        ("PongNoFrameskip-v4", Task("PongNoFrameskip-v4", "gymnasium", 1, module="ale_py")),
-        ("ale_py:ALE/Pong-v5", PONG),
-        ("mine:user/Mine-v3", Task("user/Mine-v3", "gymnasium", 7, module="mine")),
-        ("mine:user/Mine", Task("user/Mine-v3", "gymnasium", 7, module="mine")),
-    ],
-)
-@pytest.mark.usefixtures("beside_user")
+@pytest.mark.parametrize(("name", "task"), ENVIRONMENTS.items())
+@pytest.mark.usefixtures("at_once")
 def test_any_registered_environment_of_arrays_is_looked_up(name: str, task: Task) -> None:
     assert resolve([name]) == (task,)
 
@@ -185,31 +248,8 @@ def test_a_known_id_that_a_users_module_registers_anew_is_his(beside_user: Path)
     assert "CartPole-v1: named twice" in refusal("CartPole", "usurper:CartPole-v1")
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("", "a name is missing"),
-        ("pong", "no such environment (did you mean Pong?);"),
-        ("Thing", "registered by a module of yours? write MODULE:ID"),
-        ("HalfCheeta", "did you mean HalfCheetah"),
-        ("HalfCheetah-v9", "did you mean HalfCheetah"),
-        ("FrozenLak-v1", "did you mean FrozenLake-v1"),
-        ("mine:user/Mime-v3", "did you mean user/Mine-v3"),
-        ("mine:Nope", "registers no Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3, user/Needy-v3"),
-        ("adapters_of_mine:Nope", "module adapters_of_mine registers no Nope; it registers none"),
-        ("ale_py:ALE/Pnog-v5", "did you mean ALE/Pong-v5"),
-        ("mine:a b", "module mine registers no a b; it registers user/Keyed-v3"),
-        ("Pong, Ant", "no such environment"),
-        ("a\nb", "'a\\nb': no such environment"),
-        ("nowhere:Thing-v0", "module nowhere cannot be imported: ModuleNotFoundError"),
-        ("breaks:Thing-v0", "module breaks cannot be imported: ZeroDivisionError: division by zero"),
-        ("mine:user/Keyed-v3", "its observations are Dict; they must be arrays (Box, Discrete"),
-        ("mine:user/Spoken-v3", "its actions are Text; they must be arrays"),
-        ("mine:user/Needy-v3", "it cannot be made: ModuleNotFoundError: No module named 'no_such_simulator'"),
-        ("mine:user/Leaving-v3", "it cannot be made: SystemExit: so long"),
-    ],
-)
-@pytest.mark.usefixtures("beside_user")
+@pytest.mark.parametrize(("name", "complaint"), REFUSED_ENVIRONMENTS.items())
+@pytest.mark.usefixtures("at_once")
 def test_an_environment_that_cannot_be_stepped_is_refused(name: str, complaint: str) -> None:
     assert complaint in refusal(name)
 
@@ -240,48 +280,26 @@ def test_an_interpreter_without_gymnasium_says_so() -> None:
     assert "Gymnasium cannot be imported: ModuleNotFoundError" in answer.stdout
 
 
-@pytest.mark.parametrize("name", ["adapters_of_mine:Adapter", "adapters_of_mine:build"])
 @pytest.mark.usefixtures("beside_user")
-def test_a_third_partys_adapter_is_found_beside_the_user(name: str) -> None:
-    assert resolve(["Pong"], [BackendChoice("for-loop"), BackendChoice(name)]) == (PONG,)
+def test_a_third_partys_adapter_is_found_beside_the_user() -> None:
+    choices = [BackendChoice("for-loop"), *(BackendChoice(f"adapters_of_mine:{name}") for name in ("Adapter", "build"))]
+    assert resolve(["Pong"], choices) == (PONG,)
 
 
-@pytest.mark.parametrize(
-    ("target", "complaint"),
-    [
-        ("nowhere:Adapter", "module nowhere cannot be imported: ModuleNotFoundError"),
-        ("breaks:Adapter", "module breaks cannot be imported: ZeroDivisionError"),
-        ("adapters_of_mine:Adaptor", "module adapters_of_mine has no Adaptor (did you mean Adapter?)"),
-        ("adapters_of_mine:Half", "Half has no method send, close"),
-        ("adapters_of_mine:size", "size is not a class"),
-    ],
-)
-@pytest.mark.usefixtures("beside_user")
-def test_an_adapter_that_cannot_be_loaded_is_refused(target: str, complaint: str) -> None:
-    assert f"--backend {target}: {complaint}" in refusal("Pong", backend=target)
-
-
-@pytest.mark.parametrize(
-    ("target", "options", "complaint"),
-    [
-        ("Adapter", {"depth": 1}, "no option depth; it has none"),
-        ("build", {"depth": 1}, "no option depth; it has none"),
-        ("Tuned", {"dept": 1, "width": 2}, "no option dept; it has depth, width (did you mean depth?)"),
-        ("Tuned", {"setup": 1, "width": 2}, "no option setup; it has depth, width"),
-        ("Tuned", {"depth": 1}, "it cannot be built: missing a required argument: 'width'"),
-    ],
-)
-@pytest.mark.usefixtures("beside_user")
-def test_options_that_an_adapters_signature_does_not_take_are_refused(
-    target: str, options: dict[str, int], complaint: str
+@pytest.mark.parametrize(("asked", "complaint"), REFUSED_ADAPTERS.items())
+@pytest.mark.usefixtures("at_once")
+def test_an_adapter_that_cannot_be_loaded_or_whose_signature_lacks_an_option_is_refused(
+    asked: tuple[str, tuple[str, ...]], complaint: str
 ) -> None:
-    assert complaint in refusal("Pong", backend=f"adapters_of_mine:{target}", **options)
+    target, options = asked
+    assert f"--backend {target}: {complaint}" in refusal("Pong", backend=target, **dict.fromkeys(options, 1))
 
 
-@pytest.mark.parametrize(("target", "options"), [("Tuned", {"width": 2, "depth": 3}), ("Open", {"anything": 1})])
-@pytest.mark.usefixtures("beside_user")
-def test_options_that_an_adapters_signature_takes_pass(target: str, options: dict[str, int]) -> None:
-    assert resolve(["Pong"], [BackendChoice(f"adapters_of_mine:{target}", {**options})]) == (PONG,)
+@pytest.mark.parametrize(("target", "options"), TAKEN)
+@pytest.mark.usefixtures("at_once")
+def test_options_that_an_adapters_signature_takes_pass(target: str, options: tuple[str, ...]) -> None:
+    choice = BackendChoice(f"adapters_of_mine:{target}", dict.fromkeys(options, 1))
+    assert resolve(["Pong"], [choice]) == (PONG,)
 
 
 def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user: Path) -> None:

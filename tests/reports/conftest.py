@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from vebench.results.records import Run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def page(sweep: Run) -> RunPage:
     """Return the page of a run with every outcome that a cell can have."""
     return RunPage.of([("pong.jsonl", sweep)])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wide() -> RunPage:
     """Return the page of a run with nine worker counts."""
     cells = [make_cell(backend, size, (2300, 2310) * 3) for size in SIZES for backend in ("for-loop", "envpool-sync")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
@@ -31,6 +33,8 @@ from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vebench.reports.document import Document, Table
     from vebench.reports.page import Kind, Page
     from vebench.results.records import CellRecord
@@ -74,8 +78,9 @@ def on_terminal(page: Page, width: int) -> str:
     return console.file.getvalue()
 
 
-def make_pages() -> dict[Kind, Page]:
-    """Return a page of every kind."""
+@cache
+def make_pages() -> Mapping[Kind, Page]:
+    """Return a page of every kind, made once."""
     spec = RunSpec(("Pong",), (1, 2), (BackendChoice("for-loop"), BackendChoice("ceiling")))
     placement = place("compact", frozenset({0, 1}), None)
     plan = expand(spec, (PONG,), placement, None)
@@ -103,4 +108,4 @@ def make_pages() -> dict[Kind, Page]:
             findings=(Finding(Code.GOVERNOR, "powersave", "set it to performance"),),
         ),
     )
-    return {page.kind: page for page in pages}
+    return MappingProxyType({page.kind: page for page in pages})

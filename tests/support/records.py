@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -65,6 +66,7 @@ def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...
     return replace(known, **fields)
 
 
+@cache
 def make_sweep() -> Run:
     """Return a run of Pong on two CPUs with every outcome that a cell can have."""
     cells = [

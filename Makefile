@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Tests start many interpreters: let them find what the first has compiled, whatever the shell was told.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint gate clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a report to look at

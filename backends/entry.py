@@ -96,6 +96,7 @@ class BackendEntry:
       each of them, options) to the number of threads that step environments at the same time.
     - ``own_classes`` returns which of its own environment classes it steps a task with here, as far as that is known
       before they are loaded; it is None for a backend without any. ``name_of`` has no task without a class.
+      ``uncompiled`` are the options by which they step as they do for want of compiled parts.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
@@ -116,6 +117,7 @@ class BackendEntry:
     process_per_environment: bool = False
     at_work: Callable[[int, int, Options], int] = all_threads
     own_classes: Callable[[Task], OwnClasses | None] | None = None
+    uncompiled: Options = field(default_factory=dict)
     gymnasium_api: bool = False
     lines: Callable[[Built], tuple[str, ...]] = no_lines
     import_bytes: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,11 @@ from gymnasium.envs.registration import find_highest_version, get_env_id, parse_
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
 from vebench.backends.environments.making import keep_opencv_to_one_thread
-from vebench.backends.environments.suites import SUITES, short_name
+from vebench.backends.environments.suites import SUITES, known_as, load, short_name
+from vebench.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 # Settings of a game, by who takes them: ``gymnasium.make``, ``AtariPreprocessing``, and what is put around both here.
 _OF_THE_EMULATOR = frozenset(
@@ -62,7 +64,8 @@ def name_of(env_id: str) -> str:
     """
     module, _, name = env_id.rpartition(":")
     name = _SHORT_NAMES.get(name, name)
-    plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and name.startswith(suite.namespace)}
+    known = known_as(name) or name  # an old id of a game has no namespace, and the same plugin registers it
+    plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and known.startswith(suite.namespace)}
     for needed in (module, *plugins):
         if needed:
             import_module(needed)
@@ -74,13 +77,50 @@ def name_of(env_id: str) -> str:
 def make(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """Return an environment: of a game with the usual wrappers, of anything else as ``gymnasium.make`` returns it.
 
-    Raises TypeError for a setting that means nothing to the task, and what Gymnasium raises for values that do not.
+    Raises what Gymnasium raises for a task that it cannot make, and for values that make no sense.
     """
     name = name_of(env_id)
-    spec = gymnasium.registry.get(name)
-    if spec is None or not str(spec.entry_point).startswith("ale_py."):
+    if not _is_game(name):
         return gymnasium.make(name, **{"disable_env_checker": True, **settings})
     return _make_game(name, **settings)
+
+
+def check_settings(name: str, settings: Collection[str], arguments: Collection[str]) -> None:
+    """Raise TypeError for a setting that means nothing to the task of this name.
+
+    The error says what else may have been meant: a setting, or one of the ``arguments`` that are no settings.
+    """
+    game = _is_game(name)
+    known = _ALL if game else _taken_by(name) if settings else frozenset()
+    for unknown in sorted(set(settings) - known) if known else ():
+        if game and unknown in _ELSEWHERE:
+            hint = f": {_ELSEWHERE[unknown]}"
+        else:
+            hint = did_you_mean(unknown, [*sorted(known), *arguments]) or f": it has {', '.join(sorted(known))}"
+        raise TypeError(f"{name} has no setting {unknown}{hint}")
+
+
+def _is_game(name: str) -> bool:
+    spec = gymnasium.registry.get(name)
+    return spec is not None and str(spec.entry_point).startswith("ale_py.")
+
+
+def _taken_by(name: str) -> frozenset[str]:
+    """Return what ``gymnasium.make`` takes for an environment, from the signatures; nothing if they do not tell."""
+    spec = gymnasium.registry.get(name)
+    if spec is None or spec.entry_point is None:
+        return frozenset()
+    made_by = load(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    taken = {*inspect.signature(gymnasium.make).parameters, *spec.kwargs} - {"id", "kwargs"}
+    # A class may pass on what it does not know to the class that it is based on.
+    for part in getattr(made_by, "__mro__", (made_by,)):
+        if isinstance(part, type) and "__init__" not in vars(part):
+            continue
+        parameters = inspect.signature(vars(part)["__init__"] if isinstance(part, type) else part).parameters.values()
+        taken |= {each.name for each in parameters if each.kind in _BY_NAME}
+        if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters):
+            return frozenset(taken - {"self"})
+    return frozenset()
 
 
 def _make_game(
@@ -96,9 +136,6 @@ def _make_game(
 
     With ``last_frames`` or ``any_noop`` it is shown as backends show it: ``environments.atari_screen`` says how.
     """
-    for unknown in sorted(settings.keys() - _OF_THE_EMULATOR - _OF_THE_SCREEN):
-        hint = _ELSEWHERE.get(unknown, f"it has {', '.join(sorted(_ALL))}")
-        raise TypeError(f"{name} has no setting {unknown}: {hint}")
     emulator = gymnasium.make(
         name,
         frameskip=1,
@@ -119,4 +156,5 @@ def _make_game(
 
 
 _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _ALL = _OF_THE_EMULATOR | _OF_THE_SCREEN | _AROUND

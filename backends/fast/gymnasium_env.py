@@ -90,13 +90,12 @@ def check_settings(name: str, settings: Collection[str], arguments: Collection[s
 
     The error says what else may have been meant: a setting, or one of the ``arguments`` that are no settings.
     """
-    game = _is_game(name)
-    known = _ALL if game else _taken_by(name) if settings else frozenset()
+    if not settings:
+        return
+    known, elsewhere = (_ALL, _ELSEWHERE) if _is_game(name) else (_taken_by(name), {})
     for unknown in sorted(set(settings) - known) if known else ():
-        if game and unknown in _ELSEWHERE:
-            hint = f": {_ELSEWHERE[unknown]}"
-        else:
-            hint = did_you_mean(unknown, [*sorted(known), *arguments]) or f": it has {', '.join(sorted(known))}"
+        near = did_you_mean(unknown, (*sorted(known), *arguments))
+        hint = f": {elsewhere[unknown]}" if unknown in elsewhere else near or f": it has {', '.join(sorted(known))}"
         raise TypeError(f"{name} has no setting {unknown}{hint}")
 
 
@@ -106,20 +105,17 @@ def _is_game(name: str) -> bool:
 
 
 def _taken_by(name: str) -> frozenset[str]:
-    """Return what ``gymnasium.make`` takes for an environment, from the signatures; nothing if they do not tell."""
+    """Return what ``gymnasium.make`` takes for an environment of Gymnasium's own; nothing if that is unknown."""
     spec = gymnasium.registry.get(name)
-    if spec is None or spec.entry_point is None:
-        return frozenset()
-    made_by = load(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    if spec is None or not str(spec.entry_point).startswith("gymnasium.envs."):
+        return frozenset()  # other classes may do whatever they like with what they are given
     taken = {*inspect.signature(gymnasium.make).parameters, *spec.kwargs} - {"id", "kwargs"}
-    # A class may pass on what it does not know to the class that it is based on.
-    for part in getattr(made_by, "__mro__", (made_by,)):
-        if isinstance(part, type) and "__init__" not in vars(part):
-            continue
-        parameters = inspect.signature(vars(part)["__init__"] if isinstance(part, type) else part).parameters.values()
-        taken |= {each.name for each in parameters if each.kind in _BY_NAME}
+    # A class passes on what it does not know to the class that it is based on, which it also tells what it has to know.
+    for part in load(str(spec.entry_point)).__mro__:
+        parameters = inspect.signature(part.__init__).parameters.values()
+        taken |= {each.name for each in parameters if each.default is not each.empty}
         if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters):
-            return frozenset(taken - {"self"})
+            return frozenset(taken)
     return frozenset()
 
 
@@ -156,5 +152,4 @@ def _make_game(
 
 
 _SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _ALL = _OF_THE_EMULATOR | _OF_THE_SCREEN | _AROUND

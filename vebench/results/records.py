@@ -23,7 +23,7 @@ from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import Window
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import Known, as_stepped
+from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vebench.backends.own_classes import OwnClasses
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
+    from vebench.plan.known_work import Known
 
 SCHEMA = 1
 # The most bytes of a cell's line, for each window, for the CPUs of each thread, and for the rest of the line. A number
@@ -218,7 +219,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
 def _still_known(cell: Cell, layout: Layout) -> Known | None:
     """Return what was known of a cell's work, unless it was of other parts than have stepped."""
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
-    return cell.known if stepped == expected or not cell.known else Known("unverified", "compiled parts did not step")
+    return cell.known if stepped == expected or not cell.known else UNKNOWN
 
 
 def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:

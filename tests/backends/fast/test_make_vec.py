@@ -417,7 +417,7 @@ def test_an_older_id_of_a_game_is_stepped_by_gymnasiums_class_and_the_id_that_ou
     assert agree(newer, older, steps=30) == 0  # the same game, as docs/fast.md says
 
 
-@pytest.mark.parametrize("asked", [{"num_processes": 1}, {"num_processes": 2}, {"batch_size": 2}], ids=str)
+@pytest.mark.parametrize("asked", [{"num_processes": 2}, {"batch_size": 2}], ids=str)
 def test_an_action_that_a_game_does_not_have_is_refused_by_name_and_steps_nothing(
     build: Build, asked: dict[str, Any]
 ) -> None:

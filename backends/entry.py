@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from vebench.backends.environments.suites import MIB, SUITES
+from vebench.backends.environments.suites import MIB, SUITES, known_as, short_name
 from vebench.backends.packages import how_to_install, importable
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class BackendEntry:
       each of them, options) to the number of threads that step environments at the same time.
     - ``own_classes`` returns which of its own environment classes it steps a task with here, as far as that is known
       before they are loaded; it is None for a backend without any. ``name_of`` has no task without a class.
+      ``uncompiled`` are the options by which they step as they do for want of compiled parts.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
@@ -116,6 +117,7 @@ class BackendEntry:
     process_per_environment: bool = False
     at_work: Callable[[int, int, Options], int] = all_threads
     own_classes: Callable[[Task], OwnClasses | None] | None = None
+    uncompiled: Options = field(default_factory=dict)
     gymnasium_api: bool = False
     lines: Callable[[Built], tuple[str, ...]] = no_lines
     import_bytes: int = 0
@@ -147,10 +149,12 @@ class BackendEntry:
         ``has`` says whether another interpreter can import a module; without it, this interpreter is meant.
         """
         if not self._steps(task.suite):
-            return f"{self.name} has no {task.id}: it steps {', '.join(sorted(self.suites or ()))} tasks only"
+            steps = f"it steps {', '.join(sorted(self.suites or ()))} tasks only"
+            return f"{self.name} has no {task.id}: {self._instead(task) or steps}"
         if self.name_of(task) is None:
             what = task.id if self.own_classes is None else f"class of its own for {task.id}"
-            return f"{self.library or self.name} has no {what}"
+            instead = self._instead(task)
+            return f"{self.library or self.name} has no {what}{f': {instead}' if instead else ''}"
         missing = self.missing(task, has or importable)
         if not missing:
             return None
@@ -161,6 +165,12 @@ class BackendEntry:
         """Return the packages that it needs for ``task`` and that are not installed."""
         needed = (*self.packages, *(SUITES[task.suite].packages if self.steps_gymnasium else ()))
         return tuple(package for package in dict.fromkeys(needed) if not has(package.module))
+
+    def _instead(self, task: Task) -> str:
+        """Return which task it steps that a user may have meant, empty if there is none."""
+        known = known_as(task.id)
+        steps = known is not None and any(self._steps(suite.name) for suite in SUITES.values() if known in suite.tasks)
+        return f"it steps {known}, which is --env {short_name(known)}" if known is not None and steps else ""
 
     def _steps(self, suite: str) -> bool:
         return self.suites is None or suite in self.suites

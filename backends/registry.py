@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.entry import Options, Role
     from vebench.backends.environments.suites import Suite
+    from vebench.backends.interface import OptionValue
     from vebench.backends.own_classes import OwnClasses
     from vebench.backends.packages import Package
 
@@ -95,6 +96,7 @@ _FAST_OPTIONS: Mapping[str, Option] = {
     "compiled": Option(_flag, True, "whether compiled parts are used where there are any, true or false"),
     **_SHARED_MEMORY_OPTIONS,
 }
+_FAST_UNCOMPILED: Mapping[str, OptionValue] = {"compiled": False}
 
 # Its library is mapped and its threads are started even for one environment: 150 MiB instead of 61 with Atari.
 _ENVPOOL_BYTES = 96 * MIB
@@ -156,6 +158,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         _process_per_cpu,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
+        uncompiled=_FAST_UNCOMPILED,
         options=_FAST_OPTIONS,
         gymnasium_api=True,
         lines=lines.fast_sync,
@@ -167,6 +170,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         _processes_ahead,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
+        uncompiled=_FAST_UNCOMPILED,
         options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_FAST_OPTIONS},
         gymnasium_api=True,
         lines=lines.fast_async,

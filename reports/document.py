@@ -118,12 +118,14 @@ class Explanation:
 class Answer:
     """What a group of tables and figures says, in sentences, the most important first.
 
-    ``code`` is what to paste to use what is recommended, lines of Python; empty where nothing is.
+    ``code`` is what to paste to use what is recommended, lines of Python; empty where nothing is. ``settled``: whether
+    the question is answered, and not only why it cannot be.
     """
 
     group: str
     sentences: tuple[str, ...]
     code: tuple[str, ...] = ()
+    settled: bool = True
 
 
 @dataclass(frozen=True)

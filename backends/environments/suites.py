@@ -76,6 +76,21 @@ def short_name(task_id: str) -> str:
     return re.sub(r"-v\d+$", "", re.split(r"[/:]", task_id)[-1])
 
 
+def known_as(env_id: str) -> str | None:
+    """Return the id by which a task is known whose id this was before, None if none is or this one is it.
+
+    ``ALE/Pong-v5`` for ``PongNoFrameskip-v4``, ``Pong-v4`` or ``Pong-v5``, ``HalfCheetah-v5`` for ``HalfCheetah-v4``.
+    Games are the same; other tasks may have changed with their version.
+    """
+    for suite in SUITES.values():
+        namespace = suite.namespace or ""
+        name = re.sub(r"(NoFrameskip|Deterministic)?(-v\d+)?$", "", env_id.removeprefix(namespace), count=1)
+        for known in suite.tasks:
+            if known.startswith(f"{namespace}{name}-v"):
+                return None if known == env_id else known
+    return None
+
+
 def load(target: str) -> Any:  # noqa: ANN401 - any object of a module
     """Import the module of ``module:name``, and return the object of that name."""
     module, _, name = target.partition(":")

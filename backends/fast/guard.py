@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import known_as
 from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of, unsupported
 from vebench.backends.fast.verified import SOURCES, VERSIONS
@@ -44,7 +45,9 @@ def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
     """Return why Gymnasium's class is to step a task with these settings, and the remedy, or None if ours can."""
     ours = class_of(env_id)
     if ours is None:
-        return OwnClasses(refused=f"there is no class of our own for {env_id}")
+        other = known_as(env_id)
+        only = "" if other is None or class_of(other) is None else f", only for {other}"
+        return OwnClasses(refused=f"there is no class of our own for {env_id}{only}")
     if unknown := unsupported(env_id, settings):
         return OwnClasses(
             refused=f"our own class for {env_id} has no {', '.join(unknown)}", remedy="leave these settings out"

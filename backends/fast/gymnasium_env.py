@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,11 @@ from gymnasium.envs.registration import find_highest_version, get_env_id, parse_
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
 from vebench.backends.environments.making import keep_opencv_to_one_thread
-from vebench.backends.environments.suites import SUITES, short_name
+from vebench.backends.environments.suites import SUITES, known_as, load, short_name
+from vebench.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 # Settings of a game, by who takes them: ``gymnasium.make``, ``AtariPreprocessing``, and what is put around both here.
 _OF_THE_EMULATOR = frozenset(
@@ -62,7 +64,8 @@ def name_of(env_id: str) -> str:
     """
     module, _, name = env_id.rpartition(":")
     name = _SHORT_NAMES.get(name, name)
-    plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and name.startswith(suite.namespace)}
+    known = known_as(name) or name  # an old id of a game has no namespace, and the same plugin registers it
+    plugins = {suite.plugin for suite in SUITES.values() if suite.namespace and known.startswith(suite.namespace)}
     for needed in (module, *plugins):
         if needed:
             import_module(needed)
@@ -74,13 +77,46 @@ def name_of(env_id: str) -> str:
 def make(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """Return an environment: of a game with the usual wrappers, of anything else as ``gymnasium.make`` returns it.
 
-    Raises TypeError for a setting that means nothing to the task, and what Gymnasium raises for values that do not.
+    Raises what Gymnasium raises for a task that it cannot make, and for values that make no sense.
     """
     name = name_of(env_id)
-    spec = gymnasium.registry.get(name)
-    if spec is None or not str(spec.entry_point).startswith("ale_py."):
+    if not _is_game(name):
         return gymnasium.make(name, **{"disable_env_checker": True, **settings})
     return _make_game(name, **settings)
+
+
+def check_settings(name: str, settings: Collection[str], arguments: Collection[str]) -> None:
+    """Raise TypeError for a setting that means nothing to the task of this name.
+
+    The error says what else may have been meant: a setting, or one of the ``arguments`` that are no settings.
+    """
+    if not settings:
+        return
+    known, elsewhere = (_ALL, _ELSEWHERE) if _is_game(name) else (_taken_by(name), {})
+    for unknown in sorted(set(settings) - known) if known else ():
+        near = did_you_mean(unknown, (*sorted(known), *arguments))
+        hint = f": {elsewhere[unknown]}" if unknown in elsewhere else near or f": it has {', '.join(sorted(known))}"
+        raise TypeError(f"{name} has no setting {unknown}{hint}")
+
+
+def _is_game(name: str) -> bool:
+    spec = gymnasium.registry.get(name)
+    return spec is not None and str(spec.entry_point).startswith("ale_py.")
+
+
+def _taken_by(name: str) -> frozenset[str]:
+    """Return what ``gymnasium.make`` takes for an environment of Gymnasium's own; nothing if that is unknown."""
+    spec = gymnasium.registry.get(name)
+    if spec is None or not str(spec.entry_point).startswith("gymnasium.envs."):
+        return frozenset()  # other classes may do whatever they like with what they are given
+    taken = {*inspect.signature(gymnasium.make).parameters, *spec.kwargs} - {"id", "kwargs"}
+    # A class passes on what it does not know to the class that it is based on, which it also tells what it has to know.
+    for part in load(str(spec.entry_point)).__mro__:
+        parameters = inspect.signature(part.__init__).parameters.values()
+        taken |= {each.name for each in parameters if each.default is not each.empty}
+        if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters):
+            return frozenset(taken)
+    return frozenset()
 
 
 def _make_game(
@@ -96,9 +132,6 @@ def _make_game(
 
     With ``last_frames`` or ``any_noop`` it is shown as backends show it: ``environments.atari_screen`` says how.
     """
-    for unknown in sorted(settings.keys() - _OF_THE_EMULATOR - _OF_THE_SCREEN):
-        hint = _ELSEWHERE.get(unknown, f"it has {', '.join(sorted(_ALL))}")
-        raise TypeError(f"{name} has no setting {unknown}: {hint}")
     emulator = gymnasium.make(
         name,
         frameskip=1,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from gymnasium import logger
+from gymnasium.error import UnregisteredEnv
+from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
+from vebench.backends.environments.suites import known_as
 from vebench.backends.fast import gymnasium_env
 from vebench.backends.fast.building import build
 from vebench.backends.fast.classes import class_of
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 
 
+_largest = np.maximum.reduce
 # Arguments of gymnasium.make_vec, and what to do instead.
 _OF_GYMNASIUM = {
     "vector_kwargs": "name arguments of the vector environment themselves, as in make_vec(id, 8, copy=False)",
@@ -93,14 +99,20 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         raise ValueError(f"num_envs must be 1 or more, not {num_envs}")
     for other in sorted(_OF_GYMNASIUM.keys() & settings.keys()):
         raise TypeError(f"make_vec has no {other}: {_OF_GYMNASIUM[other]}")
-    example = gymnasium_env.make(id, settings)  # which refuses what makes no sense
+    try:
+        name = gymnasium_env.name_of(id)
+        gymnasium_env.check_settings(name, settings, signature(make_vec).parameters)
+        example = gymnasium_env.make(id, settings)  # which refuses what makes no sense
+    except (UnregisteredEnv, ImportError) as error:
+        if (known := known_as(id)) is None:
+            raise
+        raise type(error)(f"{error} There is {known}.") from error
     spaces, spec = VectorSpaces.of(example, num_envs), example.spec
     example.close()
-    name = gymnasium_env.name_of(id)
     own, steps = _own_class(name, settings, own_classes=own_classes, infos=infos, compiled=compiled)
     if own is None and own_classes:
         raise ValueError(f"own_classes=True: {steps.refused}")
-    if own is None and own_classes is None and class_of(name) is not None:
+    if own is None and own_classes is None and class_of(known_as(name) or name) is not None:
         logger.warn(
             f"{name} is stepped by Gymnasium's class: {steps.refused}; own_classes=False asks for that", stacklevel=2
         )
@@ -160,11 +172,15 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     ) -> None:
         self.spec, self.stepped_by = spec, stepped_by
         self._spaces, self._own = spaces, own
+        self._choices, self._chosen = 0, None
         self._first_seeds = checked_seeds(seed, num_envs)
         super().__init__([make_env] * num_envs, **arguments)
         if own is not None:
             self.observations = self.observations.view()
             self.observations.flags.writeable = False
+            if isinstance(self.single_action_space, Discrete):
+                # As numbers without a sign, so that one below 0 is a very large one.
+                self._choices, self._chosen = int(self.single_action_space.n), self._actions[0].view(np.uint64)
 
     def _read_spaces(self) -> VectorSpaces:
         return self._spaces
@@ -173,6 +189,19 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         if self._own is None:
             return super()._make_share(division, infos=infos)
         return make_share(self._own, division, self.autoreset_mode.value)
+
+    def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
+        """Write the actions. Raises ValueError if a class of ours would be given one that its space does not have.
+
+        All rows are looked at: that is faster than to choose some, and the others have what was sent before.
+        """
+        super()._write_actions(rows, count, actions)
+        if self._chosen is not None and _largest(self._chosen) >= self._choices:
+            (written,) = self._actions
+            wrong = np.flatnonzero(self._chosen >= self._choices)
+            env_id, action = int(wrong[0]), int(written[wrong[0]])
+            written[wrong] = 0
+            raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

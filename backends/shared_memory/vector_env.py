@@ -123,7 +123,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
         return self._answered(lambda: Team(config))
 
-    # What steps the environments: a class that has others than Gymnasium's do it says so in these two methods.
+    # What steps the environments: a class that has others than Gymnasium's do it says so in these three methods.
 
     def _read_spaces(self) -> VectorSpaces:
         """Return what one environment has, and all."""
@@ -140,6 +140,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             infos=infos,
         )
         return partial(GymnasiumShare, share)
+
+    def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
+        """Write the actions of so many environments, which are not stepped before. Raises if they cannot be any."""
+        write_actions(self.single_action_space, self._actions, rows, count, actions)
 
     # Resets and steps.
 
@@ -193,7 +197,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise RuntimeError(
                 f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
             )
-        write_actions(self.single_action_space, self._actions, slice(None), self.num_envs, actions)
+        self._write_actions(slice(None), self.num_envs, actions)
         entry = self._team.next_entry
         self._pending = "step"
         try:
@@ -221,7 +225,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
         check_free(ids, self._away)
-        write_actions(self.single_action_space, self._actions, ids, len(ids), actions)
+        self._write_actions(ids, len(ids), actions)
         for env_id in ids:
             self._away[env_id] = 1
         in_flight.send(ids)

@@ -5,6 +5,7 @@ Jinja2 escapes what comes from outside. The page's own policy lets no other scri
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     Plain = Callable[[str], str]
 
 TEMPLATES = Path(__file__).with_name("templates")
+WITH_HYPHEN = re.compile(r"(\S*-\S*)")
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,9 @@ def _environment(plain: Plain) -> Environment:
         keep_trailing_newline=True,
         finalize=partial(_printable, plain=plain),
     )
-    environment.filters.update(sort_key=sort_key, number_columns=number_columns)
+    environment.filters.update(
+        sort_key=sort_key, number_columns=number_columns, whole_words=partial(_whole_words, plain=plain)
+    )
     return environment
 
 
@@ -151,6 +155,15 @@ def _printable(value: object, plain: Plain) -> object:
         letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
         for letter in "\n".join(map(plain, value.split("\n")))
     )
+
+
+def _whole_words(text: str, plain: Plain) -> Markup:
+    """Return a text whose words with a hyphen, such as options, end a line only where they are wider than it."""
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
+
+    parts = WITH_HYPHEN.split(str(_printable(text, plain)))  # every other one matches
+    whole = Markup('<span class="whole">{}</span>')
+    return Markup().join(whole.format(part) if index % 2 else part for index, part in enumerate(parts))
 
 
 def sort_key(value: Value) -> float | str:

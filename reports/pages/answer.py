@@ -139,16 +139,18 @@ def answers(found: Mapping[str, TaskAnswer], told: Told) -> tuple[Answer, ...]:
     There is one for the run if no task has a cell yet, and one for all tasks that a disturbed run says nothing about.
     """
     if not found:
-        return (Answer("", ("No winner: nothing has been measured yet.", f"Measure with: {told.goes_on}")),)
+        sentences = "No winner: nothing has been measured yet.", f"Measure with: {told.goes_on}"
+        return (Answer("", sentences, settled=False),)
     short = [short_name(env) for env in found]
     unusable = any(answer.reason is Reason.UNUSABLE for answer in found.values())
     return (
-        *([Answer("", _unusable(told))] if unusable else []),
+        *([Answer("", _unusable(told), settled=False)] if unusable else []),
         *(
             Answer(
                 one_line(env),
                 tuple(_sentences(one_line(env if short.count(name) > 1 else name), answer, told)),
                 () if answer.winner is None else _code(answer.winner, told.spec),
+                settled=answer.winner is not None,
             )
             for (env, answer), name in zip(found.items(), short, strict=True)
             if answer.reason is not Reason.UNUSABLE

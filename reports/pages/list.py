@@ -105,7 +105,7 @@ def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
             corner="kind",
             columns=("here they step",),
             rows=tuple(
-                TableRow(kind_of(one), (Text((one.own.words,), "missing" if one.own.refused else "plain"),))
+                TableRow(kind_of(one), (Text((one.own.words_for_kind,), "missing" if one.own.refused else "plain"),))
                 for one in standing
                 if one.backends == backends
             ),

@@ -146,7 +146,7 @@ def _own_classes(standings: Sequence[Standing]) -> Iterator[tuple[str, str]]:
     """Yield for backends with environment classes of their own which tasks they step with these here."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for standing in standings:
-        kinds.setdefault((", ".join(standing.backends), standing.own.words), []).append(kind_of(standing))
+        kinds.setdefault((", ".join(standing.backends), standing.own.words_for_kind), []).append(kind_of(standing))
     for (backends, words), names in kinds.items():
         yield backends, f"{', '.join(names)}: {words}"
 

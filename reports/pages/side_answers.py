@@ -26,7 +26,18 @@ def answer(env: str, first: Side, others: Sequence[Other]) -> Answer:
         if not (first.notice or side.notice):
             whose = f"{side.name}, with" if len(others) > 1 else "With"
             sentences += [f"{whose} {text}" for text in _details(found)]
-    return Answer(one_line(env), tuple(sentences))
+    return Answer(one_line(env), tuple(sentences), settled=any(_settled(first, other) for other in others))
+
+
+def _settled(first: Side, other: Other) -> bool:
+    """Return whether the other run is known to be faster, or slower."""
+    side, found = other
+    return not (first.notice or side.notice or found.best is None or _may_be_alike(found.best))
+
+
+def _may_be_alike(best: Best) -> bool:
+    low, high = best.ratio.low, best.ratio.high
+    return low is not None and high is not None and low <= 1 <= high
 
 
 def _verdict(first: Side, other: Other) -> str:
@@ -39,7 +50,7 @@ def _verdict(first: Side, other: Other) -> str:
         lacking = " and ".join((first.name, side.name)[run] for run in found.lacking)
         return f"no verdict: no cell of {lacking} has a rate that can be compared."
     ratio, where, farther = found.best.ratio, _where(found.best, first, side), _farther(found, found.best, first, side)
-    if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
+    if _may_be_alike(found.best):
         speed = f"{side.name} is {interval(ratio)} as fast"
         return f"each at its best, {first.name} and {side.name} cannot be told apart: {speed}, {where}.{farther}"
     return f"{side.name} is {interval(ratio)} as fast as {first.name}, each at its best: {where}.{farther}"

@@ -32,7 +32,9 @@ from vebench.child.proof.prove import prove
 from vebench.child.request import Proving, Request, Settings
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
+from vebench.plan.grammar import parse_backends
 from vebench.plan.known_work import SAME
+from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME, KNOWN
 from vebench.reports.pages.verify import reason
 
@@ -49,6 +51,13 @@ STEPS, ENVS, LONG_STEPS = 600, 2, 1500
 TOGETHER = 4
 BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 COLUMNS = (*SAME, "different", "unverified")
+# What is compared: our own classes without their compiled parts, too.
+LABELS = tuple(
+    BackendChoice(entry.name, options).label
+    for entry in ENTRIES
+    if not entry.reference_row and entry.name != REFERENCE
+    for options in ({}, *([dict(entry.uncompiled)] if entry.uncompiled else []))
+)
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.
 DECIDING = {name for package in PACKAGES for name in package.deciding_names}
 UNMEASURED = Settings(duration=0, rounds=0, warmup=0, longest_warmup=0, timeout=0, membind="none")
@@ -58,8 +67,7 @@ def main() -> int:
     """Compare what has not been compared yet, and write down everything that is known then."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answers", type=Path, default=Path("survey-answers.jsonl"))
-    names = [entry.name for entry in ENTRIES if not entry.reference_row and entry.name != REFERENCE]
-    parser.add_argument("--backends", default=",".join(names))
+    parser.add_argument("--backends", default=",".join(LABELS))
     parser.add_argument("--only", default="", help="names of tasks, such as Pong,Hopper")
     parser.add_argument("--part", default="0/1", help="of the tasks, such as 1/2 for the second half")
     parser.add_argument("--processes", type=int, default=2)
@@ -68,7 +76,8 @@ def main() -> int:
     if not asked.render:
         part, parts = map(int, asked.part.split("/"))
         tasks = [BY_NAME[name] for name in asked.only.split(",")] if asked.only else KNOWN
-        compare_all(tasks[part::parts], asked.backends.split(","), asked.answers, asked.processes)
+        backends = parse_backends([asked.backends])
+        compare_all(tasks[part::parts], backends, asked.answers, asked.processes)
     answers = read(asked.answers)
     verdicts = {
         env: {each["backend"]: (each["verdict"], each["summary"]) for each in found.values()}
@@ -80,14 +89,14 @@ def main() -> int:
     return 0
 
 
-def compare_all(tasks: Sequence[Task], backends: Sequence[str], path: Path, processes: int) -> None:
+def compare_all(tasks: Sequence[Task], backends: Sequence[BackendChoice], path: Path, processes: int) -> None:
     """Compare the backends that have no answer yet, and add their answers to the file as they come."""
     there = read(path)
     for backend in backends:
-        entry = find(backend)
+        entry = find(backend.name)
         suites = entry.suites or SUITES
         has = [task for task in tasks if task.suite in suites and entry.name_of(task) is not None]
-        missing = [task for task in has if backend not in there.get(task.id, {})]
+        missing = [task for task in has if backend.label not in there.get(task.id, {})]
         # New processes for each backend: its library's threads are not there when the next one forks.
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_quiet) as pool:
             asked = [pool.submit(compare, task, backend) for task in missing]
@@ -96,7 +105,7 @@ def compare_all(tasks: Sequence[Task], backends: Sequence[str], path: Path, proc
                 with path.open("a") as file:
                     file.write(json.dumps(answer) + "\n")
                 words = f"{answer['verdict']} {answer['summary']}".strip()
-                print(f"[{count}/{len(asked)}] {answer['env']} {backend}: {words}", flush=True)
+                print(f"[{count}/{len(asked)}] {answer['env']} {backend.label}: {words}", flush=True)
 
 
 def _quiet() -> None:
@@ -106,14 +115,14 @@ def _quiet() -> None:
     os.dup2(1, 2)
 
 
-def compare(task: Task, backend: str) -> dict[str, Any]:
+def compare(task: Task, backend: BackendChoice) -> dict[str, Any]:
     """Return what a comparison on one task finds, a longer one of one environment if no episode ended in the first."""
-    found = _proof(task, backend, STEPS, TOGETHER if backend == "fast-sync" else ENVS)
+    found = _proof(task, backend, STEPS, TOGETHER if backend.name == "fast-sync" else ENVS)
     if found.verdict in SAME and not found.ends:
         found = _proof(task, backend, LONG_STEPS, 1)
     return {
         "env": task.id,
-        "backend": backend,
+        "backend": backend.label,
         "verdict": found.verdict,
         "rows": found.rows,
         "ends": found.ends,
@@ -121,18 +130,23 @@ def compare(task: Task, backend: str) -> dict[str, Any]:
     }
 
 
-def _proof(task: Task, backend: str, steps: int, num_envs: int) -> Proof:
-    entry = find(backend)
+def _proof(task: Task, backend: BackendChoice, steps: int, num_envs: int) -> Proof:
+    entry = find(backend.name)
     if (problem := entry.why_not(task)) is not None:
         return Proof("unverified", reason=problem, failed=True)
     cpus = tuple(sorted(pinning.allowed() or (0,)))[:ENVS]
     setup = Setup(replace(task, exact=True), num_envs, cpus=cpus)
-    request = Request(setup, backend, entry.target, {}, UNMEASURED, str(Path.cwd()), proving=Proving(steps))
+    proving = Proving(steps)
+    request = Request(setup, backend.name, entry.target, backend.options, UNMEASURED, str(Path.cwd()), proving=proving)
     try:
-        return prove(request, Proving(steps), load(entry.target))
+        found = prove(request, proving, load(entry.target))
     except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
         return Proof("unverified", reason=one_line(error), failed=True)
+    if found.own_classes is not None and (found.own_classes.refused or found.own_classes.uncompiled):
+        # What stepped is not what the answer would be known as.
+        return Proof("unverified", reason=found.own_classes.words, failed=True)
+    return found
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -141,9 +155,8 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     lines = path.read_text().splitlines() if path.exists() else []
     for answer in map(json.loads, lines):
         found.setdefault(answer["env"], {})[answer["backend"]] = answer
-    names = [entry.name for entry in ENTRIES]
     return {
-        task.id: dict(sorted(found[task.id].items(), key=lambda item: names.index(item[0])))
+        task.id: dict(sorted(found[task.id].items(), key=lambda item: LABELS.index(item[0])))
         for task in KNOWN
         if task.id in found
     }
@@ -164,9 +177,8 @@ def write_survey(verdicts: dict[str, dict[str, tuple[str, str]]]) -> list[str]:
         for backend, found in by_backend.items()
         if (old := before.get(env, {}).get(backend)) != list(found)
     ]
-    names = [entry.name for entry in ENTRIES]
     merged = {
-        task.id: dict(sorted(found.items(), key=lambda item: names.index(item[0])))
+        task.id: dict(sorted(found.items(), key=lambda item: LABELS.index(item[0])))
         for task in KNOWN
         if (found := {**before.get(task.id, {}), **verdicts.get(task.id, {})})
     }

@@ -9,14 +9,20 @@ import pytest
 from support.records import make_cell, make_header
 
 import vebench
+from vebench.backends.entry import Shape
+from vebench.backends.fast import native
 from vebench.backends.interface import Task
-from vebench.child.answers import Proof
+from vebench.backends.own_classes import OwnClasses
+from vebench.child.answers import Layout, Proof
 from vebench.commands.proving import concluded
+from vebench.engine.events import Outcome
 from vebench.plan import known_work
-from vebench.plan.known_work import UNKNOWN, Knowledge, Known, keep, kept_file, key, lasts
+from vebench.plan.cells import Cell
+from vebench.plan.grammar import parse_backends
+from vebench.plan.known_work import UNKNOWN, Knowledge, Known, as_stepped, keep, kept_file, key, lasts
 from vebench.plan.spec import BackendChoice
 from vebench.results.current_verdicts import informed
-from vebench.results.records import Run, RunRecord
+from vebench.results.records import Run, RunRecord, record
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 POOL, OURS = BackendChoice("envpool-sync"), BackendChoice("shm-sync")
@@ -146,6 +152,33 @@ def header_with(packages: dict[str, str]) -> RunRecord:
     return RunRecord(known.schema, known.spec, known.host, packages, known.command, known.started)
 
 
+def test_a_verdict_on_compiled_parts_says_nothing_of_what_steps_without_them_asked_to_or_not() -> None:
+    fast, asked = BackendChoice("fast-sync"), BackendChoice("fast-sync", {"compiled": False})
+    compiled, wanting = OwnClasses("compiled"), OwnClasses("in Python", uncompiled=True)
+    entries = [(key(PONG, as_stepped(PONG, fast, own), VERSIONS), SAME) for own in (compiled, wanting)]
+    for known, has in zip(entries, (compiled, wanting), strict=True):
+        knowledge = Knowledge([known])
+        for own in (compiled, wanting):
+            assert knowledge.of(PONG, fast, VERSIONS, own) == (SAME if own is has else UNKNOWN)
+            run = Run(header_with(VERSIONS), (make_cell("fast-sync", verdict="unverified", own_classes=own),))
+            assert informed(run, knowledge).cells[0].verdict == ("identical" if own is has else "unverified")
+        assert knowledge.of(PONG, asked, VERSIONS, OwnClasses("as asked for")) == (SAME if has is wanting else UNKNOWN)
+    assert as_stepped(PONG, OURS) == OURS
+
+
+def test_what_turns_out_to_step_without_compiled_parts_is_not_recorded_with_the_verdict_of_compiled_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: True)  # it is there, as far as can be known beforehand
+    cell = Cell(PONG, BackendChoice("fast-sync"), "m:C", 1, 1, Shape(1, 1, 1, 1), (0,), known=SAME)
+    for own, verdict in (
+        (OwnClasses("compiled"), "identical"),
+        (OwnClasses("in Python", uncompiled=True), "unverified"),
+    ):
+        layout = Layout(num_envs=1, batch_size=1, processes=1, threads=1, frame_skip=4, own_classes=own)
+        assert record(cell, Outcome("ok", layout=layout)).verdict == verdict
+
+
 def test_a_run_of_other_packages_learns_nothing() -> None:
     knowledge = Knowledge([(key(PONG, POOL, VERSIONS), OTHER)])
     older = header_with({**VERSIONS, "envpool": "0.8.4"})
@@ -161,6 +194,7 @@ def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
         versions = {**survey["packages"], "vebench": vebench.__version__}
         for env, by_backend in survey["verdicts"].items():
             for name, (verdict, reason) in by_backend.items():
-                found = known.of(known_work.TASKS[env], BackendChoice(name), versions)
+                (backend,) = parse_backends([name])
+                found = known.of(known_work.TASKS[env], backend, versions, OwnClasses())
                 assert (found.verdict, found.reason) == ((verdict, reason) if name != "for-loop" else ("identical", ""))
                 assert reason or verdict in ("identical", "equal"), (env, name)

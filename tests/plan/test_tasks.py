@@ -93,6 +93,7 @@ REFUSED_ENVIRONMENTS = {
     "Thing": "registered by a module of yours? write MODULE:ID",
     "HalfCheeta": "did you mean HalfCheetah",
     "HalfCheetah-v9": "did you mean HalfCheetah",
+    "PongDeterministic-v4": "no such environment (did you mean Pong?);",
     "FrozenLak-v1": "did you mean FrozenLake-v1",
     "mine:user/Mime-v3": "did you mean user/Mine-v3",
     "mine:Nope": "registers no Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3, user/Needy-v3",

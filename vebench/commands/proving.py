@@ -22,10 +22,11 @@ from vebench.reports.pages.verify import reason
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vebench.backends.interface import Task
     from vebench.child.answers import Proof
     from vebench.commands.world import World
     from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.spec import BackendChoice, RunSpec
     from vebench.reports.live_proofs import ProofScreen
 
 # A comparison before a run takes seconds for each backend. On most tasks an episode ends within it, and the row of the
@@ -72,8 +73,9 @@ def prove(
             screen.ended(_words(found))
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             # What another class does says nothing about the backend's own, which may step the next time.
-            if not proof.failed and knowledge.add(cell.task, cell.backend, found) and not fell_back:
-                _keep(cell, found, screen)
+            stepped = known_work.as_stepped(cell.task, cell.backend, proof.own_classes)
+            if not proof.failed and knowledge.add(cell.task, stepped, found) and not fell_back:
+                _keep(cell.task, stepped, found, screen)
     return proofs
 
 
@@ -91,9 +93,9 @@ def _words(known: Known) -> str:
     return f"{known.verdict} ({known.reason})" if known.reason else known.verdict
 
 
-def _keep(cell: Cell, found: Known, screen: ProofScreen) -> None:
+def _keep(task: Task, backend: BackendChoice, found: Known, screen: ProofScreen) -> None:
     try:
-        known_work.keep(cell.task, cell.backend, found)
+        known_work.keep(task, backend, found)
     except OSError as error:
         screen.say(f"verdict not kept for later runs: {known_work.kept_file()}: {error.strerror}")
 

@@ -1,7 +1,8 @@
 """What is known about a backend's work before a run starts: verdicts of the survey, and of this user's own checks.
 
-A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. The survey
-comes with vebench (``survey.json``). ``vebench verify`` and ``vebench run --verify`` add their verdicts to a file in
+A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. What steps
+without its compiled parts, for want of them or because it was asked to, has verdicts of its own. The survey comes with
+vebench (``survey.json``). ``vebench verify`` and ``vebench run --verify`` add their verdicts to a file in
 the user's cache folder, but not those on third-party adapters and environments: their code may change at any time.
 """
 
@@ -21,6 +22,7 @@ from vebench.backends.packages import BASE
 from vebench.backends.registry import BY_NAME, REFERENCE
 from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.interpreters.interpreter import packages_here
+from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME as TASKS
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from vebench.backends.interface import Task
+    from vebench.backends.own_classes import OwnClasses
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
@@ -84,6 +87,21 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> Verd
     return VerdictKey(task.id, _canonical(backend).label, made_of)
 
 
+def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
+    """Return the choice that says how a backend steps a task.
+
+    That is without its compiled parts where they are wanting, by ``own``, which it has reported of its own classes, or
+    else by what is known here before it is built.
+    """
+    entry = BY_NAME.get(backend.name)
+    if entry is None or entry.own_classes is None:
+        return backend
+    own = own or entry.own_classes(task)
+    if own is None or not own.uncompiled:
+        return backend
+    return BackendChoice(backend.name, {**backend.options, **entry.uncompiled})
+
+
 def _canonical(backend: BackendChoice) -> BackendChoice:
     """Return the same choice with sorted options, without those that have their defaults."""
     known = BY_NAME[backend.name].options if backend.name in BY_NAME else {}
@@ -105,15 +123,21 @@ class Knowledge:
         """Return the verdicts of the survey, and those in the user's file."""
         return cls([*_surveyed(), *_kept(kept_file())])
 
-    def of(self, task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> Known:
-        """Return the verdict on ``backend``, ``unverified`` if there is none."""
+    def of(
+        self,
+        task: Task,
+        backend: BackendChoice,
+        versions: Mapping[str, str] | None = None,
+        own: OwnClasses | None = None,
+    ) -> Known:
+        """Return the verdict on ``backend``, ``unverified`` if there is none; for ``own`` see ``as_stepped``."""
         if backend.name == REFERENCE:
             return Known("identical")
-        entry = key(task, backend, packages_here() if versions is None else versions)
+        entry = key(task, as_stepped(task, backend, own), packages_here() if versions is None else versions)
         return self._known.get(entry, UNKNOWN)
 
     def add(self, task: Task, backend: BackendChoice, found: Known) -> bool:
-        """Add a verdict. Returns whether it is new and should be written to the user's file."""
+        """Add a verdict on ``backend`` as it is. Returns whether it is new and should be in the user's file."""
         return self._add(key(task, backend, packages_here()), found) and lasts(task, backend)
 
     def _add(self, entry: VerdictKey, found: Known) -> bool:
@@ -132,7 +156,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Survey(msgspec.Struct, frozen=True):
-    """The results of one survey with these packages: a verdict and its reason for each task and backend."""
+    """The results of one survey with these packages: a verdict and its reason for each task and backend's label."""
 
     packages: dict[str, str]
     steps: int
@@ -180,6 +204,7 @@ def _surveyed() -> list[tuple[VerdictKey, Known]]:
         versions = {**survey.packages, "vebench": vebench.__version__}
         for env, by_backend in survey.verdicts.items():
             for name, (verdict, reason) in by_backend.items():
-                entry = key(TASKS[env], BackendChoice(name), versions)
+                (backend,) = parse_backends([name])
+                entry = key(TASKS[env], backend, versions)
                 found.append((entry, Known(verdict, reason, survey.steps, survey.num_envs)))
     return found

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.suites import OTHER, SUITES, short_name
+from vebench.backends.environments.suites import OTHER, SUITES, known_as, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM
 from vebench.errors import UsageError, did_you_mean, shown
@@ -86,7 +86,8 @@ def _check_adapter(target: str, facts: Mapping[str, Any]) -> None:
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     """Return the task for ``name`` from the facts of its lookup. Raises UsageError if the lookup failed."""
     if "error" in facts:
-        raise UsageError(f"--env {shown(name)}: {facts['error'] or _missing(name, facts, registered)}")
+        problem = f"{facts['error']}{_known(name)}" if facts["error"] else _missing(name, facts, registered)
+        raise UsageError(f"--env {shown(name)}: {problem}")
     env_id, package = facts["id"], facts["package"]
     # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():
@@ -106,11 +107,17 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
         return f"module {module} registers no {shown(env_id)}{near}; it registers {some or 'none'}"
     ours = {short_name(task.id).casefold(): short_name(task.id) for task in KNOWN}
     same = ours.get(short_name(name).casefold())
-    near = f" (did you mean {same}?)" if same else did_you_mean(name, [*ours.values(), *registered])
+    near = f" (did you mean {same}?)" if same else _known(name) or did_you_mean(name, [*ours.values(), *registered])
     return (
         f"no such environment{near}; vebench list shows the known ones; "
         "registered by a module of yours? write MODULE:ID"
     )
+
+
+def _known(name: str) -> str:
+    """Return `` (did you mean Pong?)`` for an id that it had before, ``PongDeterministic-v4``, else an empty string."""
+    known = known_as(name)
+    return "" if known is None else f" (did you mean {short_name(known)}?)"
 
 
 def _distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:

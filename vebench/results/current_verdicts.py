@@ -27,7 +27,8 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
     if cell.env in BY_NAME:
-        now = knowledge.of(BY_NAME[cell.env], BackendChoice(cell.backend, cell.options), run.header.packages)
+        choice = BackendChoice(cell.backend, cell.options)
+        now = knowledge.of(BY_NAME[cell.env], choice, run.header.packages, cell.own_classes)
         if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
             known = now
     return replace(cell, verdict=known.verdict, verdict_reason=known.reason)

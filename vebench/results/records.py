@@ -23,6 +23,7 @@ from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import Window
 from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
+from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from vebench.backends.own_classes import OwnClasses
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
+    from vebench.plan.known_work import Known
 
 SCHEMA = 1
 # The most bytes of a cell's line, for each window, for the CPUs of each thread, and for the rest of the line. A number
@@ -187,6 +189,7 @@ class Run(Struct, frozen=True):
 def record(cell: Cell, outcome: Outcome) -> CellRecord:
     """Return the record of ``cell``, with the counts of its layout, or the planned ones if it never got ready."""
     layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
+    known = _still_known(cell, layout)
     built = {
         **vars(layout),
         "differences": tuple(map(one_line, layout.differences)),
@@ -207,10 +210,16 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         reason=None if outcome.reason is None else one_line(outcome.reason),
         startup_ns=outcome.startup_ns,
         windows=outcome.windows,
-        verdict=cell.known.verdict if cell.known else None,
-        verdict_reason=one_line(cell.known.reason) if cell.known else "",
+        verdict=known.verdict if known else None,
+        verdict_reason=one_line(known.reason) if known else "",
         replicas=tuple(replica.cpus for replica in cell.replicas),
     )
+
+
+def _still_known(cell: Cell, layout: Layout) -> Known | None:
+    """Return what was known of a cell's work, unless it was of other parts than have stepped."""
+    expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
+    return cell.known if stepped == expected or not cell.known else UNKNOWN
 
 
 def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:

@@ -383,6 +383,10 @@ def test_who_reads_infos_or_attributes_gets_gymnasiums_classes(build: Build) -> 
         ),
         ((CHEETAH, 2), {"vector_kwargs": {}}, TypeError, "no vector_kwargs: name arguments"),
         ((PONG, 2), {"odd": 1}, TypeError, "ALE/Pong-v5 has no setting odd: it has any_noop, "),
+        ((PONG, 2), {"frame_skp": 2}, TypeError, r"has no setting frame_skp \(did you mean frame_skip"),
+        ((CHEETAH, 2), {"ctrl_cost_wieght": 1}, TypeError, r"ctrl_cost_wieght \(did you mean ctrl_cost_weight\?\)"),
+        ((CHEETAH, 2), {"num_proceses": 1}, TypeError, r"has no setting num_proceses \(did you mean num_processes"),
+        (("CartPole-v1", 2), {"odd": 1}, TypeError, "no setting odd: it has disable_env_checker, max_episode_steps, "),
         ((PONG, 2), {"frame_skip": 0}, ValueError, "frame_skip"),
         ((CHEETAH, 2), {"stack": 4}, TypeError, "stack"),
         ((CHEETAH, 0), {}, ValueError, "num_envs must be 1 or more, not 0"),
@@ -390,6 +394,8 @@ def test_who_reads_infos_or_attributes_gets_gymnasiums_classes(build: Build) -> 
         ((CHEETAH, 2), {"autoreset_mode": "odd"}, ValueError, "odd"),
         (("CartPole-v1", 2), {"own_classes": True}, ValueError, "no class of our own for CartPole-v1"),
         (("Nothing-v0", 2), {}, gymnasium.error.NameNotFound, "Nothing"),
+        (("PongDeterministic-v4", 2), {}, gymnasium.error.NameNotFound, "exist. There is ALE/Pong-v5."),
+        (("HalfCheetah-v6", 2), {}, gymnasium.error.VersionNotFound, "There is HalfCheetah-v5."),
         ((gymnasium.spec("CartPole-v1"), 2), {}, TypeError, "id must be a name"),
     ],
     ids=str,
@@ -400,6 +406,34 @@ def test_what_makes_no_sense_is_refused_by_name(
     with pytest.raises(error, match=words) as raised:
         make_vec(*arguments, **settings)
     assert "\n" not in str(raised.value)
+
+
+def test_an_older_id_of_a_game_is_stepped_by_gymnasiums_class_and_the_id_that_ours_has_is_named(build: Build) -> None:
+    with pytest.warns(
+        UserWarning, match="PongNoFrameskip-v4 is stepped by .* for PongNoFrameskip-v4, only for ALE/Pong"
+    ):
+        older = build("PongNoFrameskip-v4", 1, noop_max=1)
+    newer = build(PONG, 1, noop_max=1, repeat_action_probability=0.0)
+    assert agree(newer, older, steps=30) == 0  # the same game, as docs/fast.md says
+
+
+@pytest.mark.parametrize("asked", [{"num_processes": 2}, {"batch_size": 2}], ids=str)
+def test_an_action_that_a_game_does_not_have_is_refused_by_name_and_steps_nothing(
+    build: Build, asked: dict[str, Any]
+) -> None:
+    ours, theirs = build(PONG, 3, **asked), loop(PONG, 3)
+    step = ours.send if "batch_size" in asked else ours.step
+    ours.reset(seed=1)
+    theirs.reset(seed=1)
+    for actions, told in (([0, 99, 0], "environment 1: there is no action 99, only 0 to 5"), ([5, 0, -1], "2: .* -1,")):
+        with pytest.raises(ValueError, match=told):
+            step(np.array(actions))
+    for wrong, error in (([0.5, 0, 0], TypeError), ([0, 0], ValueError), (0, TypeError)):
+        with pytest.raises(error, match="actions must"):
+            step(np.array(wrong))
+    if step == ours.step:
+        same((ours.step(np.array([2, 5, 0]))[0], {}), (theirs.step(np.array([2, 5, 0]))[0], {}))
+    theirs.close()
 
 
 @pytest.mark.parametrize("context", ["forkserver", "spawn"])

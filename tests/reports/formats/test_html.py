@@ -169,9 +169,21 @@ def test_what_needs_a_script_is_not_shown_without_one(root: ET.Element) -> None:
 
 
 def test_an_answer_comes_first_with_its_code(text: str, root: ET.Element, answer: Answer) -> None:
-    assert text.index(answer.sentences[0]) < text.index("<figure") < text.index("<table")
+    assert text.index('<p class="lead">') < text.index("<figure") < text.index("<table")
+    assert words(root).index(answer.sentences[0]) < words(root).index(answer.sentences[1])
     code = next(element for element in root.iter("code") if element.attrib.get("id") == "d1-code1")
     assert code.text == "\n".join(answer.code)
+
+
+def test_an_answer_without_a_winner_is_not_marked_as_one_and_an_option_in_it_ends_no_line() -> None:
+    cells = [make_cell(backend, 1, (1000, 1010, 990, 1000)) for backend in ("gym-sync", "shm-sync")]
+    undecided, decided = (
+        next(parsed(html.render(page_of(*some))).iter("section"))
+        for some in (cells, [cells[0], make_cell("shm-sync", 1, (2000, 2010, 1990, 2000))])
+    )
+    assert (undecided.attrib["class"], decided.attrib["class"]) == ("answer open", "answer")
+    whole = [part.text for part in undecided.iter("span") if part.attrib.get("class") == "whole"]
+    assert {"--repeats", "shm-sync"} <= set(whole)
 
 
 def test_a_figure_has_its_numbers_in_a_table(root: ET.Element) -> None:

@@ -1,6 +1,7 @@
 """Atari games on the emulator itself, as ``AtariPreprocessing`` and ``FrameStackObservation`` show them.
 
-What is left out is what no row shows: a picture in colour of every frame, copies of the stack, infos.
+What is left out is what no row shows: a picture in colour of every frame, copies of the stack, infos; and resets of the
+console, which emulate 70 frames, where they always end in the same state: that is kept, and restored.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from gymnasium.utils import seeding
 
 from vebench.backends.environments.atari import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK
 from vebench.backends.fast.picture import PictureMaker
+from vebench.backends.fast.settled import SETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ale_py import ALEState
     from numpy.typing import NDArray
 
     from vebench.backends.setup import Task
@@ -94,10 +97,16 @@ def _check_flag(name: str, value: object) -> None:
         raise ValueError(f"{name} is true or false, not {value!r}")  # noqa: TRY004 - a bad setting, as the others are
 
 
+KEPT = "no reset of the console where it always ends in the same state: that is kept, and restored"
+
+
 class AtariTask:
     """A game, as the environments of one process share it."""
 
     leaves_out: tuple[str, ...] = ("no infos",)
+
+    start: ALEState | None = None
+    """The state after a reset, for all resets that always end in it and need no seed; None before the first."""
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         gymnasium.register_envs(ale_py)
@@ -121,6 +130,9 @@ class AtariTask:
         full = self.settings.full_action_space
         self.actions: list[Action] = list(example.getLegalActionSet() if full else example.getMinimalActionSet())
         self.waits = self.actions[0] == Action.NOOP
+        self._settled = self._as_surveyed() and game in SETTLED.get(ale_py.__version__, ())
+        if self._settled:
+            self.leaves_out = (*self.leaves_out, KEPT)
         if self.settings.noop_max and not (self.waits or self.settings.any_noop):
             raise ValueError(f"the first action of {env_id} is not NOOP: noop_max must be 0")
         grey, size = self.settings.grayscale_obs, self.settings.size
@@ -156,6 +168,20 @@ class AtariTask:
             ale.setMode(self.settings.mode)
         if self.settings.difficulty is not None:
             ale.setDifficulty(self.settings.difficulty)
+
+    def _as_surveyed(self) -> bool:
+        """Return whether a reset with these settings is one of those of which is known where they end.
+
+        A restored emulator still has the actions that chance would repeat, and its old screen until the first no-op.
+        """
+        settings = self.settings
+        its_own = settings.mode is None and settings.difficulty is None
+        return its_own and settings.repeat_action_probability == 0 and settings.noop_max > 0
+
+    def keep_start(self, ale: ALEInterface) -> None:
+        """Keep the state of an emulator after a reset, if all resets end in it and a frame can follow."""
+        if self._settled and self.start is None and not ale.game_over():
+            self.start = ale.cloneState(include_rng=False)
 
     def batch(self, rows: Arrays) -> AtariBatch:
         """Build as many environments as there are rows."""
@@ -232,13 +258,18 @@ class _Game:
 
     def reset(self, seed: int | None) -> None:
         """Start a new episode as ``AtariEnv.reset`` does, and the wrappers above it."""
-        self._start(seed)
+        if seed is None and self._loaded and self._task.start is not None:
+            self.ale.restoreState(self._task.start)
+        else:
+            self._start(seed)
+            self._task.keep_start(self.ale)
         settings = self._settings
         if settings.noop_max:
             assert self._random is not None  # noqa: S101 - a type checker cannot know
             for _ in range(int(self._random.integers(1, settings.noop_max + 1))):
                 self.ale.act(Action.NOOP)
                 if self._task.waits and self.ale.game_over():
+                    # Its screen may be shown next: a restored one would be old.
                     self._start(seed)
         self._lives, self._life_lost = self.ale.lives(), False
         self._picture.alone()

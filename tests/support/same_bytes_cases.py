@@ -25,7 +25,7 @@ from vebench.backends.fast.atari import AtariSettings
 from vebench.backends.fast.classes import class_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from vebench.backends.fast.task import FastTaskClass
     from vebench.backends.setup import Task
@@ -88,6 +88,7 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     yield wrapped_case("life losses", task, steps(500), lives, num_envs=1, seed=70, ways=COMPILED)
     lives |= {"noop_max": 30, "last_frames": True, "any_noop": True, "reward_clip": True}
     yield wrapped_case("life losses, last frames", task, steps(500), lives, num_envs=1, seed=71, ways=COMPILED)
+    yield from start_cases(task, steps)
     for number in range(2):
         settings = drawn_game_settings(random, game)
         name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
@@ -110,6 +111,18 @@ def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
     if noops:
         inside = {"noop_max": noops, "max_num_frames_per_episode": 18}
         yield wrapped_case("limit within no-ops", task, steps // 4, inside, num_envs=1, seed=60, ways=COMPILED)
+
+
+def start_cases(task: Task, steps: Callable[[int], int]) -> Iterator[Case]:
+    """Yield cases without chance, in which many episodes start anew: where all do alike, their start may be kept."""
+    at_once = {"repeat_action_probability": 0.0, "noop_max": 1, "last_frames": True, "any_noop": True}
+    # The first frame after a reset is shown, and little more.
+    limit = {**at_once, "max_num_frames_per_episode": 13}
+    yield wrapped_case("starts", task, steps(90), limit, num_envs=3, seed=90, ways=COMPILED)
+    later = {**at_once, "noop_max": 30, "max_num_frames_per_episode": 400, "terminal_on_life_loss": True}
+    yield wrapped_case(
+        "starts, later", task, steps(400), later, num_envs=3, seed=91, ways=COMPILED, autoreset="SameStep"
+    )
 
 
 class Game(NamedTuple):

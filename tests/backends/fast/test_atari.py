@@ -13,9 +13,11 @@ pytest.importorskip("cv2")
 
 import ale_py
 import gymnasium
+from ale_py import ALEInterface
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
 from vebench.backends.environments.atari_screen import AtariScreen
+from vebench.backends.fast import atari
 from vebench.backends.fast.atari import AtariSettings, AtariTask
 from vebench.backends.fast.classes import unsupported
 from vebench.backends.shared_memory.memory_layout import Arrays
@@ -52,13 +54,14 @@ def gymnasiums(env_id: str, given: Mapping[str, Any]) -> gymnasium.Env[Any, Any]
 
 
 class Ours:
-    """One environment of our own class, and its row."""
+    """Environments of our own class, and their rows; all but ``reset`` is for one."""
 
-    def __init__(self, env_id: str, given: Mapping[str, Any], *, compiled: bool) -> None:
+    def __init__(self, env_id: str, given: Mapping[str, Any], *, compiled: bool, num_envs: int = 1) -> None:
         self.task = AtariTask(env_id, given, compiled=compiled)
-        observations = np.zeros((1, *(self.task.observation_space.shape or ())), np.uint8)
-        flags = np.zeros((2, 1), np.bool_)
-        self.rows = Arrays((observations,), np.zeros(1), flags[0], flags[1], (np.zeros(1, np.int64),))
+        observations = np.zeros((num_envs, *(self.task.observation_space.shape or ())), np.uint8)
+        flags = np.zeros((2, num_envs), np.bool_)
+        actions = np.zeros(num_envs, np.int64)
+        self.rows = Arrays((observations,), np.zeros(num_envs), flags[0], flags[1], (actions,))
         self.batch = self.task.batch(self.rows)
 
     def step(self, action: int) -> tuple[float, bool, bool]:
@@ -79,6 +82,7 @@ class Case(NamedTuple):
     by_opencv_too: bool = False
 
 
+WITHOUT_CHANCE = {"repeat_action_probability": 0.0}
 AT_ANY_FRAME = {"max_num_frames_per_episode": 13, "noop_max": 4}
 CASES = {
     "as they are by default": Case(PONG, {}, 40),
@@ -94,6 +98,10 @@ CASES = {
         BREAKOUT,
         {"frame_skip": 2, "terminal_on_life_loss": True, "reward_clip": True, "mode": 8, "difficulty": 1},
         150,
+    ),
+    "starts that are kept": Case(BREAKOUT, {**WITHOUT_CHANCE, "noop_max": 3, "max_num_frames_per_episode": 50}, 150),
+    "starts that are kept, no-ops into an end": Case(
+        PONG, {**WITHOUT_CHANCE, "max_num_frames_per_episode": 4, "noop_max": 9, "stack": 1}, 12
     ),
     "odd raw values, 250 rows": Case(
         "ALE/AirRaid-v5",
@@ -141,6 +149,36 @@ def test_every_setting_gives_the_bytes_of_gymnasiums_wrappers(case: Case) -> Non
             reset()
     if AT_ANY_FRAME.items() <= given.items():
         assert frames == {1, 2, 3, 4}, "an episode ended with each frame of a step"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "given", "resets"),
+    [
+        (BREAKOUT, WITHOUT_CHANCE, 2),
+        (BREAKOUT, {}, 4),
+        (BREAKOUT, {**WITHOUT_CHANCE, "mode": 8}, 4),
+        (BREAKOUT, {**WITHOUT_CHANCE, "difficulty": 1}, 4),
+        (BREAKOUT, {**WITHOUT_CHANCE, "noop_max": 0}, 4),
+        ("ALE/Seaquest-v5", WITHOUT_CHANCE, 4),
+    ],
+)
+def test_only_where_all_resets_end_in_the_same_state_is_it_kept_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, env_id: str, given: Mapping[str, Any], resets: int
+) -> None:
+    made = []
+
+    class Counting(ALEInterface):
+        def reset_game(self) -> None:
+            made.append(self)
+            super().reset_game()
+
+    monkeypatch.setattr(atari, "ALEInterface", Counting)
+    ours = Ours(env_id, given, compiled=True, num_envs=2)
+    for seed in (1, None):
+        for index in range(2):
+            ours.batch.reset(index, seed)
+    assert len(made) == resets
+    assert (atari.KEPT in ours.task.leaves_out) == (resets == 2)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum { ALIGNMENT = 64, PAGE = 4096 };
+enum { ALIGNMENT = 64 };
 
 struct commons {
 	char *base;
@@ -25,10 +26,27 @@ static _Thread_local struct {
 	struct commons *in;
 	char *next, *end;
 	size_t scratch, asked; /* a request of so many bytes means the scratch; all others together */
+	int scratches;         /* how often that was asked for */
 } area;
 
 static struct commons *all;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void take_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void release_lock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* A process that is forked while another thread has the lock would wait for it for ever. */
+__attribute__((constructor)) static void keep_lock_over_forks(void)
+{
+	pthread_atfork(take_lock, release_lock, release_lock);
+}
 
 static size_t whole(size_t size, size_t unit)
 {
@@ -61,8 +79,9 @@ struct commons *vebench_commons(size_t shared, size_t scratch)
 	struct commons *made = calloc(1, sizeof *made);
 	if (!made)
 		return NULL;
-	made->shared = whole(shared, PAGE);
-	made->size = made->shared + whole(scratch, PAGE);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	made->shared = whole(shared, page);
+	made->size = made->shared + whole(scratch, page);
 	made->users = 1;
 	int common = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, own = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 	void *base = mmap(NULL, made->size, PROT_READ | PROT_WRITE, own, -1, 0);
@@ -76,10 +95,10 @@ struct commons *vebench_commons(size_t shared, size_t scratch)
 		return NULL;
 	}
 	made->base = base;
-	pthread_mutex_lock(&lock);
+	take_lock();
 	made->next = all;
 	all = made;
-	pthread_mutex_unlock(&lock);
+	release_lock();
 	return made;
 }
 
@@ -88,12 +107,17 @@ char *vebench_commons_base(const struct commons *in)
 	return in->base;
 }
 
+char *vebench_commons_scratch(const struct commons *in)
+{
+	return in->base + in->shared;
+}
+
 /* Whoever made it needs it no longer. */
 void vebench_commons_leave(struct commons *in)
 {
-	pthread_mutex_lock(&lock);
+	take_lock();
 	leave(in);
-	pthread_mutex_unlock(&lock);
+	release_lock();
 }
 
 /* From now on this thread's requests are served from `next` on; or only added up if `in` is NULL. */
@@ -105,6 +129,7 @@ void vebench_area_begin(struct commons *in, char *next, char *end, size_t scratc
 	area.end = end;
 	area.scratch = scratch;
 	area.asked = 0;
+	area.scratches = 0;
 }
 
 /* Returns how many bytes were asked for since, without the scratch. */
@@ -114,6 +139,12 @@ size_t vebench_area_end(void)
 	return area.asked;
 }
 
+/* Returns how often this thread has asked for the scratch between the last `begin` and `end`. */
+int vebench_area_scratches(void)
+{
+	return area.scratches;
+}
+
 /* For MuJoCo's mju_user_malloc. */
 void *vebench_malloc(size_t size)
 {
@@ -121,31 +152,33 @@ void *vebench_malloc(size_t size)
 		return aligned_alloc(ALIGNMENT, whole(size, ALIGNMENT));
 	int is_scratch = size == area.scratch;
 	size_t needed = whole(size, ALIGNMENT);
-	if (!is_scratch)
+	if (is_scratch)
+		area.scratches++;
+	else
 		area.asked += needed;
 	if (!area.in)
 		return aligned_alloc(ALIGNMENT, needed);
-	char *block = area.in->base + area.in->shared;
+	char *block = vebench_commons_scratch(area.in);
 	if (!is_scratch) {
 		if ((size_t)(area.end - area.next) < needed)
 			return NULL;
 		block = area.next;
 		area.next += needed;
 	}
-	pthread_mutex_lock(&lock);
+	take_lock();
 	area.in->users++;
-	pthread_mutex_unlock(&lock);
+	release_lock();
 	return block;
 }
 
 /* For MuJoCo's mju_user_free. */
 void vebench_free(void *block)
 {
-	pthread_mutex_lock(&lock);
+	take_lock();
 	struct commons *in = commons_of(block);
 	if (in)
 		leave(in);
-	pthread_mutex_unlock(&lock);
+	release_lock();
 	if (!in)
 		free(block);
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,7 +93,7 @@ class Commons:
     """Memory in common for ``count`` environments of one model, each of which takes ``size`` bytes.
 
     The ``scratch`` bytes that each MjData has for a single step, its arena, are the same for all: those of the process
-    that steps. Pickled it is None: whoever needs that is not forked.
+    that steps, at ``scratch_at``. Pickled it is None: whoever needs that is not forked.
     """
 
     def __init__(self, count: int, size: int, scratch: int) -> None:
@@ -105,6 +106,7 @@ class Commons:
         self.handle, self.scratch = ctypes.c_void_p(handle), scratch
         self._base = native.vebench_commons_base(self.handle)
         self._first, self._size = self._base + directory, size
+        self.scratch_at = int(native.vebench_commons_scratch(self.handle))
         self.entries = (_Entry * count).from_address(self._base)
         # What is still in use of it when Python ends must not be gone by then.
         weakref.finalize(self, native.vebench_commons_leave, self.handle).atexit = False
@@ -151,13 +153,13 @@ class Area:
         native = library()
         assert native is not None  # noqa: S101 - see commons_for
         with _hooks():
-            native.vebench_area_begin(
-                self._commons.handle,
-                ctypes.c_void_p(self._next),
-                ctypes.c_void_p(self._stop),
-                ctypes.c_size_t(self._commons.scratch),
-            )
             try:
+                native.vebench_area_begin(
+                    self._commons.handle,
+                    ctypes.c_void_p(self._next),
+                    ctypes.c_void_p(self._stop),
+                    ctypes.c_size_t(self._commons.scratch),
+                )
                 made = [mujoco.MjData(model) for _ in range(count)]
             finally:
                 self._take(native.vebench_area_end())
@@ -177,19 +179,21 @@ class Area:
 def commons_for(model: Any, count: int) -> Commons | None:  # noqa: ANN401 - MuJoCo has no types
     """Return memory in common for so many environments of a model, None if there can be none here."""
     native = library()
-    if native is None or mujoco_library() is None or not hasattr(native, "vebench_commons"):
+    if native is None or mujoco_library() is None or sys.platform != "linux":
         return None
-    native.vebench_commons.restype = native.vebench_commons_base.restype = ctypes.c_void_p
+    for function in (native.vebench_commons, native.vebench_commons_base, native.vebench_commons_scratch):
+        function.restype = ctypes.c_void_p
     native.vebench_area_end.restype = ctypes.c_size_t
     scratch = int(model.narena)
     try:
         with _hooks():
-            native.vebench_area_begin(None, None, None, ctypes.c_size_t(scratch))
             try:
+                native.vebench_area_begin(None, None, None, ctypes.c_size_t(scratch))
                 mujoco.MjData(model)
             finally:
                 size = native.vebench_area_end()
-        return Commons(count, _whole(size + _TABLES, 4096), scratch)
+        # If other memory of an environment had the arena's very size, it would be taken for that.
+        return None if native.vebench_area_scratches() != 1 else Commons(count, _whole(size + _TABLES, 4096), scratch)
     except (MemoryError, RuntimeError):
         return None
 

@@ -2,5 +2,5 @@
 
 int vebench_interface(void)
 {
-	return 6;
+	return 7;
 }

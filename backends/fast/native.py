@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 # Counted up when a function of the library changes, so that a library from before is not called.
-INTERFACE = 6
+INTERFACE = 7
 NOT_BUILT = "not compiled: there was no C compiler when vebench was installed"
 REMEDY = "install a C compiler, then vebench anew, in its clone: pip install --force-reinstall --no-deps ."
 

@@ -56,6 +56,35 @@ struct physics {
 	_Atomic int64_t finished; /* how many environments were taken and are done with */
 };
 
+/* Numbers are rounded as the language has it, whatever the caller has set for its process, such as that tiny numbers
+ * count as zero: which process steps an environment must not be seen. Returns what was set before. */
+static uint64_t plain_arithmetic(void)
+{
+#if defined(__x86_64__)
+	uint64_t before = __builtin_ia32_stmxcsr();
+	__builtin_ia32_ldmxcsr(0x1f80);
+	return before;
+#elif defined(__aarch64__)
+	uint64_t before;
+	__asm__ volatile("mrs %0, fpcr" : "=r"(before));
+	__asm__ volatile("msr fpcr, %0" : : "r"(UINT64_C(0)));
+	return before;
+#else
+	return 0;
+#endif
+}
+
+static void arithmetic_as(uint64_t before)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_ldmxcsr((unsigned)before);
+#elif defined(__aarch64__)
+	__asm__ volatile("msr fpcr, %0" : : "r"(before));
+#else
+	(void)before;
+#endif
+}
+
 static _Thread_local jmp_buf at_error;
 static _Thread_local char words[sizeof((struct physics *)0)->error];
 
@@ -196,6 +225,7 @@ void vebench_physics_offer(struct physics *own)
 int64_t vebench_physics(struct physics *own, struct physics *const *others, int64_t count)
 {
 	on_error theirs = *own->user_error;
+	uint64_t arithmetic = plain_arithmetic();
 	int64_t index;
 	*own->user_error = fail;
 	while ((index = take_first(own)) >= 0) {
@@ -207,6 +237,7 @@ int64_t vebench_physics(struct physics *own, struct physics *const *others, int6
 		while ((index = take_last(others[other])) >= 0)
 			finish(own, others[other], index);
 	*own->user_error = theirs;
+	arithmetic_as(arithmetic);
 	if (!is_done(own))
 		return -2;
 	if (atomic_load(&own->failed) >= 0)

@@ -116,6 +116,8 @@ class PhysicsBatch:
         self._ends = rules.ends
         # Whether any flag may still be set from the step before.
         self._flagged = False
+        # First observations of episodes that have begun in a step, until they are shown: it may be broken off.
+        self._begun: dict[int, NDArray[np.float64]] = {}
         # Steps of the batch, and at which of them each environment's episode is cut off; none is before the next.
         self._clock = 0
         self._limit = _NEVER if task.limit is None else task.limit
@@ -130,10 +132,11 @@ class PhysicsBatch:
     def reset(self, index: int, seed: int | None) -> None:
         """Start a new episode in one environment, by Gymnasium's own code on its data."""
         self._loop.withdraw()
-        self._observations[index] = self._begin(index, seed)
+        self._begun.pop(index, None)
+        self._observations[index] = self._begin(index, seed, self._clock)
 
-    def _begin(self, index: int, seed: int | None) -> NDArray[np.float64]:
-        """Start a new episode and return its first observation."""
+    def _begin(self, index: int, seed: int | None, clock: int) -> NDArray[np.float64]:
+        """Start a new episode, whose first step will be the next after ``clock``; return its first observation."""
         self._loop.current = index
         origin, data = self._task.origin, self._data[index]
         if seed is not None or self._random[index] is None:
@@ -141,19 +144,22 @@ class PhysicsBatch:
         origin.data, origin.np_random = data, self._random[index]
         mujoco.mj_resetData(self._task.model, data)
         shown: NDArray[np.float64] = origin.reset_model()
-        self._cut_offs[index] = self._clock + self._limit
+        self._cut_offs[index] = clock + self._limit
         self._next_cut_off = min(self._next_cut_off, self._cut_offs[index])
         return shown
 
     def step(self, resting: Sequence[int]) -> Sequence[int]:
         """Step the environments; return those that have ended their episodes. Those that rest begin a new one."""
         self._offer(resting)
-        self._clock += 1
         # Meanwhile another process that is free steps the others.
-        begun = [(index, self._begin(index, None)) for index in resting]
+        for index in resting:
+            if index not in self._begun:
+                self._begun[index] = self._begin(index, None, self._clock + 1)
         unhealthy = self._advance()
+        self._clock += 1
         self._reward()
-        for index, shown in begun:
+        while self._begun:
+            index, shown = self._begun.popitem()
             self._observations[index], self._rewards[index] = shown, 0.0
         if self._flagged:
             self._terminated[:] = self._truncated[:] = self._flagged = False

@@ -255,6 +255,8 @@ class CompiledLoop:
                 *(ctypes.addressof(table) for table in tables),
                 healthy.ctypes.data,
                 self._resting.ctypes.data,
+                failed=-1,
+                finished=len(data),
             )
         )
         # The structure has their addresses only.
@@ -266,7 +268,7 @@ class CompiledLoop:
         self._rested: Sequence[int] = ()
         self._offered = False
         self._place = place
-        # Known at the first step: by then all have built theirs.
+        # Known at the first offer: by then all have built theirs.
         self._others: Sequence[Announced] | None = None
         self._loops: Any = None
         place.announce(ctypes.addressof(self._loop))
@@ -282,6 +284,8 @@ class CompiledLoop:
 
     def offer(self, resting: Sequence[int]) -> None:
         """Let all environments but those that rest be stepped, by other processes too."""
+        if self._others is None:
+            self._meet()
         self.withdraw()
         if self._controls is not self._actions:
             self._controls[...] = self._actions
@@ -304,8 +308,6 @@ class CompiledLoop:
 
         Raises RuntimeError if a process has died that had begun to step one of them.
         """
-        if self._others is None:
-            self._meet()
         while True:
             with HOOKS:
                 unhealthy: int = self._step(self._reference, self._loops, len(self._others or ()))
@@ -326,7 +328,6 @@ class CompiledLoop:
     def _check_others(self) -> None:
         for other in self._others or ():
             if not is_running(other.process):
-                self._offered = False
                 raise RuntimeError("a process died that was stepping environments of this one")
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ restored instead of a reset, 50 times as fast: ``backends/fast/atari.py`` does, 
 - after each of 450 resets the whole state is the same, and again a no-op later, when it is first shown. What may differ
   is the number of frames since the game was loaded, the console's generator, and two numbers of cycles that are written
   before they are read (``state_of``). The generator always has the same seed, and draws all values of the timer within
-  340 resets. The resets come right after another, in the midst of a game, and with random bytes in the RAM;
+  340 resets. The resets come right after another, in the midst of a game, at its
+  end, and with random bytes in the RAM;
 - what is seen of the frames that follow is the same, too, after a reset and after the state is restored: an emulator's
   state lacks its two frame buffers and the shapes that are being drawn. It is restored in another emulator, with
   another seed, in the midst of a game and at its end;
@@ -139,14 +140,15 @@ class Survey:
         self._reset, self._restored = (emulator(game, seed) for seed in (1, 2))
         self._actions = self._reset.getMinimalActionSet()
         self._tapes = [self._tape(number) for number in range(TAPES)]
+        self._paddles = self._turns_paddles(self._restored)
         self._reset.reset_game()
         self._state = self._reset.cloneState(include_rng=False)
-        self._expected = state_of(self._reset)
-        self._waited = seen(self._reset, WAITED)
+        self._expected = self._state_of(self._reset)
+        self._waited = self._of(self._reset, WAITED)
         self._seen = []
         for tape in self._tapes:
             self._reset.reset_game()
-            self._seen.append(seen(self._reset, tape))
+            self._seen.append(self._of(self._reset, tape))
 
     def _tape(self, number: int) -> list[Action]:
         """Return actions: no-ops as at the start of an episode, then some that are held for a few frames each."""
@@ -157,22 +159,35 @@ class Survey:
     def _drawn(self) -> Action:
         return self._actions[int(self._random.integers(len(self._actions)))]
 
+    def _turns_paddles(self, ale: ALEInterface) -> bool:
+        """Return whether actions turn the paddles: where they are is what a state begins with."""
+        ale.reset_game()
+        before = ale.cloneState(include_rng=False).__getstate__()[:8]
+        self._play(ale, 200)
+        return bool(ale.cloneState(include_rng=False).__getstate__()[:8] != before)
+
+    def _state_of(self, ale: ALEInterface) -> bytes:
+        return state_of(ale, paddles=self._paddles)
+
+    def _of(self, ale: ALEInterface, tape: Sequence[Action]) -> Seen:
+        return Seen(seen(ale, tape), self._state_of(ale))
+
     def after_resets(self) -> str:
         """Return where a state after a reset, or a frame after that, is not as it was at first."""
         ale = self._reset
         for trial in range(RESETS):
             if trial % 3 == 1:
-                self._play(ale, int(self._random.integers(1, 60)))
+                self._play(ale, MOST_FRAMES if trial < 3 * ENDS else int(self._random.integers(1, 60)))
             elif trial % 3 == 2:
                 for index, value in enumerate(self._random.integers(256, size=RAM).tolist()):
                     ale.setRAM(index, value)
             ale.reset_game()
-            if state_of(ale) != self._expected:
+            if self._state_of(ale) != self._expected:
                 return f"another state after reset {trial}"
             if trial % PLAYED_ON == 0:
                 problem = self._played_on(ale, trial)
             else:
-                problem = "" if seen(ale, WAITED) == self._waited else "another frame 0"
+                problem = "" if self._of(ale, WAITED) == self._waited else "another frame 0"
             if problem:
                 return f"{problem} after reset {trial}"
         return ""
@@ -194,7 +209,7 @@ class Survey:
 
     def _played_on(self, ale: ALEInterface, trial: int) -> str:
         number = trial // PLAYED_ON % TAPES if ale is self._reset else trial % TAPES
-        expected, found = self._seen[number], seen(ale, self._tapes[number])
+        expected, found = self._seen[number], self._of(ale, self._tapes[number])
         for frame, (one, other) in enumerate(zip(expected.frames, found.frames, strict=True)):
             if one != other:
                 return f"another frame {frame}"
@@ -219,29 +234,30 @@ def emulator(game: str, seed: int) -> ALEInterface:
     return ale
 
 
-def seen(ale: ALEInterface, tape: Sequence[Action]) -> Seen:
+def seen(ale: ALEInterface, tape: Sequence[Action]) -> tuple[tuple[Any, ...], ...]:
     """Return what is seen of the frames of a tape: each with what ended with it, its screen and the RAM."""
     frames = []
     for action in tape:
         reward = ale.act(action)
         numbers = reward, ale.lives(), ale.game_over(), ale.game_truncated(), ale.getEpisodeFrameNumber()
         frames.append((*numbers, ale.getScreen().tobytes(), ale.getRAM().tobytes()))
-    return Seen(tuple(frames), state_of(ale))
+    return tuple(frames)
 
 
-def state_of(ale: ALEInterface) -> bytes:
+def state_of(ale: ALEInterface, *, paddles: bool) -> bytes:
     """Return an emulator's state without what no later frame depends on, or what all games count.
 
     That is: the number of frames since the game was loaded, and the console's generator. Of the RIOT, the cycle at
     which its timer's interrupt was reset, which is read only after the timer was read past its end and this was noted.
-    Of the TIA, the cycle at which it began to charge the paddles: games without paddles never read it.
+    Of the TIA, the cycle at which it began to charge the paddles, unless the game has some: others never read it.
     """
     state = bytearray(ale.cloneState(include_rng=False).__getstate__())
     riot, sound = state.index(b"M6532") + len("M6532"), state.index(b"TIASound")
     interrupt, noted = riot + 4 * 132, riot + 4 * 133
     if state[noted : noted + 4] == SAVED_FALSE:
         state[interrupt:noted] = bytes(4)
-    state[sound - 8 : sound - 4] = bytes(4)
+    if not paddles:
+        state[sound - 8 : sound - 4] = bytes(4)
     generator = _after_cycles(state)
     length = int.from_bytes(state[generator : generator + 4], "little")
     # Six whole numbers, the number of frames being the third. The length of the rest, which the generator's text makes

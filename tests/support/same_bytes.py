@@ -241,7 +241,11 @@ class _Ours:
         self.how = task.how
         space = task.observation_space
         self.rows = _rows(Leaf(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
-        self._share = FastShare(lambda: task, way.one_by_one, case.autoreset, self.rows, 0, case.num_envs)
+        # As in processes that step each other's environments.
+        commons = None if way.one_by_one else task.commons(case.num_envs)
+        self._share = FastShare(
+            lambda: task, way.one_by_one, case.autoreset, self.rows, 0, case.num_envs, commons=commons
+        )
         self._share.open()
         self._batches = range(case.num_envs if way.one_by_one else 1)
         self.final: dict[int, bytes] = {}

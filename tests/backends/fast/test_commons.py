@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from vebench.backends.fast.commons import commons_for, is_running
 from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
+from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare
 from vebench.backends.fast.vector_env import make_vec
 from vebench.backends.shared_memory.memory_layout import Arrays
@@ -106,6 +108,42 @@ def test_a_process_that_is_done_steps_what_another_has_offered_with_the_same_byt
         seen = tuple(array.tobytes() for array in (*together.rows.observations, *together.rows[1:4]))
         assert seen == alone.step(actions)
     assert steps_by_others == STEPS * 3
+
+
+@pytest.mark.parametrize("env_id", RULES)
+def test_no_step_reads_what_another_has_left_in_the_scratch(env_id: str) -> None:
+    alone, together = Team(env_id, None), in_common(env_id)
+    scratch = together.loops[0]._place._commons.scratch_at
+    for actions in drawn(alone)[:20]:
+        ctypes.memset(scratch, 0xA5, together.first.model.narena)
+        assert together.step(actions) == alone.step(actions)
+
+
+def test_a_step_that_is_broken_off_ends_no_episode_late_and_begins_none_twice() -> None:
+    def ends(broken_off: int) -> tuple[list[int], bytes]:
+        team = Team("Hopper-v5", None)
+        share, seen, at = team.shares[0], [], 0
+        batch: Any = share._batches[0]
+        advance = batch._advance
+        batch._limit = 7
+        share.answer("reset", 3)
+        for actions in drawn(team):
+            team.rows.actions[0][:] = actions
+            at += 1
+            if at == broken_off:
+                batch._advance = interrupted
+                with pytest.raises(KeyboardInterrupt):
+                    share.step()
+                batch._advance = advance
+            share.step()
+            seen.append(int(team.rows.truncated[:2].sum()))
+        return seen, team.rows.observations[0][:2].tobytes()
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert any(ends(0)[0])
+    assert all(ends(step) == ends(0) for step in (7, 8))
 
 
 def test_an_error_in_an_environment_is_raised_by_its_own_process_whoever_steps_it() -> None:

@@ -122,15 +122,14 @@ def test_no_step_reads_what_another_has_left_in_the_scratch(env_id: str) -> None
 def test_a_step_that_is_broken_off_ends_no_episode_late_and_begins_none_twice() -> None:
     def ends(broken_off: int) -> tuple[list[int], bytes]:
         team = Team("Hopper-v5", None)
-        share, seen, at = team.shares[0], [], 0
+        share, seen = team.shares[0], []
         batch: Any = share._batches[0]
         advance = batch._advance
         batch._limit = 7
         share.answer("reset", 3)
-        for actions in drawn(team):
+        for step, actions in enumerate(drawn(team), 1):
             team.rows.actions[0][:] = actions
-            at += 1
-            if at == broken_off:
+            if step == broken_off:
                 batch._advance = interrupted
                 with pytest.raises(KeyboardInterrupt):
                     share.step()

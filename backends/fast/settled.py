@@ -69,6 +69,8 @@ SETTLED: Mapping[str, frozenset[str]] = {
             "space_invaders",
             "star_gunner",
             "superman",
+            "turmoil",
+            "tutankham",
             "up_n_down",
             "video_checkers",
             "video_chess",

@@ -68,6 +68,9 @@ def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:  # 
 
 # --- Atari ---
 
+# Games in which ale-py 0.12.1 may never return from a reset soon after another, in Gymnasium's environment as in ours.
+EMULATOR_HANGS = frozenset({"ALE/NameThisGame-v5"})
+
 
 def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     """Yield the cases of a game."""
@@ -83,7 +86,8 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     exact = replace(task, exact=True)
     yield benchmark_case("benchmark, exact", exact, steps(200), num_envs=1, seed=10, ways=COMPILED)
     yield wrapped_case("wrappers, sticky", task, steps(600), waits, seed=20, ways=COMPILED)
-    yield from limit_cases(task, steps(250), noops)
+    if task.id not in EMULATOR_HANGS:
+        yield from limit_cases(task, steps(250), noops)
     lives = {**waits, "terminal_on_life_loss": True}
     yield wrapped_case("life losses", task, steps(500), lives, num_envs=1, seed=70, ways=COMPILED)
     lives |= {"noop_max": 30, "last_frames": True, "any_noop": True, "reward_clip": True}

@@ -44,7 +44,7 @@ class Place(Protocol):
     def data(self, model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
         """Return so many ``mujoco.MjData``."""
 
-    def announce(self, address: int) -> None:
+    def announce(self, address: int, /) -> None:
         """Let the others know the address of what steps these environments."""
 
     def others(self) -> Sequence[Announced]:
@@ -76,7 +76,8 @@ class Private:
         """Return so many ``mujoco.MjData``."""
         return [mujoco.MjData(model) for _ in range(count)]
 
-    def announce(self, address: int) -> None:
+    @staticmethod
+    def announce(_address: int) -> None:
         """Say nothing: nobody else has this memory."""
 
     @staticmethod
@@ -217,14 +218,17 @@ def _hooks() -> Iterator[None]:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process is there that has not ended. One that nobody has waited for yet has ended."""
+    """Return whether a process is there that has not ended. One that nobody has waited for yet has ended.
+
+    One that cannot be looked at, say for want of a descriptor, counts as running: who is taken for dead ends a team.
+    """
     try:
-        state = (
-            Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-        )
-    except (OSError, IndexError):
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return state not in {"Z", "X"}
+    except OSError:
+        return True
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 def _whole(size: int, unit: int = _ALIGNMENT) -> int:

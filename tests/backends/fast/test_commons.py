@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import subprocess
@@ -201,4 +202,12 @@ def test_a_process_that_has_ended_is_not_running_even_if_nobody_has_waited_for_i
         assert child.stdout is not None
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert not is_running(child.pid)
+    assert is_running(os.getpid())
+
+
+def test_a_process_that_cannot_be_looked_at_is_taken_to_be_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "read_text", refused)
     assert is_running(os.getpid())

@@ -220,11 +220,13 @@ def _hooks() -> Iterator[None]:
 def is_running(process: int) -> bool:
     """Return whether a process is there that has not ended. One that nobody has waited for yet has ended.
 
-    One that cannot be looked at, say for want of a descriptor, counts as running: who is taken for dead ends a team.
+    One that cannot be looked at, for want of a descriptor or of ``/proc``, counts as running: who is taken for dead
+    ends a team.
     """
     try:
+        os.kill(process, 0)
         status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except ProcessLookupError:
         return False
     except OSError:
         return True

@@ -202,12 +202,16 @@ def test_a_process_that_has_ended_is_not_running_even_if_nobody_has_waited_for_i
         assert child.stdout is not None
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert not is_running(child.pid)
+    assert not is_running(child.pid)
     assert is_running(os.getpid())
 
 
-def test_a_process_that_cannot_be_looked_at_is_taken_to_be_running(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reason", [errno.EMFILE, errno.ENOENT], ids=["no descriptor", "no /proc"])
+def test_a_process_that_cannot_be_looked_at_is_taken_to_be_running(
+    monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
     def refused(*_: object, **__: object) -> str:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        raise OSError(reason, os.strerror(reason))
 
     monkeypatch.setattr(Path, "read_text", refused)
     assert is_running(os.getpid())

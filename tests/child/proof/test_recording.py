@@ -1,0 +1,79 @@
+"""What is written of a backend's rows is read again as it was, and nothing else is read."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from vebench.child.proof.recording import About, Began, CutOffError, Ended, Order, Rows, read, write
+
+PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Rows:
+    count = draw(st.integers(0, 4))
+    shape = (draw(st.integers(0, count)), *draw(arrays.array_shapes(max_dims=3, max_side=5)))
+    return Rows(
+        number=draw(st.integers(0, 1 << 40)),
+        env_ids=np.arange(count),
+        rewards=draw(arrays.arrays(np.float64, count)),
+        terminated=draw(arrays.arrays(np.bool_, count)),
+        truncated=draw(arrays.arrays(np.bool_, count)),
+        shown=np.arange(shape[0]),
+        observations=draw(arrays.arrays(draw(PLAIN), shape)),
+    )
+
+
+def written(*records: object) -> bytes:
+    file = io.BytesIO()
+    for record in records:
+        write(file, record)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+@given(st.lists(batches(), max_size=3))
+def test_rows_are_read_as_they_were_written(rows: list[Rows]) -> None:
+    order = Order(1, np.arange(6, dtype=np.int32).reshape(3, 2))
+    records = [Began(7, 3), order, *rows, Ended(4)]
+    again = list(read(io.BytesIO(written(*records))))
+    assert [type(record) for record in again] == [type(record) for record in records]
+    for one, other in zip(records, again, strict=True):
+        for item in fields(one):
+            before, after = getattr(one, item.name), getattr(other, item.name)
+            if isinstance(before, np.ndarray):
+                assert (before.dtype, before.shape) == (after.dtype, after.shape)
+                assert before.tobytes() == after.tobytes()
+            else:
+                assert before == after
+
+
+def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:
+    about = About(4, 2, 5, "next_step", True, 1, 2, "<f4", [-1.0, -2.0], [1.0, 2.0])
+    assert next(read(io.BytesIO(written(about)))) == about
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"{}\n",
+        b"[]\n",
+        b'{"kind": "Ended", "arrays": [], "batches": 1',
+        b'{"kind": "Ended", "arrays": [], "butches": 1}\n',
+        b'{"kind": "Order", "arrays": [["env_ids", "|O", [1]]], "first": 0}\n' + bytes(8),
+        b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1, -1]]], "first": 0}\n' + bytes(8),
+        b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1099511627776, 8]]], "first": 0}\n',
+        written(Order(1, np.arange(6).reshape(3, 2)))[:-1],
+        b"\xff\xfe\n",
+    ],
+)
+def test_a_damaged_recording_is_cut_off_where_it_is_damaged(damaged: bytes) -> None:
+    with pytest.raises(CutOffError):
+        list(read(io.BytesIO(damaged)))

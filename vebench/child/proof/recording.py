@@ -1,0 +1,157 @@
+"""What a backend returned, as the judge gets it: a stream of records, written by the process that steps the backend.
+
+The judge is another process, which trusts nothing here: a record is a line of JSON with the type and shape of each of
+its arrays, and then their bytes. There is nothing in it that could run code.
+
+A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. Its batches are numbered from
+0, the rows of the reset; each later one answers a batch of the action tape, in the tape's order: batch ``number`` is
+what the environments of batch ``number - 1`` returned, in its order, for the tape's batch
+``(tape_at + number - 1) % len(tape)``. Which environments are in which batch is known
+without a record if ``About.in_order``, otherwise from ``Order``, or from the batch itself where every batch is
+recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record; a stream without it was cut off.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from math import prod
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+# What a record may take: its line of JSON holds a few names and counts, its arrays the rows of one batch.
+MOST_LINE, MOST_BYTES = 1 << 20, 1 << 32
+# Flags, integers and floating-point numbers; anything else would not be plain data.
+PLAIN = "biuf"
+
+
+@dataclass(frozen=True)
+class About:
+    """What the backend reports about itself, and what it was given.
+
+    ``tape_seed`` is the seed of the action tape, ``constructor_seed`` that of the setup. ``in_order``: every batch has
+    all environments, in the order of their ids. ``low`` and ``high`` are the bounds of one action, of the type
+    ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list. The other facts are those of
+    ``BackendInfo``.
+    """
+
+    num_envs: int
+    batch_size: int
+    frame_skip: int
+    autoreset: str
+    in_order: bool
+    tape_seed: int
+    constructor_seed: int
+    action_dtype: str
+    low: Any
+    high: Any
+    reuses_buffers: bool = False
+    differences: tuple[tuple[Any, ...], ...] = ()
+    chance: str | None = None
+    frames_from: str | None = None
+
+
+@dataclass(frozen=True)
+class Began:
+    """The backend was reset with ``seed``. The next batch is number 0; the tape goes on with its batch ``tape_at``."""
+
+    seed: int
+    tape_at: int = 0
+
+
+@dataclass(frozen=True)
+class Order:
+    """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on."""
+
+    first: int
+    env_ids: NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Batch ``number``: its flags, rewards and ids, each ``(rows,)``, and the observations of its rows ``shown``.
+
+    ``observations``: ``(len(shown), *observation_shape)``. ``frames``: frames of each environment's episode so far, as
+    the backend's simulators count, ``(num_envs,)``, empty if it was not asked or does not know. ``ends``: how many ends
+    each environment has reported so far in this history, ``(num_envs,)``, empty if they were not counted.
+    """
+
+    number: int
+    env_ids: NDArray[np.integer]
+    rewards: NDArray[np.floating]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    shown: NDArray[np.integer]
+    observations: NDArray[np.generic]
+    frames: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
+    ends: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The backend broke the interface at batch ``number``; ``fault`` names how. Nothing of this history follows."""
+
+    number: int
+    fault: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last record: ``batches`` since the last reset, and what was wrong at the end, empty if nothing."""
+
+    batches: int
+    fault: str = ""
+
+
+Record = About | Began | Order | Rows | Broken | Ended
+_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Order, Rows, Broken, Ended)}
+
+
+class CutOffError(Exception):
+    """The recording ends in the middle, or holds what cannot be read. The text says which."""
+
+
+def write(file: IO[bytes], record: Record) -> None:
+    """Append a record to a pipe or a file. Raises OSError if nobody reads it any more."""
+    values = {item.name: getattr(record, item.name) for item in fields(record)}
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    body = {name: value for name, value in values.items() if name not in arrays}
+    kinds = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    file.write(json.dumps({"kind": type(record).__name__, "arrays": kinds, **body}).encode() + b"\n")
+    for array in arrays.values():
+        file.write(array.tobytes())
+
+
+def read(file: IO[bytes]) -> Iterator[Record]:
+    """Yield the records up to ``Ended``. Raises CutOffError for anything that ``write`` would not have written."""
+    while True:
+        line = file.readline(MOST_LINE)
+        if not line.endswith(b"\n"):
+            raise CutOffError("the recording is cut off")
+        try:
+            body = json.loads(line)
+            kind = _KINDS[body.pop("kind")]
+            for name, dtype, shape in body.pop("arrays"):
+                body[name] = _array(file, np.dtype(dtype), tuple(shape))
+            record = kind(**body)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CutOffError(f"a record that cannot be read: {error}") from None
+        yield record
+        if isinstance(record, Ended):
+            return
+
+
+def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[np.generic]:
+    size = dtype.itemsize * prod(shape)
+    if dtype.kind not in PLAIN or min(shape, default=0) < 0 or size > MOST_BYTES:
+        raise ValueError(f"an array of {dtype} and shape {shape}")
+    data = file.read(size)
+    if len(data) < size:
+        raise CutOffError("the recording is cut off")
+    return np.frombuffer(data, dtype).reshape(shape)

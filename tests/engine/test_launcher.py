@@ -18,11 +18,11 @@ from support.waiting import eventually
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.engine import guardian
 from vebench.engine.events import CellFinished, Outcome, WindowDone
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
+from vebench.interpreters import guardian
 from vebench.machine import pinning
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import select
 import signal
 import subprocess
@@ -23,11 +22,12 @@ from typing import IO, TYPE_CHECKING, Self
 from vebench.backends.setup import Setup
 from vebench.child.answers import Done
 from vebench.child.request import Request, Settings
-from vebench.engine import guardian
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
 from vebench.engine.replicas import Replicas
-from vebench.interpreters.scratch import make_scratch, python_path
+from vebench.interpreters import guardian
+from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.scratch import python_path, restore_scratch
 from vebench.machine import pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
@@ -56,7 +56,7 @@ LOG_TAIL = 16 * 1024
 
 
 class Launcher:
-    """Launches the cells of one run, with a scratch folder and a guardian that outlives the runner.
+    """Launches the cells of one run, with a scratch folder and guardians that outlive the runner.
 
     ``python`` is the interpreter that cells run in. It needs numpy and the simulators, but not vebench.
     """
@@ -65,24 +65,19 @@ class Launcher:
         self._spec = spec
         self._interrupts = interrupts
         self._python = python
-        self._token = secrets.token_hex(8)
+        self._guarded = Guarded()
+        self._token = self._guarded.token
         self._started = count()
         self._home = pinning.allowed()
 
     def __enter__(self) -> Self:
-        self._scratch = make_scratch()
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, self._token, str(self._scratch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # so Ctrl-C in the terminal does not reach it
-            cwd="/",
-        )
+        self._guarded.__enter__()
+        self._scratch = self._guarded.scratch
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._keep_off(())
-        self._guardian.communicate()
+        self._guarded.__exit__(kind, error, at)
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
@@ -94,6 +89,7 @@ class Launcher:
 
     @contextlib.contextmanager
     def _start(self, cell: Cell, replica: Replica) -> Iterator[RunningCell]:
+        restore_scratch(self._scratch)
         with contextlib.ExitStack() as stack:
             folder = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True))
@@ -114,16 +110,17 @@ class Launcher:
                     stderr=log,
                     cwd=folder,
                     env=self._environment(folder, mark),
-                    pass_fds=[answers, child_end],
+                    pass_fds=[answers, child_end, self._guarded.lifeline],
                     start_new_session=True,
                 )
             finally:
                 os.close(answers)
                 os.close(child_end)
             stack.callback(self._end, process, mark)
-            self._announce(process.pid)
+            self._guarded.add(process.pid)
             keep_off = partial(self._keep_off, cell.cpus)
-            yield RunningCell(process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off)
+            watch = self._guarded.renew
+            yield RunningCell(process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch)
 
     @property
     def _pinned(self) -> bool:
@@ -147,6 +144,7 @@ class Launcher:
             nodes=replica.nodes,
             mode=cell.mode,
             go_ahead=go_ahead,
+            lifeline=self._guarded.lifeline,
             proving=cell.proving,
         )
 
@@ -162,25 +160,20 @@ class Launcher:
             elsewhere = set(self._home).difference(cpus)
             pinning.restrict(tuple(sorted(elsewhere or self._home)))
 
-    def _announce(self, group: int) -> None:
-        with contextlib.suppress(OSError):  # a killed guardian is missed only if the runner is killed too
-            stdin = self._guardian.stdin
-            if stdin is not None:
-                stdin.write(b"%d\n" % group)
-                stdin.flush()
-
     def _end(self, process: subprocess.Popen[bytes], mark: str) -> None:
         guardian.end(mark, frozenset({process.pid}), guardian.CELL_VARIABLE)
         process.kill()
-        process.wait()
-        self._announce(-process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
+            process.wait(EXIT_S)
+        self._guarded.discard(process.pid)
 
 
 @dataclass
 class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
 
-    ``timeout`` is in seconds, without rests. ``keep_off`` takes this process off the cell's CPUs.
+    ``timeout`` is in seconds, without rests. ``keep_off`` takes this process off the cell's CPUs; ``watch`` sees that
+    the guardians are alive.
     """
 
     process: subprocess.Popen[bytes]
@@ -190,6 +183,7 @@ class RunningCell:
     interrupts: Interrupts
     timeout: float
     keep_off: Callable[[], None]
+    watch: Callable[[], None]
 
     def __post_init__(self) -> None:
         self._deadline = time.monotonic() + self.timeout
@@ -259,6 +253,7 @@ class RunningCell:
 
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time or memory. Empty its log if that is too long."""
+        self.watch()
         if time.monotonic() > self._deadline:
             raise CellError(f"no end after {self.timeout:g} s (--timeout)")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:

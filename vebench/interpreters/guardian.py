@@ -1,9 +1,9 @@
-"""Cleans up after a run, even if the runner itself is killed.
+"""Cleans up after a run whose runner was killed. The runner itself cleans up with the same functions.
 
 This is a script that runs beside the runner, in a session of its own. It waits until its standard input ends, which
-happens when the runner closes it or dies. Then it ends every process of the run and removes the run's scratch folder.
-A process belongs to the run if its environment contains the run's token, which children inherit through any fork, exec
-or ``setsid``, or if its process group is that of a running cell, which the runner has announced.
+happens when the runner dies. Then it ends every process of the run and removes the run's scratch folder. A process
+belongs to the run if its environment contains the run's token, which children inherit through any fork, exec or
+``setsid``, or if its process group is that of a running cell, which the runner has announced.
 
 Standard library only: the script runs isolated, without site-packages.
 """
@@ -42,15 +42,17 @@ def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_
     """Kill every process that has the token or belongs to one of the groups, and return when they are gone."""
     if not Path("/proc/self").exists():
         for group in groups:
-            _kill_group(group)
+            _signal_group(group, signal.SIGKILL)
         return
+    for group in groups:  # all at once, so that none can start others while they are killed one by one
+        _signal_group(group, signal.SIGSTOP)
     deadline = time.monotonic() + PATIENCE_S
     while alive := members(token, groups, variable):
         # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by itself: it
         # is killed only if it takes too long.
         overdue = time.monotonic() > deadline
         for pid in alive:
-            # SIGCONT, because the tracker may have been stopped during another cell's turn.
+            # SIGCONT, because the tracker has been stopped with its group.
             _signal(pid, signal.SIGKILL if overdue or not _is_tracker(pid) else signal.SIGCONT)
         if time.monotonic() > deadline + PATIENCE_S:
             return  # it is in an uninterruptible system call: nothing can be done
@@ -73,9 +75,20 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
+        os.killpg(group, number)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder with all that is in it, even if an adapter has taken the permission to do so."""
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            inner = os.path.join(place, name)  # noqa: PTH118 - as os.walk gives it
+            if not os.path.islink(inner):  # noqa: PTH114 - likewise
+                with contextlib.suppress(OSError):
+                    os.chmod(inner, 0o700)  # noqa: PTH101 - likewise; before it is walked through
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(token: str, scratch: str) -> None:
@@ -85,7 +98,7 @@ def main(token: str, scratch: str) -> None:
         group = int(line)  # negative if the cell has ended
         groups = groups | {group} if group > 0 else groups - {-group}
     end(token, groups)
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove(scratch)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def main(request_file: str, answers: int) -> int:
         request = Request.read(file.read())
     os.set_inheritable(request.go_ahead, False)
     if request.lifeline >= 0:
-        lifeline.hold(request.lifeline, request.go_ahead)
+        lifeline.hold(request.lifeline)
     setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()

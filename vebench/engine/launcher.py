@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections import deque
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import count
@@ -24,6 +23,7 @@ from vebench.child.answers import Done
 from vebench.child.request import Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
+from vebench.engine.news import readable, wakeful
 from vebench.engine.replicas import Replicas
 from vebench.interpreters import guardian
 from vebench.interpreters.guarded import Guarded
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
-# While waiting for an answer, how often to check the cell's process and limits. A check takes less than a millisecond.
-CHECK_S = 0.5
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE
 # After its last window, a backend may take this long to close before it is ended.
@@ -120,7 +118,11 @@ class Launcher:
             self._guarded.add(process.pid)
             keep_off = partial(self._keep_off, cell.cpus)
             watch = self._guarded.renew
-            yield RunningCell(process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch)
+            running = RunningCell(
+                process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch
+            )
+            stack.callback(running.wait_for_close)
+            yield running
 
     @property
     def _pinned(self) -> bool:
@@ -186,8 +188,11 @@ class RunningCell:
     watch: Callable[[], None]
 
     def __post_init__(self) -> None:
-        self._deadline = time.monotonic() + self.timeout
+        self._deadline = wakeful() + self.timeout
         self._resting_since = 0.0
+        self._may_close_until = 0.0
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
 
     def start(self, at_ns: int) -> None:
         """Tell a replica when its first window begins, in nanoseconds of the clock that all replicas share."""
@@ -195,7 +200,7 @@ class RunningCell:
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""
-        self._deadline += time.monotonic() - self._resting_since
+        self._deadline += wakeful() - self._resting_since
         self.keep_off()
         self._signal(signal.SIGCONT)
         self._write(b"\n")
@@ -203,7 +208,7 @@ class RunningCell:
     def rest(self) -> None:
         """Stop the cell's processes: otherwise they might keep working, uncounted, during another cell's turn."""
         self._signal(signal.SIGSTOP)
-        self._resting_since = time.monotonic()
+        self._resting_since = wakeful()
 
     def _signal(self, number: signal.Signals) -> None:
         # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
@@ -216,20 +221,40 @@ class RunningCell:
 
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers; see ``Conversation``."""
-        buffer = b""
         while True:
-            chunk = self._read()
+            while (answer := self.look()) is None:
+                wakeful.wait(self.news)
+            yield answer
+
+    def look(self) -> Answer | None:
+        """Return the next answer if it has come, None if it has not, without waiting. Raises CellError if none will."""
+        if self.interrupts.requested:
+            raise InterruptedCellError("interrupted")
+        while not self._lines:
+            ended = self.process.poll() is not None
+            if not readable(self.results):
+                if ended:
+                    raise CellError(self._cause_of_death())
+                self._check_limits()
+                return None
+            self._check_limits()
+            chunk = os.read(self.results, 1 << 16)
             if not chunk:
                 raise CellError(self._cause_of_death())
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            for line in lines:
-                try:
-                    answer = decode(line)
-                except ValueError as error:
-                    raise CellError(f"its answer cannot be read: {error}") from None
-                if isinstance(answer, Done):
-                    self._wait_for_close()
-                yield answer
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            self._lines.extend(lines)
+        try:
+            answer = decode(self._lines.popleft())
+        except ValueError as error:
+            raise CellError(f"its answer cannot be read: {error}") from None
+        if isinstance(answer, Done):
+            self._may_close_until = wakeful() + CLOSE_S
+        return answer
+
+    @property
+    def news(self) -> tuple[int, ...]:
+        """Descriptors of which one can be read when an answer has come, or its end, or a signal."""
+        return self.results, self.interrupts.fileno()
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
@@ -237,24 +262,10 @@ class RunningCell:
         self.output.seek(max(0, size - LOG_TAIL))
         return self.output.read().decode(errors="replace")
 
-    def _read(self) -> bytes:
-        """Wait for bytes from the cell and return them; empty if there will be none."""
-        while True:
-            ended = self.process.poll() is not None
-            readable, _, _ = select.select([self.results, self.interrupts.fileno()], [], [], 0 if ended else CHECK_S)
-            if self.interrupts.requested:
-                raise InterruptedCellError("interrupted")
-            if self.results in readable:
-                self._check_limits()
-                return os.read(self.results, 1 << 16)
-            if ended:
-                return b""
-            self._check_limits()
-
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time or memory. Empty its log if that is too long."""
         self.watch()
-        if time.monotonic() > self._deadline:
+        if wakeful() > self._deadline:
             raise CellError(f"no end after {self.timeout:g} s (--timeout)")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:
             os.ftruncate(self.output.fileno(), 0)
@@ -262,11 +273,12 @@ class RunningCell:
         if left is not None and left < LEAST_MEMORY:
             raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")
 
-    def _wait_for_close(self) -> None:
-        """Wait until the process has closed its backend and exited, at most ``CLOSE_S``, or until a signal."""
-        deadline = time.monotonic() + CLOSE_S
-        while self.process.poll() is None and time.monotonic() < deadline and not self.interrupts.requested:
-            select.select([self.interrupts.fileno()], [], [], CLOSE_CHECK_S)
+    def wait_for_close(self) -> None:
+        """Give a cell that is done ``CLOSE_S`` from then to close its backend and to exit, unless a signal comes."""
+        while self.process.poll() is None and wakeful() < self._may_close_until:
+            if self.interrupts.requested:
+                return
+            wakeful.wait([self.interrupts.fileno()], CLOSE_CHECK_S)
 
     def _cause_of_death(self) -> str:
         try:

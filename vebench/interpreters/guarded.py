@@ -1,8 +1,8 @@
 """A scratch folder for processes that must not outlive this one, and what ends them however this one ends.
 
 This process cleans up itself. If it is killed, its guardians do: two, because one may be killed with it, or be stopped.
-If all of them are killed, the kernel ends what cells have started (``child/lifeline.py``), and the next process that
-needs a scratch folder removes what is left.
+If all of them are killed, the kernel has ended the process groups of cells (``child/lifeline.py``), and what is left is
+removed by the next process that needs a scratch folder.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _TOKEN = re.compile("[0-9a-f]{16}")
 class Guarded:
     """Processes with the environment variable ``guardian.TOKEN_VARIABLE`` = ``token`` end with this context.
 
-    So does the folder ``scratch``. ``lifeline`` is the end of a pipe that hangs up when this process and all guardians
-    are gone. Use one context in one thread.
+    So does the folder ``scratch``. ``lifeline`` is the end of a pipe that hangs up when this process is gone.
     """
 
     def __init__(self) -> None:
@@ -47,10 +46,9 @@ class Guarded:
     def __enter__(self) -> Self:
         sweep()
         self.scratch = make_scratch()
-        self._held: list[int] = []
         try:
-            self.lifeline, writing = os.pipe()
-            self._held = [writing, _locked(self.scratch, self.token)]
+            self.lifeline, self._writing = os.pipe()
+            self._lock = _locked(self.scratch, self.token)
             self._guardians = [self._started() for _ in range(GUARDIANS)]
         except OSError as error:
             guardian.remove(str(self.scratch))
@@ -62,7 +60,7 @@ class Guarded:
         guardian.remove(str(self.scratch))
         for process in self._guardians:
             _dismiss(process)
-        for descriptor in (self.lifeline, *self._held):
+        for descriptor in (self.lifeline, self._writing, self._lock):
             os.close(descriptor)
 
     def add(self, group: int) -> None:
@@ -89,7 +87,7 @@ class Guarded:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=self._held,
+            pass_fds=[self._lock],
             start_new_session=True,  # so Ctrl-C in the terminal does not reach it
             cwd="/",
         )

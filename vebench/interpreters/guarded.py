@@ -42,26 +42,32 @@ class Guarded:
         self.token = secrets.token_hex(8)
         self._groups: frozenset[int] = frozenset()
         self._guardians: list[subprocess.Popen[bytes]] = []
+        self._open: list[int] = []
 
     def __enter__(self) -> Self:
         sweep()
         self.scratch = make_scratch()
         try:
-            self.lifeline, self._writing = os.pipe()
+            self.lifeline, writing = os.pipe()
+            self._open += [self.lifeline, writing]
             self._lock = _locked(self.scratch, self.token)
+            self._open.append(self._lock)
             self._guardians = [self._started() for _ in range(GUARDIANS)]
         except OSError as error:
+            self._close()
             guardian.remove(str(self.scratch))
             raise UsageError(f"cannot start a process that watches over others: {error.strerror}") from None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close()
         guardian.end(self.token, self._groups)
         guardian.remove(str(self.scratch))
+        if self.scratch.exists():  # it takes descriptors, of which this process may have no more
+            for process in self._guardians:
+                _let_act(process)
         for process in self._guardians:
             _dismiss(process)
-        for descriptor in (self.lifeline, self._writing, self._lock):
-            os.close(descriptor)
 
     def add(self, group: int) -> None:
         """Let a process group end with this context, even if its processes have not the token."""
@@ -80,6 +86,10 @@ class Guarded:
                 _dismiss(process)
                 with suppress(OSError):  # no process can be started now: the next call tries again
                     self._guardians[place] = self._started()
+
+    def _close(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
 
     def _started(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
@@ -141,8 +151,15 @@ def _watches(process: subprocess.Popen[bytes]) -> bool:
         return False
 
 
+def _let_act(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE_S)
+
+
 def _dismiss(process: subprocess.Popen[bytes]) -> None:
-    process.kill()  # it has nothing to do: this process is alive
+    process.kill()  # it has nothing to do any more
     with suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE_S)
     if process.stdin is not None:

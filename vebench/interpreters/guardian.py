@@ -27,8 +27,7 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
     """Return the ids of living processes that have the token in their environment or belong to one of the groups."""
     mark = f"{variable}={token}".encode()
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        pid = int(entry.name)
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208 - a lack of descriptors is an error
         # The command name is in parentheses and may contain anything: proc(5).
         state, _parent, own_group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"", b"0")
         # A process may have replaced its environment or left its group; hardly any does both.
@@ -40,12 +39,16 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
 
 def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> None:
     """Kill every process that has the token or belongs to one of the groups, and return when they are gone."""
-    if not Path("/proc/self").exists():
-        for group in groups:
-            _signal_group(group, signal.SIGKILL)
-        return
     for group in groups:  # all at once, so that none can start others while they are killed one by one
         _signal_group(group, signal.SIGSTOP)
+    try:
+        _end_each(token, groups, variable)
+    except OSError:  # no /proc, or no more descriptors to read it
+        for group in groups:
+            _signal_group(group, signal.SIGKILL)
+
+
+def _end_each(token: str, groups: frozenset[int], variable: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while alive := members(token, groups, variable):
         # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by itself: it

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GUARDIANS = 2
 PATIENCE_S = 1.0  # a killed guardian is gone at once, unless the system hangs
-LOCK = "lock"  # held by this process and its guardians; it has the token
+LOCK = "lock"  # held by this process and its guardians; it has the token, and the name of the machine
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
@@ -53,10 +53,12 @@ class Guarded:
             self._lock = _locked(self.scratch, self.token)
             self._open.append(self._lock)
             self._guardians = [self._started() for _ in range(GUARDIANS)]
-        except OSError as error:
+        except BaseException as error:
             self._close()
             guardian.remove(str(self.scratch))
-            raise UsageError(f"cannot start a process that watches over others: {error.strerror}") from None
+            if isinstance(error, OSError):
+                raise UsageError(f"cannot start a process that watches over others: {error.strerror}") from None
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -66,6 +68,8 @@ class Guarded:
         if self.scratch.exists():  # it takes descriptors, of which this process may have no more
             for process in self._guardians:
                 _let_act(process)
+        for process in self._guardians:
+            process.kill()  # at the same time, since each takes milliseconds
         for process in self._guardians:
             _dismiss(process)
 
@@ -125,9 +129,11 @@ def _sweep(lock: Path) -> None:
     folder = lock.parent.lstat()
     if folder.st_uid != os.getuid() or not stat.S_ISDIR(folder.st_mode):
         return
-    with lock.open(encoding="ascii") as file:
+    with lock.open(encoding="utf-8", errors="replace") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _TOKEN.fullmatch(token := file.read(64)):
+        token, _, machine = file.read(1024).partition(" ")
+        # Another machine may share the folder, but not its locks.
+        if _TOKEN.fullmatch(token) and machine == os.uname().nodename:
             guardian.end(token)
             guardian.remove(str(lock.parent))
 
@@ -135,7 +141,7 @@ def _sweep(lock: Path) -> None:
 def _locked(scratch: Path, token: str) -> int:
     """Return the descriptor of a new lock, which is held as long as any process has it open."""
     draft = scratch / f"new-{LOCK}"
-    draft.write_text(token, encoding="ascii")
+    draft.write_text(f"{token} {os.uname().nodename}", encoding="utf-8")
     descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
     with suppress(OSError):  # a file system without locks: nothing is swept there
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,10 +21,14 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vebench.errors import RunFileError
 from vebench.interpreters.guarded import sweep
 from vebench.results import store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ADAPTERS = Path(__file__).resolve().parents[1] / "adapters"
 RUN = ("-e", "CartPole", "-w", "2", "-b", "gym-async,shm-sync,faulty:HasWorkers,faulty:HoldsSharedMemory", "--no-base")
@@ -97,9 +101,9 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
         runner.kill()
         return "it does not end"
     if harm in UNGUARDED:
-        tempfile.tempdir = str(folder)
         settled(lambda: not [process for process in of_run(folder) if in_a_cell(process)])
-        sweep()
+        tempfile.tempdir = str(folder)
+        settled(lambda: swept(folder))
         tempfile.tempdir = None
     if not settled(lambda: not of_run(folder)):
         left = [command(process) for process in of_run(folder)]
@@ -117,6 +121,12 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
     except RunFileError as error:
         return str(error)
     return ""
+
+
+def swept(folder: Path) -> bool:
+    """Return whether no scratch folder is left after a sweep, such as the next run makes."""
+    sweep()
+    return not [*folder.glob("vebench-*")]
 
 
 def named(name: str, runner: int, folder: Path) -> list[int]:
@@ -159,9 +169,8 @@ def segments() -> set[str]:
     return {path.name for path in Path("/dev/shm").glob("psm_*")}  # noqa: S108 - it is only listed
 
 
-def settled(happened: object) -> bool:
+def settled(happened: Callable[[], bool]) -> bool:
     """Return whether ``happened()`` comes true within ten seconds."""
-    assert callable(happened)
     deadline = time.monotonic() + 10
     while not happened():
         if time.monotonic() > deadline:

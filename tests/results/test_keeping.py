@@ -66,13 +66,18 @@ def test_a_run_file_that_is_deleted_or_emptied_is_written_again_at_once_and_at_t
     assert writer.note == f"{path} was deleted while cells were measured: it was written again, with all of them"
 
 
-def test_a_file_that_took_the_place_of_a_run_file_is_left_alone(writer: RunWriter, path: Path) -> None:
-    path.unlink()
-    path.write_text("somebody else's\n")
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_file_that_took_the_place_of_a_run_file_is_left_alone(
+    writer: RunWriter, path: Path, size: int, anew: bool
+) -> None:
+    if anew:
+        path.unlink()
+    path.write_text("somebody else's\n" * size)
     writer.append(SECOND)
     writer.close()
     beside = path.with_name("pong.2.jsonl")
-    assert path.read_text() == "somebody else's\n"
+    assert path.read_text() == "somebody else's\n" * size
     assert read(beside).cells == (FIRST, SECOND)
     assert writer.moved == (
         f"{path} was replaced while cells were measured: what was measured is in {beside}; "
@@ -87,6 +92,20 @@ def test_an_editor_that_saves_a_run_file_to_a_new_file_is_no_harm(writer: RunWri
     writer.append(SECOND)
     assert read(path).cells == (FIRST, SECOND)
     assert (writer.note, writer.moved, list(path.parent.iterdir())) == ("", "", [path])
+
+
+def test_a_line_in_which_the_user_interrupted_is_no_reason_for_another_file(
+    writer: RunWriter, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_fd: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(SECOND)
+    monkeypatch.undo()
+    writer.close()
+    assert ([*path.parent.iterdir()], read(path).cells) == ([path], (FIRST, SECOND))
 
 
 def test_what_does_not_fit_on_a_full_disk_is_written_to_another(

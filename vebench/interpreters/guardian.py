@@ -91,6 +91,10 @@ def remove(folder: str) -> None:
             if not os.path.islink(inner):  # noqa: PTH114 - likewise
                 with contextlib.suppress(OSError):
                     os.chmod(inner, 0o700)  # noqa: PTH101 - likewise; before it is walked through
+    with contextlib.suppress(OSError):
+        # Folders first: the lock, by which what is left can be found, lies beside them.
+        for name in os.listdir(folder):  # noqa: PTH208 - as above
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)  # noqa: PTH118 - as above
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 MOST_NAMES = 100
 
 
-def is_kept(descriptor: int, path: Path, size: int) -> bool:
-    """Return whether ``path`` still names the file that is open as ``descriptor``, with so many bytes in it."""
+def is_kept(descriptor: int, path: Path, content: bytearray) -> bool:
+    """Return whether ``path`` still names the file that is open as ``descriptor``, with what was written to it.
+
+    More may follow: a line that was being written when the user interrupted it.
+    """
     try:
         there, here = path.stat(), os.fstat(descriptor)
     except OSError:
         return False
-    return (there.st_dev, there.st_ino, there.st_size) == (here.st_dev, here.st_ino, size)
+    if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+        return False
+    size = len(content)
+    return here.st_size == size or (here.st_size > size and os.pread(descriptor, size, 0) == content)
 
 
 def is_copied(path: Path, content: bytearray) -> bool:

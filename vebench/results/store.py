@@ -157,7 +157,7 @@ class RunWriter:
 
         Raises StorageError if that is not possible.
         """
-        if is_kept(self._fd, self.path, len(self._content)):
+        if is_kept(self._fd, self.path, self._content):
             return
         if is_copied(self.path, self._content):
             with contextlib.suppress(OSError, UsageError):  # it cannot be written, or somebody else does

@@ -61,12 +61,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--harm", choices=HARM, action="append", help="default: each in turn")
     asked = parser.parse_args()
     rng = random.Random(asked.seed)  # noqa: S311 - moments to repeat, no secret
     faults: Counter[str] = Counter()
     tried: Counter[str] = Counter()
     for number in range(asked.trials):
-        harm = [*HARM][number % len(HARM)]
+        kinds = asked.harm or [*HARM]
+        harm = kinds[number % len(kinds)]
         tried[harm] += 1
         with tempfile.TemporaryDirectory(prefix="kills-") as folder:
             if found := trial(Path(folder), harm, rng):
@@ -158,9 +160,10 @@ def in_a_cell(process: int) -> bool:
 
 
 def command(process: int) -> bytes:
-    """Return the command line of a process."""
+    """Return the command line of a process, after its state, parent, group and session."""
     with suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ")
+        state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:4]
+        return b" ".join([*state, *Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")])
     return b""
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from support.waiting import eventually
 
 from vebench.errors import UsageError
 from vebench.interpreters import guardian
@@ -75,3 +78,38 @@ def test_a_process_that_left_its_group_ends_with_the_context_and_one_without_the
     assert other.poll() is None
     other.kill()
     other.wait()
+
+
+BOMB = """
+import os, time
+end = time.monotonic() + 60
+os.fork(), os.fork()
+print(flush=True)
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_processes_that_fork_and_exit_faster_than_they_can_be_found_end_with_their_group() -> None:
+    with Guarded() as guarded:
+        ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
+        bomb = subprocess.Popen([sys.executable, "-c", BOMB], env=ours, start_new_session=True, stdout=subprocess.PIPE)
+        guarded.add(bomb.pid)
+        assert bomb.stdout is not None
+        bomb.stdout.readline()
+    bomb.wait()
+    try:
+        assert eventually(lambda: not lives(bomb.pid))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(bomb.pid, signal.SIGKILL)
+        bomb.stdout.close()
+
+
+def lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

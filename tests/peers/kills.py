@@ -112,7 +112,8 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
         for process in of_run(folder):
             os.kill(process, KILL)
         return f"processes are left: {left}"
-    files = [path.name for path in folder.iterdir() if path.name.startswith("vebench-")]
+    files = [str(path.relative_to(folder)) for path in folder.glob("vebench-*/**/*")]
+    files += [path.name for path in folder.glob("vebench-*")]
     if files:
         return f"folders are left: {files}"
     if not settled(lambda: segments() <= before):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, not a secret
 CELL_VARIABLE = "VEBENCH_CELL"  # contains a token of the cell, because several cells may run at a time
-BRIEF_S, PATIENCE_S = 0.5, 2.0
+PATIENCE_S = 2.0
 
 
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
@@ -39,25 +39,20 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
 
 def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> None:
     """Kill every process that has the token or belongs to one of the groups, and return when they are gone."""
-    try:
+    with contextlib.suppress(OSError):  # no /proc, or no more descriptors to read it
         _end_each(token, groups, variable)
-    except OSError:  # no /proc, or no more descriptors to read it
-        for group in groups:
-            _signal_group(group, signal.SIGKILL)
+    for group in groups:  # all at once, such as those that fork and exit faster than they can be found
+        _signal_group(group, signal.SIGKILL)
 
 
 def _end_each(token: str, groups: frozenset[int], variable: str) -> None:
-    began = time.monotonic()
-    deadline = began + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while alive := members(token, groups, variable):
-        if time.monotonic() > began + BRIEF_S:
-            for group in groups:  # all at once: they start others while they are killed one by one
-                _signal_group(group, signal.SIGSTOP)
         # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by itself: it
         # is killed only if it takes too long.
         overdue = time.monotonic() > deadline
         for pid in alive:
-            # SIGCONT, because the tracker may have been stopped with its group.
+            # SIGCONT, because the tracker may have been stopped during another cell's turn.
             _signal(pid, signal.SIGKILL if overdue or not _is_tracker(pid) else signal.SIGCONT)
         if time.monotonic() > deadline + PATIENCE_S:
             return  # it is in an uninterruptible system call: nothing can be done

@@ -53,7 +53,6 @@ HARM = {
     "a cell killed": (KILL, ("cell",)),
     "runner and all cells killed": (KILL, ("runner", "cells")),
 }
-UNGUARDED = {name for name, (number, whom) in HARM.items() if number == KILL and {"runner", "guardians"} <= {*whom}}
 
 
 def main() -> int:
@@ -94,6 +93,7 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
     time.sleep(rng.uniform(0, LONGEST_S))
     number, whom = HARM[harm]
     victims = [process for name in whom for process in named(name, runner.pid, folder)]
+    unguarded = "runner" in whom and {*named("guardians", runner.pid, folder)} <= {*victims}
     for process in victims:
         with suppress(ProcessLookupError):
             os.kill(process, number)
@@ -102,7 +102,7 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
     except subprocess.TimeoutExpired:
         runner.kill()
         return "it does not end"
-    if harm in UNGUARDED:
+    if unguarded:
         settled(lambda: not [process for process in of_run(folder) if in_a_cell(process)])
         tempfile.tempdir = str(folder)
         settled(lambda: swept(folder))

@@ -56,6 +56,15 @@ class Bystander(Sound):
         self._processes = [subprocess.Popen(idle, start_new_session=far) for far in (False, True)]
 
 
+class HasWorkers(Bystander):
+    """Forks a process that hangs, besides those that it starts."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        if os.fork() == 0:
+            time.sleep(600)
+
+
 class FirstDies(Sound):
     """Of two replicas, the first ends soon after it is warm, and long before the second is."""
 

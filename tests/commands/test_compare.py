@@ -352,6 +352,27 @@ def test_a_backend_that_an_interpreter_lacks_is_skipped_there(tmp_path: Path) ->
 TWO = ("-e", "Pong", "-b", "for-loop,gym-sync", "-w", "1", "--repeats", "2", "-o", "pair.jsonl", "-q")
 
 
+@pytest.mark.parametrize(("content", "status"), [(None, 0), ("another\n", 2)], ids=["deleted", "replaced"])
+def test_a_comparison_whose_file_is_deleted_meanwhile_is_judged_and_one_that_was_replaced_is_kept_elsewhere(
+    vebench: Command, tmp_path: Path, content: str | None, status: int
+) -> None:
+    path = tmp_path / "pair-a.jsonl"
+
+    def harming(cell: Cell, spec: RunSpec) -> Script:
+        if cell.repeat == spec.repeats - 1:
+            path.unlink()
+            if content is not None:
+                path.write_text(content)
+        return steady(cell, spec)
+
+    once = {"for-loop": lambda cell, spec: harming(cell, spec) if cell.side == "B" else steady(cell, spec)}
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world(FakeStart(once)))
+    assert found.status == status
+    assert f"pair-a.jsonl was {'deleted' if content is None else 'replaced'} while cells were measured" in found.err
+    kept = path if content is None else tmp_path / "pair-a.2.jsonl"
+    assert [line["type"] for line in lines(kept)] == ["run", *["cell"] * 5]
+
+
 def interrupted_in_turn(start: FakeStart, number: int) -> FakeStart:
     """Let the user interrupt the cell after so many cells of ``start``."""
 

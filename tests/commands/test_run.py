@@ -14,9 +14,14 @@ from support.in_this_process import world_here
 from vebench.commands.world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from support.commands import Command
+
+    from vebench.child.answers import Answer
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
 SHORT = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
@@ -171,6 +176,34 @@ def test_a_failed_cell_is_recorded_with_its_reason_and_the_run_goes_on(vebench: 
     assert "the simulator exploded" in result.out
     assert "a library printed this" in (tmp_path / "run.jsonl.log").read_text()
     assert "a library printed this" not in result.out + result.err
+
+
+def test_a_run_file_that_is_deleted_meanwhile_is_written_again(vebench: Command, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+
+    def deleting(cell: Cell, spec: RunSpec) -> Sequence[Answer]:
+        path.unlink()
+        return steady(cell, spec)
+
+    found = vebench("run", *PONG, "-w", "1", "-o", path, *ONE_PASS, world=fake_world(FakeStart({"shm-sync": deleting})))
+    assert found.status == 0
+    assert f"vebench: {path} was deleted while cells were measured: it was written again" in found.err
+    assert {cell["backend"] for cell in lines(path)[1:]} == {"for-loop", "shm-sync"}
+
+
+def test_a_run_file_that_another_takes_the_place_of_is_elsewhere_and_status_2(vebench: Command, tmp_path: Path) -> None:
+    path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"
+
+    def replacing(cell: Cell, spec: RunSpec) -> Sequence[Answer]:
+        path.rename(tmp_path / "away")
+        path.write_text("another\n")
+        return steady(cell, spec)
+
+    world = fake_world(FakeStart({"shm-sync": replacing}))
+    found = vebench("run", *PONG, "-w", "1", "-o", path, *ONE_PASS, "-q", world=world)
+    words = f"{path} was replaced while cells were measured: what was measured is in {beside}"
+    assert (found.status, found.refusal) == (2, f"vebench: {words}; to go on: vebench run --resume {beside}\n")
+    assert {cell["backend"] for cell in lines(beside)[1:]} == {"for-loop", "shm-sync"}
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:

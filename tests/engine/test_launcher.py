@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +19,12 @@ from support.waiting import eventually
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.engine import guardian
 from vebench.engine.events import CellFinished, Outcome, WindowDone
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
+from vebench.interpreters import guardian
+from vebench.interpreters.guarded import Guarded
 from vebench.machine import pinning
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -312,35 +314,104 @@ def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-@linux
-@pytest.mark.parametrize("group", [None, 0])
-def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, group: int | None) -> None:
-    script = (
-        "import os, signal, tempfile\n"
-        "from vebench.backends.interface import Task\n"
-        "from vebench.backends.entry import Shape\n"
-        "from vebench.engine.events import WindowDone\n"
-        "from vebench.engine.interrupts import Interrupts\n"
-        "from vebench.engine.launcher import Launcher\n"
-        "from vebench.engine.runner import run\n"
-        "from vebench.plan.cells import Cell, Plan\n"
-        "from vebench.plan.spec import BackendChoice, RunSpec\n"
-        "cell = Cell(Task('CartPole-v1', 'classic', 1), BackendChoice('faulty:HangsOnClose'), 'faulty:HangsOnClose',"
-        f" 2, 1, Shape(2, 2, 1, 1), (), group={group})\n"
-        "spec = RunSpec(('CartPole',), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)\n"
-        "with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:\n"
-        "    for event in run(Plan(spec, (cell, cell)), launch):\n"
-        "        if isinstance(event, WindowDone):\n"
-        "            print(launch._token, flush=True)\n"
-        "            os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
+KILLED = """
+import os, signal, sys
+from vebench.backends.interface import Task
+from vebench.backends.entry import Shape
+from vebench.engine.events import WindowDone
+from vebench.engine.interrupts import Interrupts
+from vebench.engine.launcher import Launcher
+from vebench.engine.runner import run
+from vebench.plan.cells import Cell, Plan
+from vebench.plan.spec import BackendChoice, RunSpec
+
+adapter, group, guardians = sys.argv[1], None if sys.argv[2] == "alone" else 0, int(sys.argv[3])
+task, backend = Task("CartPole-v1", "classic", 1), BackendChoice(adapter)
+cell = Cell(task, backend, adapter, 2, 1, Shape(2, 2, 1, 1), (), group=group)
+spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)
+with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
+    for event in run(Plan(spec, (cell, cell)), launch):
+        if isinstance(event, WindowDone):
+            print(launch._token, flush=True)
+            for guardian in launch._guarded._guardians[:guardians]:
+                os.kill(guardian.pid, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_runner(folder: Path, adapter: str, cells: str, guardians: int) -> str:
+    """Let a runner kill so many of its guardians and itself in the midst of a run, and return the run's token."""
     runner = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        [sys.executable, "-c", KILLED, f"faulty:{adapter}", cells, str(guardians)],
+        env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
     assert runner.returncode == -signal.SIGKILL
-    token = runner.stdout.split()[0]
+    return runner.stdout.split()[0]
+
+
+@linux
+@pytest.mark.parametrize("cells", ["alone", "in turn"])
+@pytest.mark.parametrize("guardians", [0, 1])
+def test_a_killed_runner_leaves_neither_processes_nor_files_even_if_a_guardian_is_killed_too(
+    tmp_path: Path, cells: str, guardians: int
+) -> None:
+    token = killed_runner(tmp_path, "HangsOnClose", cells, guardians)
     assert eventually(lambda: not guardian.members(token) and not list(tmp_path.iterdir()))
+
+
+@linux
+@pytest.mark.parametrize("cells", ["alone", "in turn"])
+def test_the_kernel_ends_the_cells_of_a_runner_that_was_killed_with_all_its_guardians_and_the_next_run_tidies_up(
+    tmp_path: Path, cells: str
+) -> None:
+    token = killed_runner(tmp_path, "HasWorkers", cells, 2)
+    far = 2 if cells == "in turn" else 1  # each cell has started a process that left its group
+    assert eventually(lambda: states(token) == ["S"] * far)
+    with Guarded():
+        assert guardian.members(token) == []
+        assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_is_in_use_is_not_swept_away() -> None:
+    with Guarded() as first, Guarded():
+        assert first.scratch.is_dir()
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_guardian_that_is_killed_or_stopped_is_replaced_and_holds_nothing_up(number: signal.Signals) -> None:
+    spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=3)
+    with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
+        before = guardians(launch)
+        for event in run(Plan(spec, (cell("Sound"),)), launch):
+            if isinstance(event, WindowDone) and guardians(launch) == before:
+                for process in before:
+                    os.kill(process, number)
+                assert eventually(lambda: set(map(state, before)) <= {"Z", "T"})
+        after = guardians(launch)
+        assert not before & after
+        for process in after:
+            os.kill(process, number)
+    assert not any(Path(f"/proc/{process}").exists() for process in before | after)
+
+
+def guardians(launch: Launcher) -> set[int]:
+    return {process.pid for process in launch._guarded._guardians}  # noqa: SLF001 - to do them harm
+
+
+def state(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_scratch_folder_that_a_cleaner_removes_is_made_again() -> None:
+    spec = RunSpec(("CartPole",), (2,), duration=0.05, warmup=0.02, rounds=1)
+    ended = []
+    with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
+        for event in run(Plan(spec, (cell("Sound"), cell("Sound"))), launch):
+            if isinstance(event, CellFinished):
+                ended.append(event.outcome.reason)
+                shutil.rmtree(launch._scratch)  # noqa: SLF001 - as cleaners do
+    assert ended == [None, None]

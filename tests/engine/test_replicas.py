@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.news import Wakeful
 from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement, place
@@ -29,7 +31,6 @@ from vebench.plan.tasks import BY_NAME
 from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.commands import Command
@@ -156,17 +157,19 @@ def test_replicas_that_hardly_ran_at_the_same_time_give_no_window() -> None:
 
 
 class FakeReplica:
-    """Answers what its script holds."""
+    """Answers what its script holds; None is an answer that is still to come."""
+
+    news = ()
 
     def __init__(self, *script: object) -> None:
-        self._script = script
+        self._script = iter(script)
         self.started_at: int | None = None
 
-    def messages(self) -> Iterator[Any]:
-        for message in self._script:
-            if isinstance(message, Exception):
-                raise message
-            yield message
+    def look(self) -> Any:  # noqa: ANN401 - whatever the script holds
+        answer = next(self._script)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def start(self, at_ns: int) -> None:
         self.started_at = at_ns
@@ -241,6 +244,32 @@ def test_memory_that_could_not_be_bound_for_one_replica_is_found_in_its_cell() -
 def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object, ...], reason: str) -> None:
     replicas = [FakeReplica(READY, Warm(), window_at(0, 10), DONE), FakeReplica(*script)]
     assert list(Replicas(replicas, 1).messages())[-1] == Failure(reason)
+
+
+@pytest.mark.parametrize(
+    "ahead", [(), (READY,), (READY, Warm())], ids=["at once", "after an answer", "after two answers"]
+)
+def test_a_replica_that_hangs_does_not_hide_another_that_dies(ahead: tuple[object, ...]) -> None:
+    hangs = FakeReplica(*[None] * 4, CellError("no end after 600 s (--timeout)"))
+    dies = FakeReplica(*ahead, CellError("its process was ended by SIGSEGV"))
+    with pytest.raises(CellError, match="replica 1: its process was ended by SIGSEGV"):
+        list(Replicas([hangs, dies], 1).messages())
+
+
+def test_a_replica_that_is_done_is_not_waited_for_again() -> None:
+    replicas = [
+        FakeReplica(READY, Warm(), window_at(0, 10), DONE),
+        FakeReplica(None, READY, None, Warm(), window_at(0, 10), None, DONE),
+    ]
+    assert list(Replicas(replicas, 1).messages())[-1].peak_rss_bytes == 200
+
+
+def test_time_in_which_the_runner_was_stopped_does_not_count_towards_a_timeout() -> None:
+    now = itertools.count(0, 100)  # each look at the clock comes 100 seconds later
+    wakeful = Wakeful(lambda: float(next(now)))
+    before = wakeful()
+    wakeful.wait([], 0.0)
+    assert wakeful() - before == 200  # three looks later; the wait took 100 seconds too long
 
 
 def test_a_replica_that_dies_ends_the_cell_and_is_named() -> None:

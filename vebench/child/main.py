@@ -15,6 +15,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vebench.child import lifeline
 from vebench.child.request import Request
 from vebench.machine import memory_policy, pinning
 
@@ -28,6 +29,8 @@ def main(request_file: str, answers: int) -> int:
     with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - nothing else here needs pathlib
         request = Request.read(file.read())
     os.set_inheritable(request.go_ahead, False)
+    if request.lifeline >= 0:
+        lifeline.hold(request.lifeline)
     setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()

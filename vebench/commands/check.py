@@ -270,7 +270,7 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
         bases = {base_of(key) for key in wanted} if request.metric == "speedup" else frozenset()
         more = next_pass(plan, wanted | bases, next_repeats(run))
         if any(cell.key.without_repeat in wanted for cell in more.cells):
-            with store.RunWriter.resume(path) as writer:
+            with measuring.kept(store.RunWriter.resume(path)) as writer:
                 measuring.measure_pass(more, writer, world, done=len(run.cells), quiet=quiet)
             return True
         return False

@@ -13,7 +13,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.commands import gating, measuring, planning
 from vebench.commands.deciding import until_decided
 from vebench.engine.interrupts import Interrupts
-from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError
+from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, StorageError, UsageError
 from vebench.plan.cells import Plan, without
 from vebench.plan.interleaving import in_groups
 from vebench.plan.passes import next_pass
@@ -206,7 +206,7 @@ def _measuring(
     """
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        writers = {side.name: stack.enter_context(opened(side)) for side in sides}
+        writers = {side.name: stack.enter_context(measuring.kept(opened(side))) for side in sides}
         launch = LaunchBySide(
             {
                 side.name: stack.enter_context(world.start(side.plan.spec, interrupts, side.interpreter.path))
@@ -219,6 +219,10 @@ def _measuring(
             both = in_turn(one, other, world.memory_available())
             for _ in measuring.follow(both, launch, lambda cell: writers[cell.side], world, done=done, quiet=quiet):
                 pass
+            for writer in writers.values():
+                writer.secure()
+                if writer.moved:
+                    raise StorageError(f"no verdict: {writer.path} is not beside the other side's file")
 
         try:
             yield measure

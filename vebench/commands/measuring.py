@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import shlex
-from contextlib import closing
+import sys
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from vebench.analysis.precision import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.events import CellFinished, CellStarted
 from vebench.engine.interrupts import Interrupts
-from vebench.errors import InterruptedRunError
+from vebench.errors import InterruptedRunError, StorageError
 from vebench.plan.passes import next_pass
 from vebench.reports import console
 from vebench.reports.live import screen
@@ -33,8 +34,31 @@ DONE, FAILED = 0, 1
 
 def measure_into(path: Path, plan: Plan, head: RunRecord, world: World, *, quiet: bool) -> int:
     """Measure a plan into a new run file. Returns the exit status."""
-    with store.RunWriter.create(path, head) as writer:
+    with kept(store.RunWriter.create(path, head)) as writer:
         return measure(plan, plan, writer, world, quiet=quiet)
+
+
+@contextmanager
+def kept(writer: RunWriter) -> Iterator[RunWriter]:
+    """Close the run file in the end, and say if it had to be written again.
+
+    Raises StorageError if what was measured is in another file in the end.
+    """
+    try:
+        with writer:
+            yield writer
+    except BaseException:
+        _say(writer.moved or writer.note)
+        raise
+    if writer.moved:
+        raise StorageError(writer.moved)
+    _say(writer.note)
+
+
+def _say(note: str) -> None:
+    if note:
+        with suppress(OSError):
+            sys.stderr.write(f"vebench: {note}\n")
 
 
 def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: bool) -> int:
@@ -46,6 +70,7 @@ def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: b
     status = measure_pass(left, writer, world, done=done, quiet=quiet)
     until, deadline = plan.spec.until, world.clock() + plan.spec.budget
     while until is not None and world.clock() < deadline:
+        writer.secure()
         run = store.read(writer.path)
         more = next_pass(plan, wide_cells(run, until), next_repeats(run))
         if not more.cells:
@@ -66,6 +91,7 @@ def measure_pass(  # noqa: PLR0913 - a pass needs all of these
                 if not writer.expects and world.clock() > deadline:
                     break
     except KeyboardInterrupt:
+        writer.secure()
         here = done + sum(not cell.interrupted for cell in kept)
         raise InterruptedRunError(
             f"interrupted: {here} of {done + len(plan.cells)} cells are in {writer.path}; "

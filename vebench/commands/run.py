@@ -63,7 +63,7 @@ def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
         show(PlanPage(left))
         planning.refuse_idle(plan, f"{path}: ")
         return DONE
-    with store.RunWriter.resume(path) as writer:
+    with measuring.kept(store.RunWriter.resume(path)) as writer:
         status = measuring.measure(plan, left, writer, world, quiet=quiet)
     return _finish(path, status, quiet=quiet)
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections import deque
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import count
@@ -23,11 +21,13 @@ from typing import IO, TYPE_CHECKING, Self
 from vebench.backends.setup import Setup
 from vebench.child.answers import Done
 from vebench.child.request import Request, Settings
-from vebench.engine import guardian
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
+from vebench.engine.news import readable, wakeful
 from vebench.engine.replicas import Replicas
-from vebench.interpreters.scratch import make_scratch, python_path
+from vebench.interpreters import guardian
+from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.scratch import python_path, restore_scratch
 from vebench.machine import pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
-# While waiting for an answer, how often to check the cell's process and limits. A check takes less than a millisecond.
-CHECK_S = 0.5
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE
 # After its last window, a backend may take this long to close before it is ended.
@@ -56,7 +54,7 @@ LOG_TAIL = 16 * 1024
 
 
 class Launcher:
-    """Launches the cells of one run, with a scratch folder and a guardian that outlives the runner.
+    """Launches the cells of one run, with a scratch folder and guardians that outlive the runner.
 
     ``python`` is the interpreter that cells run in. It needs numpy and the simulators, but not vebench.
     """
@@ -65,24 +63,19 @@ class Launcher:
         self._spec = spec
         self._interrupts = interrupts
         self._python = python
-        self._token = secrets.token_hex(8)
+        self._guarded = Guarded()
+        self._token = self._guarded.token
         self._started = count()
         self._home = pinning.allowed()
 
     def __enter__(self) -> Self:
-        self._scratch = make_scratch()
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, self._token, str(self._scratch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # so Ctrl-C in the terminal does not reach it
-            cwd="/",
-        )
+        self._guarded.__enter__()
+        self._scratch = self._guarded.scratch
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._keep_off(())
-        self._guardian.communicate()
+        self._guarded.__exit__(kind, error, at)
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
@@ -94,6 +87,7 @@ class Launcher:
 
     @contextlib.contextmanager
     def _start(self, cell: Cell, replica: Replica) -> Iterator[RunningCell]:
+        restore_scratch(self._scratch)
         with contextlib.ExitStack() as stack:
             folder = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True))
@@ -114,16 +108,21 @@ class Launcher:
                     stderr=log,
                     cwd=folder,
                     env=self._environment(folder, mark),
-                    pass_fds=[answers, child_end],
+                    pass_fds=[answers, child_end, self._guarded.lifeline],
                     start_new_session=True,
                 )
             finally:
                 os.close(answers)
                 os.close(child_end)
             stack.callback(self._end, process, mark)
-            self._announce(process.pid)
+            self._guarded.add(process.pid)
             keep_off = partial(self._keep_off, cell.cpus)
-            yield RunningCell(process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off)
+            watch = self._guarded.renew
+            running = RunningCell(
+                process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch
+            )
+            stack.callback(running.wait_for_close)
+            yield running
 
     @property
     def _pinned(self) -> bool:
@@ -147,6 +146,7 @@ class Launcher:
             nodes=replica.nodes,
             mode=cell.mode,
             go_ahead=go_ahead,
+            lifeline=self._guarded.lifeline,
             proving=cell.proving,
         )
 
@@ -162,25 +162,20 @@ class Launcher:
             elsewhere = set(self._home).difference(cpus)
             pinning.restrict(tuple(sorted(elsewhere or self._home)))
 
-    def _announce(self, group: int) -> None:
-        with contextlib.suppress(OSError):  # a killed guardian is missed only if the runner is killed too
-            stdin = self._guardian.stdin
-            if stdin is not None:
-                stdin.write(b"%d\n" % group)
-                stdin.flush()
-
     def _end(self, process: subprocess.Popen[bytes], mark: str) -> None:
         guardian.end(mark, frozenset({process.pid}), guardian.CELL_VARIABLE)
         process.kill()
-        process.wait()
-        self._announce(-process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
+            process.wait(EXIT_S)
+        self._guarded.discard(process.pid)
 
 
 @dataclass
 class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
 
-    ``timeout`` is in seconds, without rests. ``keep_off`` takes this process off the cell's CPUs.
+    ``timeout`` is in seconds, without rests. ``keep_off`` takes this process off the cell's CPUs; ``watch`` sees that
+    the guardians are alive.
     """
 
     process: subprocess.Popen[bytes]
@@ -190,10 +185,14 @@ class RunningCell:
     interrupts: Interrupts
     timeout: float
     keep_off: Callable[[], None]
+    watch: Callable[[], None]
 
     def __post_init__(self) -> None:
-        self._deadline = time.monotonic() + self.timeout
+        self._deadline = wakeful() + self.timeout
         self._resting_since = 0.0
+        self._may_close_until = 0.0
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
 
     def start(self, at_ns: int) -> None:
         """Tell a replica when its first window begins, in nanoseconds of the clock that all replicas share."""
@@ -201,7 +200,7 @@ class RunningCell:
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""
-        self._deadline += time.monotonic() - self._resting_since
+        self._deadline += wakeful() - self._resting_since
         self.keep_off()
         self._signal(signal.SIGCONT)
         self._write(b"\n")
@@ -209,7 +208,7 @@ class RunningCell:
     def rest(self) -> None:
         """Stop the cell's processes: otherwise they might keep working, uncounted, during another cell's turn."""
         self._signal(signal.SIGSTOP)
-        self._resting_since = time.monotonic()
+        self._resting_since = wakeful()
 
     def _signal(self, number: signal.Signals) -> None:
         # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
@@ -222,20 +221,40 @@ class RunningCell:
 
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers; see ``Conversation``."""
-        buffer = b""
         while True:
-            chunk = self._read()
+            while (answer := self.look()) is None:
+                wakeful.wait(self.news)
+            yield answer
+
+    def look(self) -> Answer | None:
+        """Return the next answer if it has come, None if it has not, without waiting. Raises CellError if none will."""
+        if self.interrupts.requested:
+            raise InterruptedCellError("interrupted")
+        while not self._lines:
+            ended = self.process.poll() is not None
+            if not readable(self.results):
+                if ended:
+                    raise CellError(self._cause_of_death())
+                self._check_limits()
+                return None
+            self._check_limits()
+            chunk = os.read(self.results, 1 << 16)
             if not chunk:
                 raise CellError(self._cause_of_death())
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            for line in lines:
-                try:
-                    answer = decode(line)
-                except ValueError as error:
-                    raise CellError(f"its answer cannot be read: {error}") from None
-                if isinstance(answer, Done):
-                    self._wait_for_close()
-                yield answer
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            self._lines.extend(lines)
+        try:
+            answer = decode(self._lines.popleft())
+        except ValueError as error:
+            raise CellError(f"its answer cannot be read: {error}") from None
+        if isinstance(answer, Done):
+            self._may_close_until = wakeful() + CLOSE_S
+        return answer
+
+    @property
+    def news(self) -> tuple[int, ...]:
+        """Descriptors of which one can be read when an answer has come, or its end, or a signal."""
+        return self.results, self.interrupts.fileno()
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
@@ -243,23 +262,10 @@ class RunningCell:
         self.output.seek(max(0, size - LOG_TAIL))
         return self.output.read().decode(errors="replace")
 
-    def _read(self) -> bytes:
-        """Wait for bytes from the cell and return them; empty if there will be none."""
-        while True:
-            ended = self.process.poll() is not None
-            readable, _, _ = select.select([self.results, self.interrupts.fileno()], [], [], 0 if ended else CHECK_S)
-            if self.interrupts.requested:
-                raise InterruptedCellError("interrupted")
-            if self.results in readable:
-                self._check_limits()
-                return os.read(self.results, 1 << 16)
-            if ended:
-                return b""
-            self._check_limits()
-
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time or memory. Empty its log if that is too long."""
-        if time.monotonic() > self._deadline:
+        self.watch()
+        if wakeful() > self._deadline:
             raise CellError(f"no end after {self.timeout:g} s (--timeout)")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:
             os.ftruncate(self.output.fileno(), 0)
@@ -267,11 +273,12 @@ class RunningCell:
         if left is not None and left < LEAST_MEMORY:
             raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")
 
-    def _wait_for_close(self) -> None:
-        """Wait until the process has closed its backend and exited, at most ``CLOSE_S``, or until a signal."""
-        deadline = time.monotonic() + CLOSE_S
-        while self.process.poll() is None and time.monotonic() < deadline and not self.interrupts.requested:
-            select.select([self.interrupts.fileno()], [], [], CLOSE_CHECK_S)
+    def wait_for_close(self) -> None:
+        """Give a cell that is done ``CLOSE_S`` from then to close its backend and to exit, unless a signal comes."""
+        while self.process.poll() is None and wakeful() < self._may_close_until:
+            if self.interrupts.requested:
+                return
+            wakeful.wait([self.interrupts.fileno()], CLOSE_CHECK_S)
 
     def _cause_of_death(self) -> str:
         try:

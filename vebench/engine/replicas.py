@@ -6,12 +6,14 @@ Each replica is a conversation of its own. It does not matter where its process 
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window, joined
 from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.news import wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,8 +31,12 @@ T = TypeVar("T")
 class RunningReplica(Protocol):
     """A running replica."""
 
-    def messages(self) -> Iterator[Answer]:
-        """Yield its answers."""
+    def look(self) -> Answer | None:
+        """Return its next answer, None if that has not come yet. Raises CellError if none will come."""
+
+    @property
+    def news(self) -> Iterable[int]:
+        """Descriptors of which one can be read when there may be an answer, its end, or a reason to stop."""
 
     def start(self, at_ns: int) -> None:
         """Tell it when its first window begins, in nanoseconds of the clock that all replicas share."""
@@ -56,22 +62,52 @@ class Replicas:
         self._replicas = replicas
         self._rounds = rounds
         self._clock = clock
+        self._arrived: list[deque[Answer]] = [deque() for _ in replicas]
+        self._ended: set[int] = set()
 
     def messages(self) -> Iterator[Answer]:
         """Yield their joint answers up to ``Done`` or ``Failure``. Raises CellError if a replica cannot go on."""
-        streams = [replica.messages() for replica in self._replicas]
         try:
-            ready = _each(streams, Ready)
+            ready = self._each(Ready)
             yield Ready(max(one.startup_ns for one in ready), joined_layout([one.layout for one in ready]))
-            _each(streams, Warm)
+            self._each(Warm)
             start = self._clock() + LEAD_NS
             for replica in self._replicas:
                 replica.start(start)
             for _ in range(self._rounds):
-                yield common_window(_each(streams, ReplicaWindow))
-            yield joined_end(_each(streams, Done))
+                yield common_window(self._each(ReplicaWindow))
+            yield joined_end(self._each(Done))
         except FailedReplicaError as error:
             yield error.failure
+
+    def _each(self, kind: type[T]) -> list[T]:
+        """Return the next answer of each replica. Raises FailedReplicaError for a failure, CellError for another kind.
+
+        All are listened to at once: one that hangs must not hide that another has died.
+        """
+        while not all(self._arrived):
+            talking = [number for number in range(len(self._replicas)) if number not in self._ended]
+            heard = [self._heard(number) for number in talking]
+            if not any(heard):
+                wakeful.wait({descriptor for number in talking for descriptor in self._replicas[number].news})
+        return [_expected(kind, answers.popleft(), number) for number, answers in enumerate(self._arrived)]
+
+    def _heard(self, number: int) -> bool:
+        """Return whether a replica has answered, and keep the answer."""
+        try:
+            answer = self._replicas[number].look()
+        except InterruptedCellError:  # by the user: not this replica's fault
+            raise
+        except CellError as error:
+            raise CellError(f"replica {number}: {error}") from None
+        if answer is None:
+            return False
+        if isinstance(answer, Failure):
+            raise FailedReplicaError(Failure(f"replica {number}: {answer.reason}"))
+        if isinstance(answer, Done):
+            self._ended.add(number)
+        self._arrived[number].append(answer)
+        return True
 
     def take_turn(self) -> None:
         """Do nothing: replicas run in step with each other and take no turns."""
@@ -85,22 +121,10 @@ class Replicas:
         return "".join(f"replica {number}:\n{text}\n" for number, text in enumerate(texts) if text)
 
 
-def _each(streams: Sequence[Iterator[Answer]], kind: type[T]) -> list[T]:
-    """Return the next answer of each replica. Raises FailedReplicaError for a failure, CellError for another kind."""
-    found: list[T] = []
-    for number, stream in enumerate(streams):
-        try:
-            answer = next(stream)
-        except InterruptedCellError:  # by the user: not this replica's fault
-            raise
-        except CellError as error:
-            raise CellError(f"replica {number}: {error}") from None
-        if isinstance(answer, Failure):
-            raise FailedReplicaError(Failure(f"replica {number}: {answer.reason}"))
-        if not isinstance(answer, kind):
-            raise CellError(f"replica {number} answered {type(answer).__name__} where {kind.__name__} was expected")
-        found.append(answer)
-    return found
+def _expected(kind: type[T], answer: Answer, number: int) -> T:
+    if not isinstance(answer, kind):
+        raise CellError(f"replica {number} answered {type(answer).__name__} where {kind.__name__} was expected")
+    return answer
 
 
 def joined_layout(layouts: Sequence[Layout]) -> Layout:

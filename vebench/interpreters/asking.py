@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -13,7 +12,9 @@ from typing import Any
 
 import vebench
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters.scratch import make_scratch, python_path
+from vebench.interpreters import guardian
+from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.scratch import python_path
 
 PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
 LONGEST_QUOTE = 300  # characters of the last line that it printed
@@ -30,19 +31,17 @@ def ask(
     ended, too. Raises UsageError if there is no answer, because the interpreter does not start, or because an import
     crashes or hangs, and StorageError if there is no room for the scratch folder.
     """
-    scratch = make_scratch()
-    try:
-        process = _start(about, python, scratch)
+    with Guarded() as guarded:
+        process = _start(about, python, guarded)
+        guarded.add(process.pid)
         with process:
             try:
-                answer, printed = process.communicate(json.dumps({**request, "scratch": str(scratch)}), timeout)
+                answer, printed = process.communicate(json.dumps({**request, "scratch": str(guarded.scratch)}), timeout)
             except subprocess.TimeoutExpired:
                 raise UsageError(f"{about}: no answer within {timeout:g} s") from None
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     try:
         facts: dict[str, Any] = json.loads(answer)
     except ValueError:
@@ -54,7 +53,7 @@ def ask(
     return facts
 
 
-def _start(about: str, python: str, scratch: Path) -> subprocess.Popen[str]:
+def _start(about: str, python: str, guarded: Guarded) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(
@@ -64,7 +63,7 @@ def _start(about: str, python: str, scratch: Path) -> subprocess.Popen[str]:
             stderr=pipe,
             text=True,
             errors="replace",
-            env={**os.environ, "PYTHONPATH": python_path(scratch)},
+            env={**os.environ, guardian.TOKEN_VARIABLE: guarded.token, "PYTHONPATH": python_path(guarded.scratch)},
             start_new_session=True,
         )
     except OSError as error:

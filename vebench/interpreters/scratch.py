@@ -16,12 +16,13 @@ from vebench.errors import StorageError
 
 # What the child may import, besides the adapters.
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
+PREFIX = "vebench-"
 
 
 def make_scratch() -> Path:
     """Make a scratch folder with the packages for ``python_path``. Raises StorageError if that is not possible."""
     try:
-        scratch = Path(tempfile.mkdtemp(prefix="vebench-"))
+        scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
     except OSError as error:
         raise StorageError(f"cannot make a scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
     try:
@@ -30,6 +31,13 @@ def make_scratch() -> Path:
         shutil.rmtree(scratch, ignore_errors=True)
         raise StorageError(f"cannot make links in {scratch}: {error.strerror}") from None
     return scratch
+
+
+def restore_scratch(scratch: Path) -> None:
+    """Make the scratch folder again if somebody has removed it, as cleaners of temporary folders do."""
+    if not _packages(scratch).exists():
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        link_packages(_packages(scratch))
 
 
 def link_packages(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Run files: JSON Lines that are only appended to, synced to the disk after each line, and checked when read.
 
-However a run ends, even with a full disk, the lines that were written before stay intact.
+However a run ends, even with a full disk, the lines that were written before stay intact; and whatever becomes of the
+file meanwhile, what was measured is kept (``keeping.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from vebench.errors import RunFileError, StorageError, UsageError, one_line
+from vebench.results.keeping import is_copied, is_kept, write_anew
 from vebench.results.paths import DEFAULT_FOLDER
 from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, decode_run, encode, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -37,14 +39,18 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class RunWriter:
     """A run file that is open for appending cells. ``create`` or ``resume`` opens it; a ``with`` statement closes it.
 
-    ``run`` is the content of the file when it was opened.
+    ``run`` is the content of the file when it was opened. ``path`` is where it is now: at another place if somebody put
+    another file at its own, or if nothing more could be written there; ``moved`` then says so. ``note`` says that it
+    had to be written again.
     """
 
     def __init__(self, path: Path, fd: int, run: Run) -> None:
         self.path = path
         self.run = run
         self._fd = fd
+        self._content = bytearray(os.pread(fd, os.fstat(fd).st_size, 0))
         self._cells = len(run.cells)
+        self.moved = self.note = ""
         self._expected: dict[CellKey, int] = {}
 
     @classmethod
@@ -118,6 +124,7 @@ class RunWriter:
         reserve space.
         """
         self._expected[key] = size
+        self.secure()
         try:
             _allocate(self._fd, os.fstat(self._fd).st_size, sum(self._expected.values()))
         except OSError as error:
@@ -136,18 +143,37 @@ class RunWriter:
         except ValueError as error:
             cell = unreadable(cell, f"the adapter reported {error}")
             line = encode(cell)
+        self.secure()
         try:
             _write_line(self._fd, line)
         except OSError as error:
-            self._cannot_write(error)
+            self._write_elsewhere(error, lambda descriptor: _write_line(descriptor, line))
+        self._content += os.pread(self._fd, os.fstat(self._fd).st_size, len(self._content))
         self._cells += 1
         return cell
 
+    def secure(self) -> None:
+        """See that the file is where its user will look for it, with all that was written, or write it again.
+
+        Raises StorageError if that is not possible.
+        """
+        if is_kept(self._fd, self.path, self._content):
+            return
+        if is_copied(self.path, self._content):
+            with contextlib.suppress(OSError, UsageError):  # it cannot be written, or somebody else does
+                descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+                _lock(descriptor, self.path)
+                self._fd = _exchanged(self._fd, descriptor)
+                return
+        self._write_elsewhere(None, lambda _: None)
+
     def close(self) -> None:
         """Release the unused part of the reserved space, and the lock. A second call does nothing."""
-        fd, self._fd = self._fd, -1
-        if fd < 0:
+        if self._fd < 0:
             return
+        with contextlib.suppress(StorageError):  # said already, or nothing more can be done
+            self.secure()
+        fd, self._fd = self._fd, -1
         with contextlib.suppress(OSError):  # every line is on the disk already
             os.ftruncate(fd, os.fstat(fd).st_size)  # frees the space reserved beyond the end
         os.close(fd)
@@ -159,6 +185,22 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _write_elsewhere(self, error: OSError | None, finish: Callable[[int], None]) -> None:
+        """Go on in a new file with all that was written; ``error`` is why nothing could be written to this one."""
+        before = self.path
+        try:
+            descriptor, self.path = write_anew(before, bytes(self._content), finish)
+        except OSError as problem:
+            self._cannot_write(error or problem)
+        self._fd = _exchanged(self._fd, descriptor)
+        _lock(self._fd, self.path)
+        if self.path == before:
+            self.note = f"{before} was deleted while cells were measured: it was written again, with all of them"
+            return
+        why = "was replaced while cells were measured" if error is None else f"cannot be written: {error.strerror}"
+        again = self.run.header.resume_command(str(self.path))
+        self.moved = f"{before} {why}: what was measured is in {self.path}; to go on: {again}"
 
     def _cannot_write(self, error: OSError) -> NoReturn:
         whole = "its 1 cell is whole" if self._cells == 1 else f"its {self._cells} cells are whole"
@@ -280,6 +322,11 @@ def _write_line(fd: int, line: bytes) -> None:
     except OSError:
         os.ftruncate(fd, end)
         raise
+
+
+def _exchanged(old: int, new: int) -> int:
+    os.close(old)
+    return new
 
 
 def _lock(fd: int, path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Cleans up after a run, even if the runner itself is killed.
+"""Cleans up after a run whose runner was killed. The runner itself cleans up with the same functions.
 
 This is a script that runs beside the runner, in a session of its own. It waits until its standard input ends, which
-happens when the runner closes it or dies. Then it ends every process of the run and removes the run's scratch folder.
-A process belongs to the run if its environment contains the run's token, which children inherit through any fork, exec
-or ``setsid``, or if its process group is that of a running cell, which the runner has announced.
+happens when the runner dies. Then it ends every process of the run and removes the run's scratch folder. A process
+belongs to the run if its environment contains the run's token, which children inherit through any fork, exec or
+``setsid``, or if its process group is that of a running cell, which the runner has announced.
 
 Standard library only: the script runs isolated, without site-packages.
 """
@@ -27,8 +27,7 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
     """Return the ids of living processes that have the token in their environment or belong to one of the groups."""
     mark = f"{variable}={token}".encode()
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        pid = int(entry.name)
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208 - a lack of descriptors is an error
         # The command name is in parentheses and may contain anything: proc(5).
         state, _parent, own_group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"", b"0")
         # A process may have replaced its environment or left its group; hardly any does both.
@@ -40,10 +39,13 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
 
 def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> None:
     """Kill every process that has the token or belongs to one of the groups, and return when they are gone."""
-    if not Path("/proc/self").exists():
-        for group in groups:
-            _kill_group(group)
-        return
+    with contextlib.suppress(OSError):  # no /proc, or no more descriptors to read it
+        _end_each(token, groups, variable)
+    for group in groups:  # all at once, such as those that fork and exit faster than they can be found
+        _signal_group(group, signal.SIGKILL)
+
+
+def _end_each(token: str, groups: frozenset[int], variable: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while alive := members(token, groups, variable):
         # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by itself: it
@@ -73,9 +75,24 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
+        os.killpg(group, number)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder with all that is in it, even if an adapter has taken the permission to do so."""
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            inner = os.path.join(place, name)  # noqa: PTH118 - as os.walk gives it
+            if not os.path.islink(inner):  # noqa: PTH114 - likewise
+                with contextlib.suppress(OSError):
+                    os.chmod(inner, 0o700)  # noqa: PTH101 - likewise; before it is walked through
+    with contextlib.suppress(OSError):
+        # Folders first: the lock, by which what is left can be found, lies beside them.
+        for name in os.listdir(folder):  # noqa: PTH208 - as above
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)  # noqa: PTH118 - as above
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(token: str, scratch: str) -> None:
@@ -85,7 +102,7 @@ def main(token: str, scratch: str) -> None:
         group = int(line)  # negative if the cell has ended
         groups = groups | {group} if group > 0 else groups - {-group}
     end(token, groups)
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove(scratch)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""A cell ends when its parent is gone, whatever the cell has done to its signals and descriptors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it asks Linux for signals")
+
+HOLD = "import os, resource, signal, sys, time; from vebench.child import lifeline; fd = int(sys.argv[1])"
+WAIT = "print(flush=True); time.sleep(600)"
+
+
+def held(*lines: str, hung_up: bool = False) -> int:
+    """Return how a process ends that holds a lifeline and runs these lines, when the other end is closed."""
+    lifeline, parent = os.pipe()
+    if hung_up:
+        os.close(parent)
+    with subprocess.Popen(
+        [sys.executable, "-c", "\n".join((HOLD, *lines, WAIT)), str(lifeline)],
+        pass_fds=[lifeline],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        os.close(lifeline)
+        assert process.stdout is not None
+        process.stdout.readline()
+        if not hung_up:
+            os.close(parent)
+        return process.wait(20)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("lifeline.hold(fd)",),
+        ("lifeline.hold(fd)", "os.closerange(3, 64)"),
+        ("lifeline.hold(fd)", "signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))"),
+        ("lifeline.hold(fd)", "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGCONT)]"),
+        ("resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))", "lifeline.hold(fd)"),
+    ],
+    ids=["nothing", "closes descriptors", "masks signals", "ignores signals", "few descriptors"],
+)
+def test_a_cell_ends_with_its_parent_whatever_it_has_done(lines: tuple[str, ...]) -> None:
+    assert held(*lines) in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_a_cell_whose_parent_ended_before_it_began_does_nothing() -> None:
+    assert held("lifeline.hold(fd)", hung_up=True) == 1
+
+
+def test_where_a_lifeline_is_not_known_the_cell_still_ends_with_its_parent() -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "reading, writing = os.pipe()\n"
+        "child = 'import fcntl, sys, time; from vebench.child import lifeline\\n'\\\n"
+        "    'def refuse(*_): raise OSError\\nlifeline._ask_for = refuse\\n'\\\n"
+        "    'lifeline.hold(int(sys.argv[1])); print(flush=True); time.sleep(600)'\n"
+        "process = subprocess.Popen([sys.executable, '-c', child, str(reading)], pass_fds=[reading])\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        parent.kill()
+        assert parent.stdout.read() == b""  # the child has it open, too

@@ -1,0 +1,51 @@
+"""Waiting for what comes over pipes, and the time in which this process could have seen it come."""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# While waiting for an answer, how often to check cells' processes and limits. A check takes less than a millisecond.
+CHECK_S = 0.5
+# A wait that is longer than asked for by this many seconds was a time in which this process did not run.
+LATE_S = 1.0
+
+
+class Wakeful:
+    """A clock that counts seconds, without those in which this process was stopped, as by Ctrl-Z.
+
+    Cells go on meanwhile. They must not be taken for hanging because nobody has read what they answered.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stopped = 0.0
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self._clock() - self._stopped
+
+    def wait(self, descriptors: Iterable[int], seconds: float = CHECK_S) -> None:
+        """Wait until one of the descriptors can be read or has hung up, at most so many seconds."""
+        poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        before = self._clock()
+        poll.poll(seconds * 1000)
+        late = self._clock() - before - seconds
+        if late > LATE_S:
+            self._stopped += late
+
+
+wakeful = Wakeful()
+
+
+def readable(descriptor: int) -> bool:
+    """Return whether a descriptor can be read at once, even if only its end."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,178 @@
+"""A scratch folder for processes that must not outlive this one, and what ends them however this one ends.
+
+This process cleans up itself. If it is killed, its guardians do: two, because one may be killed with it, or be stopped.
+If all of them are killed, the kernel has ended the process groups of cells (``child/lifeline.py``), and what is left is
+removed by the next process that needs a scratch folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from vebench.errors import UsageError
+from vebench.interpreters import guardian
+from vebench.interpreters.scratch import PREFIX, make_scratch
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+GUARDIANS = 2
+PATIENCE_S = 1.0  # a killed guardian is gone at once, unless the system hangs
+LOCK = "lock"  # held by this process and its guardians; it has the token, and the name of the machine
+_TOKEN = re.compile("[0-9a-f]{16}")
+
+
+class Guarded:
+    """Processes with the environment variable ``guardian.TOKEN_VARIABLE`` = ``token`` end with this context.
+
+    So does the folder ``scratch``. ``lifeline`` is the end of a pipe that hangs up when this process is gone.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(8)
+        self._groups: frozenset[int] = frozenset()
+        self._guardians: list[subprocess.Popen[bytes]] = []
+        self._open: list[int] = []
+
+    def __enter__(self) -> Self:
+        sweep()
+        self.scratch = make_scratch()
+        try:
+            self.lifeline, writing = os.pipe()
+            self._open += [self.lifeline, writing]
+            self._lock = _locked(self.scratch, self.token)
+            self._open.append(self._lock)
+            self._guardians = [self._started() for _ in range(GUARDIANS)]
+        except BaseException as error:
+            self._close()
+            guardian.remove(str(self.scratch))
+            if isinstance(error, OSError):
+                raise UsageError(f"cannot start a process that watches over others: {error.strerror}") from None
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close()
+        guardian.end(self.token, self._groups)
+        guardian.remove(str(self.scratch))
+        if self.scratch.exists():  # it takes descriptors, of which this process may have no more
+            for process in self._guardians:
+                _let_act(process)
+        for process in self._guardians:
+            process.kill()  # at the same time, since each takes milliseconds
+        for process in self._guardians:
+            _dismiss(process)
+
+    def add(self, group: int) -> None:
+        """Let a process group end with this context, even if its processes have not the token."""
+        self._groups |= {group}
+        self._tell(b"%d\n" % group)
+
+    def discard(self, group: int) -> None:
+        """Forget a process group that has ended: another may get its number."""
+        self._groups -= {group}
+        self._tell(b"-%d\n" % group)
+
+    def renew(self) -> None:
+        """Replace guardians that somebody has killed or stopped. Takes microseconds if there are none."""
+        for place, process in enumerate(self._guardians):
+            if not _watches(process):
+                _dismiss(process)
+                with suppress(OSError):  # no process can be started now: the next call tries again
+                    self._guardians[place] = self._started()
+
+    def _close(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guardian.__file__, self.token, str(self.scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[self._lock],
+            start_new_session=True,  # so Ctrl-C in the terminal does not reach it
+            cwd="/",
+        )
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)  # one that is stopped reads nothing
+        for group in self._groups:
+            _write(process, b"%d\n" % group)
+        return process
+
+    def _tell(self, line: bytes) -> None:
+        self.renew()
+        for process in self._guardians:
+            _write(process, line)
+
+
+def sweep() -> None:
+    """End processes and remove scratch folders whose owner was killed together with all its guardians."""
+    with suppress(OSError):
+        for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+            with suppress(OSError):  # it is in use, or somebody else's
+                _sweep(lock)
+
+
+def _sweep(lock: Path) -> None:
+    folder = lock.parent.lstat()
+    if folder.st_uid != os.getuid() or not stat.S_ISDIR(folder.st_mode):
+        return
+    with lock.open(encoding="utf-8", errors="replace") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        token, _, machine = file.read(1024).partition(" ")
+        # Another machine may share the folder, but not its locks.
+        if _TOKEN.fullmatch(token) and machine == os.uname().nodename:
+            guardian.end(token)
+            guardian.remove(str(lock.parent))
+
+
+def _locked(scratch: Path, token: str) -> int:
+    """Return the descriptor of a new lock, which is held as long as any process has it open."""
+    draft = scratch / f"new-{LOCK}"
+    draft.write_text(f"{token} {os.uname().nodename}", encoding="utf-8")
+    descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+    with suppress(OSError):  # a file system without locks: nothing is swept there
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.rename(scratch / LOCK)  # it has its name only once it is held
+    return descriptor
+
+
+def _watches(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a guardian is alive and not stopped."""
+    try:
+        return os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)[0] == 0
+    except ChildProcessError:
+        return False
+
+
+def _let_act(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE_S)
+
+
+def _dismiss(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # it has nothing to do any more
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE_S)
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
+    with suppress(OSError):  # it was killed or stopped: another takes its place at the next call
+        if process.stdin is not None:
+            os.write(process.stdin.fileno(), line)

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends.registry import find
+from vebench.commands import knowing
 from vebench.errors import RunFileError, UsageError
 from vebench.plan.cells import expand, informed, placement_of
 from vebench.plan.grammar import check_choices
 from vebench.plan.interleaving import interleaved
-from vebench.plan.known_work import Knowledge
 from vebench.plan.spec import check
 from vebench.results import header
 
@@ -54,7 +54,7 @@ def planned(
     """
     has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
     laid = lay_out(spec, tasks, world, has)
-    plan = informed(laid.plan, Knowledge.load(), packages)
+    plan = informed(laid.plan, knowing.known(), packages)
     return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
 
 

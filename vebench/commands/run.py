@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.commands import measuring, planning, proving
+from vebench.commands import knowing, measuring, planning, proving
 from vebench.errors import InterruptedRunError, NotComparableError
 from vebench.plan.cells import informed, without
-from vebench.plan.known_work import Knowledge
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
@@ -70,7 +69,7 @@ def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
 
 def _verified(plan: Plan, world: World) -> Plan:
     """Return ``plan`` with new work verdicts. Raises InterruptedRunError if the user interrupts the comparison."""
-    knowledge = Knowledge.load()
+    knowledge = knowing.known()
     try:
         proving.learn(plan.spec, knowledge, world)
     except KeyboardInterrupt:

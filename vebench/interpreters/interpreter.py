@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
 
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
@@ -14,6 +17,16 @@ from vebench.interpreters.asking import ask
 
 OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 TIMEOUT_S = 60.0
+
+Part = Annotated[int, Meta(ge=0, lt=1000)]
+
+
+class Facts(TypedDict):
+    """What ``child/probe.py`` answers about an interpreter: its version, and the packages and modules that it has."""
+
+    version: tuple[Part, Part, Part]
+    packages: dict[str, str]
+    modules: list[str]
 
 
 @dataclass(frozen=True)
@@ -49,8 +62,8 @@ def examine(option: str, path: str) -> Interpreter:
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
-    facts = ask(about, python, request, TIMEOUT_S, examined=False)
-    if tuple(facts["version"]) < OLDEST:
+    facts = ask(about, python, request, TIMEOUT_S, Facts, examined=False)
+    if facts["version"] < OLDEST:
         found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], OLDEST))
         raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")
     if "numpy" not in facts["modules"]:

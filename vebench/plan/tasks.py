@@ -53,8 +53,8 @@ def resolve(
         answer = look_up(unknown, adapters, python, timeout)
         for (target, _), facts in zip(adapters, answer["adapters"], strict=True):
             _check_adapter(target, facts)
-        for name, facts in zip(unknown, answer.get("envs", ()), strict=True):
-            found[name] = _task(name, facts, answer.get("registered", ()))
+        for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
+            found[name] = _task(name, of_env, answer.get("registered", ()))
     return _distinct([found[name] for name in names])
 
 

@@ -129,6 +129,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Finish the run in this file; the plan comes from it.")
     ] = None,
+    allow_local_code: options.AllowLocalCode = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="First compare the backends briefly, even if verdicts are known.")
@@ -148,8 +149,11 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
     given = options.given(context)
     if resume is not None:
-        options.refuse_plan(context, "--resume takes its plan from the file", {"resume", "dry_run", "quiet"})
-        return command.resume(resume, context.obj.world, dry_run=dry_run, quiet=quiet)
+        kept = {"resume", "allow_local_code", "dry_run", "quiet"}
+        options.refuse_plan(context, "--resume takes its plan from the file", kept)
+        return command.resume(resume, context.obj.world, dry_run=dry_run, local=allow_local_code, quiet=quiet)
+    if allow_local_code:
+        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
     if "budget" in given and "until" not in given:
         budget = context.params["budget"]
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
@@ -239,6 +243,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     until_decided: options.UntilDecided = False,
     budget: options.DecisionBudget = 600.0,
+    allow_local_code: options.AllowLocalCode = False,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
     output: Annotated[
@@ -264,6 +269,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"-o {output}: nothing is measured if a candidate is given ({candidate})")
     if candidate is not None and until_decided:
         raise UsageError(f"--until-decided: nothing is measured if a candidate is given ({candidate})")
+    if candidate is not None and allow_local_code:
+        raise UsageError(f"--allow-local-code: nothing is run if a candidate is given ({candidate})")
     if history is not None and metric == "speedup":
         raise UsageError(f"--history {history}: what runs differ by cancels from speedups; leave it out")
     options.check_budget(context, needs="--until-decided", wanted=until_decided)
@@ -280,6 +287,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         history,
         until_decided,
         budget,
+        allow_local_code,
     )
     return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
 
@@ -320,6 +328,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
             help="Finish the comparison of this run file; what it measures comes from the file.",
         ),
     ] = None,
+    allow_local_code: options.AllowLocalCode = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Measure the same cells in two Pythons, in turn on the same CPUs, and judge which is slower.
@@ -347,8 +356,11 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     )
     if resume is not None:
         judging = {"resume", "tolerance", "until_decided", "budget", "inconclusive", "junit", "form", "quiet"}
+        judging |= {"allow_local_code"}
         options.refuse_plan(context, "--resume takes its plan and its Pythons from the file", judging)
-        return command.resume(resume, gate, context.obj.world, quiet=quiet)
+        return command.resume(resume, gate, context.obj.world, local=allow_local_code, quiet=quiet)
+    if allow_local_code:
+        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
     if a is None or b is None:
         raise UsageError("--a and --b are required: --a old/bin/python --b new/bin/python")
     path = None if output is None else run_file.named(output)

@@ -45,7 +45,8 @@ class CheckRequest:
     """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has.
 
     ``history`` is a folder of earlier runs, which show by how much runs differ. ``until_decided``: passes are added to
-    a new candidate for at most ``budget`` seconds, until every backend has its verdict.
+    a new candidate for at most ``budget`` seconds, until every backend has its verdict. ``local`` is whether modules
+    that the baseline names may be imported from the current folder.
     """
 
     baseline: Path
@@ -60,6 +61,7 @@ class CheckRequest:
     history: Path | None = None
     until_decided: bool = False
     budget: float = 600.0
+    local: bool = False
 
     @property
     def anywhere(self) -> bool:
@@ -250,7 +252,7 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
             "measure a baseline without --no-base"
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
-    plan, head = planning.plan_again(spec, request.baseline, world)
+    plan, head = planning.plan_again(spec, request.baseline, world, local=request.local)
     planning.refuse_idle(plan, f"{request.baseline}: ")
     _check_comparable(request, before.header, head, "this machine")
     if not quiet:

@@ -43,16 +43,17 @@ def start(  # noqa: PLR0913 - one parameter for each option
     return _finish(path, status, quiet=quiet)
 
 
-def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
+def resume(path: Path, world: World, *, dry_run: bool, local: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    With ``dry_run``, only the plan of what is missing is shown. Raises RunFileError if
+    With ``dry_run``, only the plan of what is missing is shown. ``local`` is whether modules that the file names may be
+    imported from the current folder. Raises RunFileError if
     the command line cannot make the file's spec, UsageError if nothing of it can run here, and NotComparableError if
     this machine or its packages differ from those of the run.
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
-    plan, head = planning.plan_again(run.header.spec, path, world)
+    plan, head = planning.plan_again(run.header.spec, path, world, local=local)
     if not dry_run:
         planning.refuse_idle(plan, f"{path}: ")
     if differences := header.what_differs(run.header, head):

@@ -13,6 +13,7 @@ from vebench.interpreters.asking import ask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+HOW_TO_ALLOW = "if you trust the file that names it, add --allow-local-code"
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
 
 
@@ -22,6 +23,7 @@ class AdapterFacts(TypedDict, total=False):
     error: str
     wanted: str
     names: list[str]
+    local: bool
 
 
 class EnvFacts(TypedDict, total=False):
@@ -33,6 +35,7 @@ class EnvFacts(TypedDict, total=False):
     frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     error: str
     names: list[str]
+    local: bool
 
 
 class Answer(TypedDict):
@@ -46,14 +49,21 @@ class Answer(TypedDict):
 FOUND = {"id", "package", "module", "frame_skip"}
 
 
-def look_up(envs: Sequence[str], adapters: Sequence[tuple[str, Sequence[str]]], python: str, timeout: float) -> Answer:
+def look_up(
+    envs: Sequence[str],
+    adapters: Sequence[tuple[str, Sequence[str]]],
+    python: str,
+    timeout: float,
+    *,
+    local: bool = True,
+) -> Answer:
     """Return the answer of ``child/probe.py`` about these environments and adapters.
 
-    An adapter is ``module:Class`` and the names of the options that it gets. ``timeout`` is in seconds. Raises
-    UsageError if there is no answer.
+    An adapter is ``module:Class`` and the names of the options that it gets. ``timeout`` is in seconds. ``local`` is
+    whether modules may be imported from the current folder. Raises UsageError if there is no answer.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters)]))}"
-    request: dict[str, object] = {"envs": [*envs], "adapters": [*adapters], "plugins": PLUGINS}
+    request: dict[str, object] = {"envs": [*envs], "adapters": [*adapters], "plugins": PLUGINS, "local": local}
     answer = ask(about, python, request, timeout, Answer)
     found = answer.get("envs", [])
     whole = all("error" in facts or facts.keys() >= FOUND for facts in found)

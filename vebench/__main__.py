@@ -1,22 +1,20 @@
-"""The entry point: ``vebench``, or ``python -m vebench``. It loads the command line, which takes a moment."""
+"""The entry point: ``vebench``, or ``python -m vebench``. It loads the command line, which takes a moment.
+
+This module imports as little as possible: what is interrupted before ``main`` begins has Python's traceback.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-import threading
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 INTERRUPTED = 130
 REPEAT_S = 0.01
 
 
-def main() -> NoReturn:
-    """Run the command line of this process. Until it is loaded, Ctrl-C ends the process at once and in silence."""
+def main() -> None:
+    """Run the command line of this process, and exit. Until it is loaded, Ctrl-C ends the process in silence."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # not one that ignores it, as under nohup
         signal.signal(signal.SIGINT, _end)
@@ -34,15 +32,17 @@ def main() -> NoReturn:
     sys.exit(status)
 
 
-def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+def _end(*_: object) -> None:
     """End the process: nothing has been started yet, and an exception could be swallowed by what is loaded."""
     os._exit(INTERRUPTED)
 
 
 def _send_again(met: sys.UnraisableHookArgs) -> None:
     """Repeat an interrupt that met a callback, such as one of Python's own after an import: it would be lost there."""
+    from threading import Timer  # noqa: PLC0415 - on use: it is not among the first things that Python loads
+
     if met.exc_type is KeyboardInterrupt:
-        threading.Timer(REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()
+        Timer(REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(met)
 

@@ -44,14 +44,16 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:
         return _fail(str(error), error.exit_status)
     except typer.TyperException as error:
         return _fail(error.format_message(), UsageError.exit_status)
-    except KeyboardInterrupt:
-        return _fail("interrupted", InterruptedRunError.exit_status)
     except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         _discard_output()
         return 0
     except OSError as error:
         _discard_output()
         return _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
+    except BaseException as error:
+        if not _was_interrupt(error):
+            raise
+        return _fail("interrupted", InterruptedRunError.exit_status)
 
 
 def _invoke(arguments: Sequence[str], world: World | None) -> int:
@@ -62,6 +64,13 @@ def _invoke(arguments: Sequence[str], world: World | None) -> int:
             return command.invoke(context) or 0
     except typer.Exit as done:
         return done.exit_code
+
+
+def _was_interrupt(error: BaseException | None) -> bool:
+    """Return whether an error came of Ctrl-C: Python 3.11 makes a RuntimeError of one that meets a class's making."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 class _Call:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
+from vebench.errors import one_line
+
 if TYPE_CHECKING:
     from typing import IO
 
@@ -54,6 +56,21 @@ def for_file(file: IO[str]) -> Console:
 def for_progress() -> Console:
     """Return the console that writes to standard error. A view that moves needs a real terminal, whatever is forced."""
     return OurConsole(stderr=True, force_terminal=getattr(sys.stderr, "isatty", bool)())
+
+
+def note(text: str) -> None:
+    """Write a remark of the command's to standard error, on one line and harmless, whatever it quotes."""
+    write_error(f"vebench: {one_line(text)}\n")
+
+
+def write_error(text: str) -> None:
+    """Write ``text`` to standard error. Whoever does not read it misses it; the exit status stays the same."""
+    try:
+        sys.stderr.write(text)
+    except AttributeError:  # the process was started without one
+        return
+    except OSError:
+        discard(sys.stderr)
 
 
 def discard(stream: IO[str]) -> None:

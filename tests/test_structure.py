@@ -44,6 +44,7 @@ FLOORS = (
     "commands",
     "options",
     "cli",
+    "__main__",
 )
 # What runs in the interpreter that steps environments: whole folders, and what they all may import.
 CHILD_SIDE = ("vebench.child", "vebench.machine", "vebench.backends")

@@ -44,14 +44,16 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:
         return _fail(str(error), error.exit_status)
     except typer.TyperException as error:
         return _fail(error.format_message(), UsageError.exit_status)
-    except KeyboardInterrupt:
-        return _fail("interrupted", InterruptedRunError.exit_status)
     except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         _discard_output()
         return 0
     except OSError as error:
         _discard_output()
         return _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
+    except BaseException as error:
+        if not _was_interrupt(error):
+            raise
+        return _fail("interrupted", InterruptedRunError.exit_status)
 
 
 def _invoke(arguments: Sequence[str], world: World | None) -> int:
@@ -62,6 +64,13 @@ def _invoke(arguments: Sequence[str], world: World | None) -> int:
             return command.invoke(context) or 0
     except typer.Exit as done:
         return done.exit_code
+
+
+def _was_interrupt(error: BaseException | None) -> bool:
+    """Return whether an error came of Ctrl-C: Python 3.11 makes a RuntimeError of one that meets a class's making."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 class _Call:
@@ -129,6 +138,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Finish the run in this file; the plan comes from it.")
     ] = None,
+    allow_local_code: options.AllowLocalCode = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="First compare the backends briefly, even if verdicts are known.")
@@ -148,8 +158,11 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
     given = options.given(context)
     if resume is not None:
-        options.refuse_plan(context, "--resume takes its plan from the file", {"resume", "dry_run", "quiet"})
-        return command.resume(resume, context.obj.world, dry_run=dry_run, quiet=quiet)
+        kept = {"resume", "allow_local_code", "dry_run", "quiet"}
+        options.refuse_plan(context, "--resume takes its plan from the file", kept)
+        return command.resume(resume, context.obj.world, dry_run=dry_run, local=allow_local_code, quiet=quiet)
+    if allow_local_code:
+        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
     if "budget" in given and "until" not in given:
         budget = context.params["budget"]
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
@@ -239,6 +252,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     until_decided: options.UntilDecided = False,
     budget: options.DecisionBudget = 600.0,
+    allow_local_code: options.AllowLocalCode = False,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
     output: Annotated[
@@ -264,6 +278,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"-o {output}: nothing is measured if a candidate is given ({candidate})")
     if candidate is not None and until_decided:
         raise UsageError(f"--until-decided: nothing is measured if a candidate is given ({candidate})")
+    if candidate is not None and allow_local_code:
+        raise UsageError(f"--allow-local-code: nothing is run if a candidate is given ({candidate})")
     if history is not None and metric == "speedup":
         raise UsageError(f"--history {history}: what runs differ by cancels from speedups; leave it out")
     options.check_budget(context, needs="--until-decided", wanted=until_decided)
@@ -280,6 +296,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         history,
         until_decided,
         budget,
+        allow_local_code,
     )
     return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
 
@@ -320,6 +337,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
             help="Finish the comparison of this run file; what it measures comes from the file.",
         ),
     ] = None,
+    allow_local_code: options.AllowLocalCode = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Measure the same cells in two Pythons, in turn on the same CPUs, and judge which is slower.
@@ -347,8 +365,11 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     )
     if resume is not None:
         judging = {"resume", "tolerance", "until_decided", "budget", "inconclusive", "junit", "form", "quiet"}
+        judging |= {"allow_local_code"}
         options.refuse_plan(context, "--resume takes its plan and its Pythons from the file", judging)
-        return command.resume(resume, gate, context.obj.world, quiet=quiet)
+        return command.resume(resume, gate, context.obj.world, local=allow_local_code, quiet=quiet)
+    if allow_local_code:
+        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
     if a is None or b is None:
         raise UsageError("--a and --b are required: --a old/bin/python --b new/bin/python")
     path = None if output is None else run_file.named(output)

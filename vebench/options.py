@@ -62,6 +62,9 @@ UntilDecided = Annotated[
 DecisionBudget = Annotated[
     float, typer.Option("--budget", metavar="SECONDS", help="Longest time that --until-decided adds.")
 ]
+AllowLocalCode = Annotated[
+    bool, typer.Option("--allow-local-code", help="Also run code in the current folder that the run file names.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 ASKED = f"{__name__}.asked"  # where a command's context has the names of the fields for which it has options

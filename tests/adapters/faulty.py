@@ -165,6 +165,10 @@ class Chatty(Sound):
         return super().recv()
 
 
+class ChattyAndRaises(Raises, Chatty):
+    """Prints megabytes, and then raises."""
+
+
 class HoldsSharedMemory(Sound):
     """Takes a named segment of shared memory, and steps on."""
 

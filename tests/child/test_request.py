@@ -112,6 +112,7 @@ def test_every_kind_of_answer_is_tried_here() -> None:
         b'{"window": {"ns": 9, "rows": 1, "resets": 2}}',
         b'{"warm": {}, "error": {"reason": "both"}}',
         b'{"greeting": {}}',
+        b'{"done": ' + b"[" * 100_000,
         b'{"done": {"seats": [["0;rm"]]}}',
         json.dumps({"ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "num_envs": -1}}}).encode(),
         json.dumps({"ready": {"startup_ns": 1, "layout": {**asdict(LAYOUT), "processes": "two"}}}).encode(),

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 from support.commands import without_a_reader
 from support.fakes import FakeStart, fake_world, steady
-from support.records import make_cell, make_header
+from support.records import make_cell, make_header, write_lines, write_run
 
-from vebench.results.records import encode
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,25 +46,23 @@ def runs(tmp_path: Path) -> Runs:
     def write(name: str, factor: float = 1.0, *, repeats: int = 5, **fields: object) -> Path:
         random = Random(name)  # noqa: S311 - noise to repeat, no secret
         head = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, repeats=repeats)
-        lines = [encode(msgspec.structs.replace(head, cells=8 * repeats, **fields))]
+        cells = []
         for repeat in range(repeats):
             for env in ("ALE/Pong-v5", "Ant-v5"):
                 for backend, workers in (("for-loop", 1), ("for-loop", 2), ("shm-sync", 1), ("shm-sync", 2)):
                     speed = 1e6 * exp(random.gauss(0, 0.01))
                     speed *= factor if (backend, workers) == ("shm-sync", 2) else 1
                     steps = (round(speed), round(1.01 * speed), round(0.99 * speed))
-                    lines.append(encode(make_cell(backend, workers, steps, env=env, repeat=repeat)))
-        path = tmp_path / name
-        path.write_bytes(b"".join(line + b"\n" for line in lines))
-        return path
+                    cells.append(make_cell(backend, workers, steps, env=env, repeat=repeat))
+        header = msgspec.structs.replace(head, cells=8 * repeats, **fields)
+        return write_run(tmp_path / name, Run(header, tuple(cells)))
 
     return write
 
 
 def edited(path: Path, change: Callable[[list[str]], list[str]]) -> Path:
     """Return ``path`` with its lines changed."""
-    path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
-    return path
+    return write_lines(path, change(path.read_text().splitlines()))
 
 
 def test_a_run_that_is_not_slower_passes(check: Check, runs: Runs) -> None:

@@ -66,7 +66,7 @@ def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
 def without(module: str, *lacking: str) -> Callable[[str, str], Interpreter]:
     """Return what finds that the Pythons ``lacking`` lack a module, and that others have everything."""
 
-    def examined(option: str, path: str) -> Interpreter:
+    def examined(option: str, path: str, **_: bool) -> Interpreter:
         found = fake_examine(option, path)
         return replace(found, modules=found.modules - {module}) if path in lacking else found
 
@@ -536,11 +536,11 @@ def test_what_is_no_comparison_is_not_resumed(vebench: Command, tmp_path: Path) 
 
 @pytest.mark.usefixtures("ended_early")
 def test_a_comparison_is_not_resumed_with_other_packages_or_without_a_python(vebench: Command, tmp_path: Path) -> None:
-    def other(option: str, path: str) -> Interpreter:
+    def other(option: str, path: str, **_: bool) -> Interpreter:
         found = fake_examine(option, path)
         return replace(found, packages={**found.packages, "numpy": "9.9.9"}) if path == "new" else found
 
-    def gone(option: str, path: str) -> Interpreter:
+    def gone(option: str, path: str, **_: bool) -> Interpreter:
         if path == "new":
             raise UsageError(f"{option} {path}: does not start")
         return fake_examine(option, path)

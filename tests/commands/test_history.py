@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from support.records import make_header, make_runs
-
-from vebench.results.records import Run, encode
+from support.records import make_header, make_runs, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from support.commands import Command
+
+    from vebench.results.records import Run
 
 LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.0, 101.5, 98.5, 100.0, 100.0] * 2
@@ -31,7 +31,7 @@ def write(runs: Iterable[tuple[str, Run]], folder: str = ".vebench") -> Path:
     place = Path(folder)
     place.mkdir(exist_ok=True)
     for name, run in runs:
-        (place / name).write_bytes(b"".join(encode(line) + b"\n" for line in (run.header, *run.cells)))
+        write_run(place / name, run)
     return place
 
 

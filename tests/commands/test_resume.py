@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.commands import ONE_PASS
 from support.fakes import FakeStart, fake_world, interrupted, steady
-from support.records import make_header
+from support.records import make_header, write_lines
 
 from vebench.backends.entry import BackendEntry
 
@@ -109,7 +109,7 @@ def test_a_run_of_an_earlier_version_is_resumed_without_cells_that_it_did_not_pl
     head, cell, _ = map(json.loads, path.read_text().splitlines())
     del head["spec"]["base"]
     assert head["spec"]["envs_per_worker"] == 1
-    path.write_text(f"{json.dumps(head)}\n{json.dumps(cell)}\n")
+    write_lines(path, map(json.dumps, (head, cell)))
     start = FakeStart()
     assert vebench("run", "--resume", path, world=fake_world(start)).status == 0
     assert len(start.started) == 1
@@ -120,7 +120,7 @@ def test_a_run_that_ended_before_its_base_measures_it_when_it_is_resumed(vebench
     path = tmp_path / "run.jsonl"
     assert vebench("run", "-e", "Pong", "-b", "shm-sync", "-w", "2", "-o", path, "-q", world=fake_world()).status == 0
     kept = [line for line in path.read_text().splitlines() if '"backend":"for-loop"' not in line]
-    path.write_text("".join(f"{line}\n" for line in kept))
+    write_lines(path, kept)
     assert vebench("run", "--resume", path, "-q", world=fake_world()).status == 0
     assert {(cell["backend"], cell["workers"]) for cell in cells(path)} == {("for-loop", 1), ("shm-sync", 2)}
 
@@ -181,7 +181,7 @@ def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured
     first, *rest = measured.read_text().splitlines()
     header = json.loads(first)
     header["host"]["cpu_model"] = "Another 9000"
-    measured.write_text("\n".join([json.dumps(header), *rest[:1]]) + "\n")
+    write_lines(measured, (json.dumps(header), *rest[:1]))
     result = vebench("run", "--resume", measured)
     assert result.status == 3
     assert "Another 9000" in result.refusal
@@ -228,7 +228,7 @@ def test_a_run_that_no_command_line_can_have_asked_for_is_not_resumed(
     path = tmp_path / "odd.jsonl"
     first = json.loads(msgspec.json.encode(make_header()))
     first["spec"][key] = value
-    path.write_text(json.dumps(first) + "\n")
+    write_lines(path, [json.dumps(first)])
     result = vebench("run", "--resume", path)
     assert result.status == 2
     assert result.refusal.startswith(f"vebench: {path}, line 1: ")

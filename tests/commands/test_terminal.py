@@ -61,6 +61,38 @@ def test_an_interrupt_before_anything_is_measured_is_one_line(
     assert (process.returncode, err) == (130, "vebench: interrupted\n")
 
 
+WAITS = "import pathlib, time; pathlib.Path('here').touch(); time.sleep(600)"
+
+
+LOADED = {
+    "the command line": ("typer", WAITS),
+    "what a command needs": ("msgspec", WAITS),
+    "a class with generated methods": ("msgspec", f"exec({WAITS!r})"),
+    "a class with names that are set": (
+        "msgspec",
+        f"class Name:\n  def __set_name__(self, *_):\n    {WAITS}\nclass A:\n  name = Name()",
+    ),
+    "a callback": (
+        "msgspec",
+        f"import weakref\nclass A: ...\na = A()\nr = weakref.ref(a, lambda _: exec({WAITS!r}))\ndel a\n{WAITS}",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LOADED)
+def test_an_interrupt_while_modules_are_loaded_leaves_no_traceback(
+    vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    name, does = LOADED[what]
+    (tmp_path / f"{name}.py").write_text(does)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with vebench.start("list", stdout=pipe, stderr=pipe) as process:
+        assert eventually(Path("here").exists)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130, "", "" if name == "typer" else "vebench: interrupted\n")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(vebench: Command) -> None:
     vebench("run", "-e", "CartPole", "-w", "1", "-b", "null", "-o", "run.jsonl", "-q", world=fake_world())
     result = vebench.shell("vebench report run.jsonl -f json | head -n 1")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.fakes import SECOND, FakeClock, FakeStart, fake_world
+from support.records import write_lines
 
 from vebench.child.answers import Done, Layout, Ready, Warm
 from vebench.child.window import Window
@@ -94,7 +95,7 @@ def test_check_adds_passes_to_the_candidate_and_the_loop_that_it_stands_on(veben
     lines = (tmp_path / "base.jsonl").read_text().splitlines()
     header = json.loads(lines[0])
     header["spec"]["repeats"], header["cells"] = 3, None  # so that its plan is measured again with three passes
-    (tmp_path / "base.jsonl").write_text("\n".join((json.dumps(header), *lines[1:])) + "\n")
+    write_lines(tmp_path / "base.jsonl", (json.dumps(header), *lines[1:]))
     check = ("check", "base.jsonl", "--metric", "speedup", "--until-decided", "--budget", "5", "-q", "-f", "json")
     found = vebench(*check, "-o", "now.jsonl", world=world)
     assert (found.status, json.loads(found.out)["groups"][0]["verdict"]) == (0, "same")

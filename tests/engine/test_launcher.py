@@ -246,6 +246,14 @@ def test_a_backend_that_prints_megabytes_is_measured_and_its_output_goes_with_th
     assert outcome.status == "ok"
 
 
+def test_a_backend_that_prints_megabytes_and_raises_leaves_the_end_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vebench.engine.launcher.MOST_LOG", 1 << 18)
+    (outcome,) = outcomes(cell("ChattyAndRaises"))
+    assert outcome.reason == "ValueError: the simulator exploded"
+    assert "Traceback (most recent call last)" in outcome.log
+    assert "in every detail" in outcome.log
+
+
 def test_a_killed_backends_shared_memory_is_freed() -> None:
     (outcome,) = outcomes(cell("LeavesSharedMemory"), timeout=3.0)
     assert "segment" in outcome.log

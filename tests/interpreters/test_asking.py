@@ -10,16 +10,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import command_in
 
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.errors import StorageError, UsageError
 from vebench.interpreters.asking import ask
-from vebench.interpreters.interpreter import examine, packages_here
+from vebench.interpreters.interpreter import Facts, examine, packages_here
 from vebench.interpreters.lookup import look_up
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from support.commands import Command
 
 LONG = 20.0  # seconds after which a test that waits gives up
 
@@ -32,15 +35,15 @@ def script(path: Path, text: str) -> str:
 
 def test_an_interpreter_answers_for_its_version_its_packages_and_its_modules() -> None:
     request = {"packages": ["numpy", "no-such-package"], "modules": ["numpy", "no_such_module"]}
-    facts = ask("--a python", sys.executable, request, LONG)
-    assert facts["version"] == [*sys.version_info[:3]]
+    facts = ask("--a python", sys.executable, request, LONG, Facts)
+    assert facts["version"] == sys.version_info[:3]
     assert list(facts["packages"]) == facts["modules"] == ["numpy"]
 
 
 def test_a_file_in_the_users_folder_is_no_installed_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shadow.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert ask("--a python", sys.executable, {"modules": ["shadow"]}, LONG)["modules"] == []
+    assert ask("--a python", sys.executable, {"modules": ["shadow"]}, LONG, Facts)["modules"] == []
 
 
 @pytest.mark.parametrize(
@@ -55,11 +58,69 @@ def test_an_interpreter_that_does_not_answer_is_one_line_that_says_how_it_ended(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
-        ask("--a python", script(tmp_path / "python", text), {}, LONG)
+        ask("--a python", script(tmp_path / "python", text), {}, LONG, Facts)
     assert str(raised.value) == f"--a python: Python {reason}"
     with pytest.raises(UsageError) as raised:
-        ask("--a python", str(tmp_path / "python"), {}, LONG, examined=False)
+        ask("--a python", str(tmp_path / "python"), {}, LONG, Facts, examined=False)
     assert str(raised.value) == f"--a python: is no Python that runs: it {reason}"
+
+
+NO_ANSWER = "ended with status 0, without an answer"
+WRONG = {
+    b"[1, 2]": "gave a wrong answer: Expected object, got array",
+    b"3": "gave a wrong answer: Expected object, got int",
+    b"null": "gave a wrong answer: Expected object, got null",
+    b'{"\\udcff": "\\u001b[31m"}': "gave a wrong answer: ",
+    b'{"version": [3, 12, 1], "packages": {}}': "gave a wrong answer: Object missing required field modules",
+    b'{"version": [3, 12], "packages": {}, "modules": []}': "gave a wrong answer: Expected array of length 3",
+    b'{"version": [3, 12, true], "packages": {}, "modules": []}': "gave a wrong answer: Expected int, got bool",
+    b'{"version": [3, 12, 1], "packages": {"numpy": 2}, "modules": []}': "gave a wrong answer: Expected str, got int",
+    b'{"version": [3, 12, 1], "packages": {}, "modules": "numpy"}': "gave a wrong answer: Expected array, got str",
+    b'"%s"' % (b"x" * (1 << 20)): "gave a wrong answer: Expected object, got str",
+    b"": NO_ANSWER,
+    b"{": NO_ANSWER,
+    b'"\xff': NO_ANSWER,
+    b"9" * 5000: NO_ANSWER,
+    b"[" * 100_000: NO_ANSWER,
+}
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Return the command. (Its usual name is that of the package here.)"""
+    return command_in(tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=range(len(WRONG)))
+def test_a_program_that_answers_something_else_is_one_line_and_status_2(
+    command: Command, tmp_path: Path, answer: bytes
+) -> None:
+    (tmp_path / "answer").write_bytes(answer)
+    odd = script(tmp_path / "odd", f"cat {tmp_path}/answer")
+    refused = command("compare", "--a", odd, "--b", sys.executable, "-e", "Pong")
+    assert (refused.status, refused.refusal.startswith(f"vebench: --a {odd}: is no Python that runs: it ")) == (2, True)
+    assert WRONG[answer] in refused.refusal
+    with pytest.raises(UsageError) as raised:
+        look_up(["Own-v0"], [], odd, LONG)
+    assert str(raised.value).startswith("looking up Own-v0: Python ")
+    assert str(raised.value).isprintable()
+
+
+def test_what_answers_without_an_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(UsageError, match="--a python: Python answered more than 16 MiB"):
+        ask("--a python", "/usr/bin/yes", {}, LONG, Facts)
+
+
+def test_an_answer_counts_even_if_what_was_started_meanwhile_keeps_the_pipe_open(tmp_path: Path) -> None:
+    python = script(tmp_path / "python", 'sleep 600 & echo \'{"version": [3, 12, 1], "packages": {}, "modules": []}\'')
+    assert ask("--a python", python, {}, LONG, Facts)["version"] == (3, 12, 1)
+
+
+@pytest.mark.parametrize("facts", ["", "{}", '{"id": "a"}', '{"error": ""}, {"error": ""}'])
+def test_a_lookup_has_an_answer_for_each_question(tmp_path: Path, facts: str) -> None:
+    odd = script(tmp_path / "odd", f'echo \'{{"adapters": [], "envs": [{facts}]}}\'')
+    with pytest.raises(UsageError, match="looking up Own-v0: Python gave a wrong answer"):
+        look_up(["Own-v0"], [], odd, LONG)
 
 
 def test_a_lookup_finds_the_part_of_vebench_that_a_cell_finds_in_a_python_that_has_none_or_another(
@@ -84,14 +145,14 @@ def test_an_interpreter_leaves_nothing_of_what_it_wrote_where_it_worked(
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     with suppress(UsageError):
-        ask("--a python", python, {}, LONG)
+        ask("--a python", python, {}, LONG, Facts)
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_without_a_folder_to_work_in_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(StorageError) as raised:
-        ask("--a python", sys.executable, {}, LONG)
+        ask("--a python", sys.executable, {}, LONG, Facts)
     assert str(raised.value) == f"cannot make a scratch folder in {tmp_path}/gone: No such file or directory"
 
 
@@ -99,7 +160,7 @@ def test_what_a_silent_interpreter_started_is_ended_with_it(tmp_path: Path) -> N
     pid_file = tmp_path / "pid"
     silent = script(tmp_path / "python", f"sleep 600 & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait")
     with pytest.raises(UsageError, match="--a python: no answer within 1 s"):
-        ask("--a python", silent, {}, 1.0)
+        ask("--a python", silent, {}, 1.0, Facts)
     started = int(pid_file.read_text())
     deadline = time.monotonic() + LONG
     while _runs(started):

@@ -32,7 +32,7 @@ def by_vebench(library: str, task: str) -> float:
         path = Path(folder) / "run.jsonl"
         arguments = ["-e", task, "-b", library, "-w", WORKERS, "--rounds", WINDOWS, "--duration", SECONDS]
         subprocess.run(
-            [sys.executable, "-m", "vebench.cli", "run", *arguments, "--no-base", "-q", "-o", str(path)], check=True
+            [sys.executable, "-m", "vebench", "run", *arguments, "--no-base", "-q", "-o", str(path)], check=True
         )
         windows = json.loads(path.read_text().splitlines()[1])["windows"]
     return statistics.median(window["rows"] / window["ns"] * 1e9 for window in windows)

@@ -41,7 +41,7 @@ def measured(path: Path, env: str, size: int, repeats: int) -> list[dict[str, An
     """Return the cells of a run file, after the run if there is none."""
     if not path.exists():
         workers, each = SIZES[size]
-        command = f"-m vebench.cli run --env {env} --workers {workers} --envs-per-worker {each} -b {OURS},{THEIRS}"
+        command = f"-m vebench run --env {env} --workers {workers} --envs-per-worker {each} -b {OURS},{THEIRS}"
         command += f" --repeats {repeats} {SETTINGS} -o {path}"
         subprocess.run([sys.executable, *command.split()], stdout=subprocess.DEVNULL, check=False)
     lines = map(json.loads, path.read_text().splitlines())

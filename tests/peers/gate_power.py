@@ -34,7 +34,7 @@ LOAD = "import time, random\nwhile True:\n end = time.monotonic() + random.unifo
 
 def vebench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command where it finds the adapter."""
-    command = [sys.executable, "-m", "vebench.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "vebench", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ADAPTERS)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from support.records import make_cell, make_header
+from support.fakes import fake_world
+from support.records import make_cell, make_header, make_sweep, write_run
 
 import vebench
 from vebench.backends.entry import Shape
@@ -23,6 +27,9 @@ from vebench.plan.known_work import UNKNOWN, Knowledge, Known, as_stepped, keep,
 from vebench.plan.spec import BackendChoice
 from vebench.results.current_verdicts import informed
 from vebench.results.records import Run, RunRecord, record
+
+if TYPE_CHECKING:
+    from support.commands import Command
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 POOL, OURS = BackendChoice("envpool-sync"), BackendChoice("shm-sync")
@@ -49,6 +56,72 @@ def test_a_line_that_cannot_be_read_costs_no_other() -> None:
         file.write(b'{"key": 3}\nnonsense\n\xff\n')
     keep(task, OURS, SAME)
     assert (Knowledge.load().of(task, POOL), Knowledge.load().of(task, OURS)) == (OTHER, SAME)
+
+
+DAMAGE = {
+    "no UTF-8": lambda path: path.write_bytes(b'{"key":["Mine-v0","\xff",[]],"known":{"verdict":"identical"}}\n'),
+    "deep": lambda path: path.write_bytes(b"[" * 100_000 + b"\n"),
+    "long": lambda path: path.write_bytes(b'{"key":["' + b"x" * 10_000_000 + b'"]}\n'),
+    "other JSON": lambda path: path.write_bytes(b'[]\n{"key":["a","b",["c"]],"known":{"verdict":"good"}}\n'),
+    "too large": lambda path: path.write_bytes(b"\n" * (known_work.MOST_KEPT + 1)),
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(
+    vebench: Command, damage: str, tmp_path: Path
+) -> None:
+    path = kept_file()
+    path.parent.mkdir(parents=True)
+    DAMAGE[damage](path)
+    write_run(tmp_path / "run.jsonl", make_sweep())
+    pong = ("-e", "Pong", "-b", "gym-sync")
+    compared = vebench(
+        *("compare", "--a", "old", "--b", "new", *pong, "-w", "1", "-q", "-o", "pair.jsonl", "--inconclusive", "pass"),
+        world=fake_world(),
+    )
+    assert compared.status == 0
+    assert compared.err.count(str(path)) == compared.err.count("\n") == 1
+    assert vebench("report", "run.jsonl").status == 0
+    verified = vebench("verify", *pong, world=fake_world())
+    assert verified.status == 0
+    assert ("verdict not kept" in verified.err) == (damage in ("too large", "a folder", "a pipe"))
+
+
+def test_a_line_that_was_cut_off_costs_no_later_one() -> None:
+    task = Task("Mine-v0", "classic", 1)
+    keep(task, POOL, OTHER)
+    kept_file().write_bytes(kept_file().read_bytes()[:-20])
+    keep(task, OURS, SAME)
+    knowledge = Knowledge.load()
+    assert (knowledge.of(task, POOL), knowledge.of(task, OURS)) == (UNKNOWN, SAME)
+    assert knowledge.damage.startswith(f"{kept_file()}: 1 damaged line is left out; if you delete the file")
+
+
+def test_a_file_of_verdicts_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        if path == kept_file():  # the tests may run as root, whom no mode refuses
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return b"[]"
+
+    keep(PONG, POOL, OTHER)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        assert Knowledge.load().damage.startswith(f"{kept_file()}: Permission denied: ")
+    assert Knowledge.load().damage == ""
+
+
+def test_a_user_without_a_home_knows_the_survey(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(_path: Path) -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert Knowledge.load().damage == ""
+    with pytest.raises(OSError, match="Not a directory"):
+        keep(PONG, POOL, SAME)
 
 
 @pytest.mark.parametrize(

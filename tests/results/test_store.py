@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.records import make_cell, make_header
+from support.records import make_cell, make_header, write_lines
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
@@ -49,7 +49,7 @@ def written(path: Path) -> Path:
 def replace_line(path: Path, number: int, line: str) -> None:
     lines = path.read_text().splitlines()
     lines[number - 1] = line
-    path.write_text("\n".join(lines) + "\n")
+    write_lines(path, lines)
 
 
 def test_what_is_appended_is_read_again(written: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_last_line_that_was_written_to_its_end_is_not_pardoned(written: Path, 
 
 def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(written: Path) -> None:
     replace_line(written, 2, '{"type": "cell", "env"')
-    with pytest.raises(RunFileError, match=r"pong.jsonl, line 2: Input data was truncated"):
+    with pytest.raises(RunFileError, match=r"pong.jsonl, line 2: JSON is malformed"):
         read(written)
 
 
@@ -603,7 +603,7 @@ def test_a_run_of_the_first_version_is_read_without_what_came_later(written: Pat
         del cell["seats"]
         for window, name in ((window, name) for window in cell["windows"] for name in later_of_window):
             del window[name]
-    written.write_text("".join(f"{json.dumps(line)}\n" for line in (first, *cells)))
+    write_lines(written, map(json.dumps, (first, *cells)))
     run = read(written)
     assert (run.header.host.topology, run.header.spec.smt, run.cells[0].seats) == (None, "last", None)
     assert (run.header.spec.envs_per_worker, run.header.spec.base) == ((2,), False)
@@ -624,7 +624,7 @@ def test_one_number_of_environments_is_written_as_a_number_as_the_first_version_
 def test_environments_per_worker_of_another_type_are_refused_with_their_place(written: Path, odd: object) -> None:
     first, *cells = map(json.loads, written.read_text().splitlines())
     first["spec"]["envs_per_worker"] = odd
-    written.write_text("".join(f"{json.dumps(line)}\n" for line in (first, *cells)))
+    write_lines(written, map(json.dumps, (first, *cells)))
     if odd == []:
         assert read(written).header.spec.envs_per_worker == ()  # refused when the plan is made again
         return

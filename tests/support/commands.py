@@ -66,11 +66,11 @@ class Command:
 
     def start(self, *arguments: str | Path, **streams: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - as Popen has it
         """Start it in a process of its own, to be sent signals or to write to what is not a file."""
-        return subprocess.Popen([sys.executable, "-m", "vebench.cli", *map(str, arguments)], text=True, **streams)
+        return subprocess.Popen([sys.executable, "-m", "vebench", *map(str, arguments)], text=True, **streams)
 
     def shell(self, line: str) -> Result:
         """Let a shell run a line in which ``vebench`` is the command, in a process of its own."""
-        defined = f'vebench() {{ "{sys.executable}" -m vebench.cli "$@"; }}\n{line}'
+        defined = f'vebench() {{ "{sys.executable}" -m vebench "$@"; }}\n{line}'
         done = subprocess.run(["/bin/sh", "-c", defined], capture_output=True, text=True, timeout=LONG, check=False)
         return Result(done.returncode, done.stdout, done.stderr)
 

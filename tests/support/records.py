@@ -11,10 +11,11 @@ import msgspec
 
 from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
+from vebench.results.checksums import sealed
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 SECOND = 1_000_000_000
@@ -129,6 +130,11 @@ def on_machine(header: RunRecord, **facts: object) -> RunRecord:
 
 
 def write_run(path: Path, run: Run) -> Path:
-    """Write a run file. Returns its path."""
-    path.write_bytes(b"".join(encode(line) + b"\n" for line in (run.header, *run.cells)))
+    """Write a run file as vebench does, notes apart. Returns its path."""
+    return write_lines(path, [encode(line).decode() for line in (run.header, *run.cells)])
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """Write a run file of these lines, each with a checksum that fits. Returns its path."""
+    path.write_bytes(b"".join(sealed(line.encode()) + b"\n" for line in lines))
     return path

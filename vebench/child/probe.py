@@ -8,7 +8,8 @@ request is optional:
   and ``modules`` the modules that can be imported.
 - ``adapters``, ``[["module:Class", [option]]]``, and ``envs``, a list of names: the answer has the facts of each, with
   an ``error`` if there is one. ``plugins`` are modules that register environments; they are imported first if they are
-  installed. ``scratch`` is a folder to work in, so that nothing is written into the user's folder.
+  installed. ``scratch`` is a folder to work in, so that nothing is written into the user's folder. Unless ``local`` is
+  true, nothing is imported from the folder in which the script was started, not even what is not found elsewhere.
 
 The answer also has the ``version`` of Python and, for ``envs``, all ids that are ``registered`` in the end.
 """
@@ -21,6 +22,7 @@ import inspect
 import json
 import os
 import sys
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 METHODS = ("reset", "send", "recv", "close")
 _ids_by_module: dict[str, list[str]] = {}
+_forbidden: list[str] = []  # the folder that nothing may be imported from, if there is one
 
 
 def main() -> None:
@@ -46,7 +49,7 @@ def main() -> None:
         "modules": [name for name in request.get("modules", ()) if find_spec(name) is not None],
     }
     # Last in the path, because the user's folder must not shadow a library. Nothing may be written into it, either.
-    sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    (sys.path if request.get("local") else _forbidden).append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
     sys.dont_write_bytecode = True
     if "scratch" in request:
         os.chdir(request["scratch"])
@@ -90,6 +93,8 @@ def env_facts(name: str) -> dict[str, Any]:
     from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
 
     module, _, env_id = name.rpartition(":")
+    if is_forbidden(module):
+        return {"error": f"module {module} is in the current folder and not installed", "local": True}
     try:
         names = ids_of(module) if module else []
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer
@@ -114,6 +119,14 @@ def env_facts(name: str) -> dict[str, Any]:
     finally:
         with contextlib.suppress(Exception):
             env.close()
+
+
+def is_forbidden(module: str) -> bool:
+    """Return whether ``module`` is found nowhere but in the folder that nothing may be imported from."""
+    top = module.partition(".")[0]
+    with contextlib.suppress(ValueError):  # of a module that is loaded and has no spec
+        return bool(top and _forbidden) and find_spec(top) is None and PathFinder.find_spec(top, _forbidden) is not None
+    return False
 
 
 def ids_of(module: str) -> list[str]:
@@ -171,6 +184,8 @@ def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
     If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
     """
     module, _, name = target.partition(":")
+    if is_forbidden(module):
+        return {"error": f"module {module} is in the current folder and not installed", "local": True}
     try:
         loaded = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer

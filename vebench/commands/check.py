@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from vebench.commands.deciding import until_decided
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.passes import next_pass
 from vebench.plan.spec import BackendChoice
+from vebench.reports import console
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 
@@ -45,7 +45,8 @@ class CheckRequest:
     """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has.
 
     ``history`` is a folder of earlier runs, which show by how much runs differ. ``until_decided``: passes are added to
-    a new candidate for at most ``budget`` seconds, until every backend has its verdict.
+    a new candidate for at most ``budget`` seconds, until every backend has its verdict. ``local`` is whether modules
+    that the baseline names may be imported from the current folder.
     """
 
     baseline: Path
@@ -60,6 +61,7 @@ class CheckRequest:
     history: Path | None = None
     until_decided: bool = False
     budget: float = 600.0
+    local: bool = False
 
     @property
     def anywhere(self) -> bool:
@@ -250,11 +252,11 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
             "measure a baseline without --no-base"
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
-    plan, head = planning.plan_again(spec, request.baseline, world)
+    plan, head = planning.plan_again(spec, request.baseline, world, local=request.local)
     planning.refuse_idle(plan, f"{request.baseline}: ")
     _check_comparable(request, before.header, head, "this machine")
     if not quiet:
-        sys.stderr.write(_foresight(request, cells, spread))
+        _foresee(request, cells, spread)
     path = request.output or paths.default_path(world.now(), spec.envs)
     started = world.clock()
     with _said_how_to_judge(request.baseline, path):
@@ -289,19 +291,20 @@ def _said_how_to_judge(baseline: Path, path: Path) -> Iterator[None]:
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
 
 
-def _foresight(request: CheckRequest, cells: Sequence[CellSummary], spread: Error | None) -> str:
-    """Return what a run like the baseline can find, in a line for standard error."""
+def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: Error | None) -> None:
+    """Say what a run like the baseline can find, if that is known."""
     groups = resolution(cells, metric=request.metric, tolerance=request.tolerance, run_spread=spread)
     known = [group for group in groups if group.resolves is not None]
     if not known:
-        return ""
+        return
     resolves = max(group.resolves for group in known if group.resolves is not None)
-    line = f"vebench: such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
+    line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
     if all(group.passes for group in known) or request.until_decided:
-        return f"{line}\n"
+        console.note(line)
+        return
     alone = request.metric == "speedup" or decidable(spread or prior_run_spread(), request.tolerance)
     remedy = "use --until-decided or vebench compare" if alone else "use --metric speedup, vebench compare or --history"
-    return f"{line}, but passes unchanged code less often, at a tolerance of {request.tolerance:.3g}: {remedy}\n"
+    console.note(f"{line}, but passes unchanged code less often, at a tolerance of {request.tolerance:.3g}: {remedy}")
 
 
 def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from vebench.backends.environments.suites import short_name
+from vebench.commands import knowing
 from vebench.errors import RunFileError, UsageError, did_you_mean, shown
-from vebench.plan.known_work import Knowledge
+from vebench.reports import console
 from vebench.results import paths, store
 from vebench.results.current_verdicts import informed
 
@@ -28,13 +28,13 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
     """
     if folder.is_file():
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
-    knowledge = Knowledge.load()
+    knowledge = knowing.known()
     whole = 0
     for path in filter(store.holds_run, paths.runs_in(folder)):
         try:
             run = store.read(path)
         except RunFileError as error:
-            sys.stderr.write(f"vebench: left out: {error}\n")
+            console.note(f"left out: {error}")
             continue
         if run.header.interpreter is None:
             whole += 1

@@ -100,12 +100,13 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     return _compare(sides, (), lambda side: RunWriter.create(side.path, side.head), gate, world, quiet=quiet)
 
 
-def resume(path: Path, gate: Gate, world: World, *, quiet: bool) -> int:
+def resume(path: Path, gate: Gate, world: World, *, local: bool, quiet: bool) -> int:
     """Measure what is missing on either side of a comparison, and judge it as a whole. Returns the exit status.
 
     ``path`` is a run file of the comparison, or the name that both have in common. A cell is measured again on both
-    sides unless it went well on both. Raises UsageError and RunFileError if there are no two files of one comparison,
-    and NotComparableError if this machine or the packages differ from theirs.
+    sides unless it went well on both. ``local`` is whether Pythons and modules in the current folder may be used, which
+    the files name and not the user. Raises UsageError and RunFileError if there are no two files of one comparison, and
+    NotComparableError if this machine or the packages differ from theirs.
     """
     files = _files_of_one(path)
     _check_gate(gate, files)
@@ -114,9 +115,9 @@ def resume(path: Path, gate: Gate, world: World, *, quiet: bool) -> int:
     interpreters = []
     for name, file, run in zip(SIDES, files, runs, strict=True):
         with planning.asked_in(file, spec):
-            interpreters.append(world.examine(_option(name), str(run.header.interpreter)))
+            interpreters.append(world.examine(_option(name), str(run.header.interpreter), local=local))
     with planning.asked_in(files[0], spec):
-        sides = _sides(interpreters, spec, files, world)
+        sides = _sides(interpreters, spec, files, world, local=local)
     for side, run in zip(sides, runs, strict=True):
         if differences := header.what_differs(run.header, side.head):
             what = f"{side.path} was measured elsewhere ({'; '.join(differences)})"
@@ -232,9 +233,16 @@ def _measuring(
             raise InterruptedRunError(f"interrupted: what was measured is in {files}; to go on: {again}") from None
 
 
-def _sides(interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[Side, ...]:
-    """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both."""
-    tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path)
+def _sides(
+    interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World, *, local: bool = True
+) -> tuple[Side, ...]:
+    """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both.
+
+    Unless ``local``, no module may be in the current folder alone, for either side.
+    """
+    tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path, local=local)
+    if not local:
+        world.resolve(spec.envs, spec.backends, python=interpreters[1].path, local=local)
     sides = []
     for name, interpreter, path in zip(SIDES, interpreters, files, strict=True):
         plan, head = planning.planned(spec, tasks, world, interpreter)

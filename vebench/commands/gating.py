@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +10,7 @@ from vebench.analysis.findings.run import unusable
 from vebench.analysis.report_order import in_report_order
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line
+from vebench.reports import console
 from vebench.reports.formats.annotations import workflow_commands
 from vebench.reports.formats.registry import JUNIT, MARKDOWN
 from vebench.reports.output import save, show
@@ -103,7 +103,7 @@ def publish(page: CheckPage, form: Format, junit: Path | None) -> None:
     if summary:
         save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        sys.stderr.write(workflow_commands(page))
+        console.write_error(workflow_commands(page))
     show(page, form)
 
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends.registry import find
+from vebench.commands import knowing
 from vebench.errors import RunFileError, UsageError
 from vebench.plan.cells import expand, informed, placement_of
 from vebench.plan.grammar import check_choices
 from vebench.plan.interleaving import interleaved
-from vebench.plan.known_work import Knowledge
 from vebench.plan.spec import check
 from vebench.results import header
 
@@ -54,7 +54,7 @@ def planned(
     """
     has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
     laid = lay_out(spec, tasks, world, has)
-    plan = informed(laid.plan, Knowledge.load(), packages)
+    plan = informed(laid.plan, knowing.known(), packages)
     return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
 
 
@@ -85,19 +85,23 @@ def reasons(cells: Sequence[Cell]) -> str:
     return "; ".join(reasons[:MOST_REASONS]) + ("; ..." if len(reasons) > MOST_REASONS else "")
 
 
-def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
-    """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
-    plan, head = planned(spec, world.resolve(spec.envs, spec.backends), world)
+def plan_here(spec: RunSpec, world: World, *, local: bool = True) -> tuple[Plan, RunRecord]:
+    """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header.
+
+    ``local`` is whether modules that the spec names may be imported from the current folder.
+    """
+    plan, head = planned(spec, world.resolve(spec.envs, spec.backends, local=local), world)
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
 
 
-def plan_again(spec: RunSpec, path: Path, world: World) -> tuple[Plan, RunRecord]:
+def plan_again(spec: RunSpec, path: Path, world: World, *, local: bool) -> tuple[Plan, RunRecord]:
     """Return the plan of a spec from the run file ``path``, and the header of its run.
 
-    Raises RunFileError if the command line cannot make such a spec.
+    Raises RunFileError if the command line cannot make such a spec, and unless ``local`` if it names modules that are
+    in the current folder and not installed: the user has not named them.
     """
     with asked_in(path, spec):
-        return plan_here(spec, world)
+        return plan_here(spec, world, local=local)
 
 
 @contextmanager

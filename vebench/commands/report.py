@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.plan.known_work import Knowledge
-from vebench.reports import plots
+from vebench.commands import knowing
+from vebench.reports import console, plots
 from vebench.reports.formats import registry
 from vebench.reports.output import save, show
 from vebench.reports.pages.run import RunPage
@@ -34,7 +33,7 @@ def report(files: Sequence[Path], form: str | None, output: str | None, view: Vi
     sources = paths.named(files) if files else [paths.newest()]
     if target is not None:
         store.refuse_to_overwrite(target, sources)
-    knowledge = Knowledge.load()
+    knowledge = knowing.known()
     of_each_run = view.every_finding or view.columns or view.forecast is not None
     short = target is None and chosen is registry.TERMINAL and not of_each_run
     runs = ((str(path), informed(store.read(path), knowledge)) for path in sources)
@@ -44,4 +43,4 @@ def report(files: Sequence[Path], form: str | None, output: str | None, view: Vi
         return
     save(page, chosen, target)
     if chosen.beside and any(document.charts for document in page.documents) and (reason := plots.missing()):
-        sys.stderr.write(f"vebench: {target} has no figures: {reason}\n")
+        console.note(f"{target} has no figures: {reason}")

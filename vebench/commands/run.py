@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.commands import measuring, planning, proving
+from vebench.commands import knowing, measuring, planning, proving
 from vebench.errors import InterruptedRunError, NotComparableError
 from vebench.plan.cells import informed, without
-from vebench.plan.known_work import Knowledge
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
@@ -44,16 +43,17 @@ def start(  # noqa: PLR0913 - one parameter for each option
     return _finish(path, status, quiet=quiet)
 
 
-def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
+def resume(path: Path, world: World, *, dry_run: bool, local: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    With ``dry_run``, only the plan of what is missing is shown. Raises RunFileError if
+    With ``dry_run``, only the plan of what is missing is shown. ``local`` is whether modules that the file names may be
+    imported from the current folder. Raises RunFileError if
     the command line cannot make the file's spec, UsageError if nothing of it can run here, and NotComparableError if
     this machine or its packages differ from those of the run.
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
-    plan, head = planning.plan_again(run.header.spec, path, world)
+    plan, head = planning.plan_again(run.header.spec, path, world, local=local)
     if not dry_run:
         planning.refuse_idle(plan, f"{path}: ")
     if differences := header.what_differs(run.header, head):
@@ -70,7 +70,7 @@ def resume(path: Path, world: World, *, dry_run: bool, quiet: bool) -> int:
 
 def _verified(plan: Plan, world: World) -> Plan:
     """Return ``plan`` with new work verdicts. Raises InterruptedRunError if the user interrupts the comparison."""
-    knowledge = Knowledge.load()
+    knowledge = knowing.known()
     try:
         proving.learn(plan.spec, knowledge, world)
     except KeyboardInterrupt:

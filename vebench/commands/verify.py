@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
-from vebench.commands import proving
+from vebench.commands import knowing, proving
 from vebench.errors import UsageError
-from vebench.plan.known_work import Knowledge
 from vebench.plan.spec import check_count
 from vebench.reports.output import show
 from vebench.reports.pages.verify import VerifyPage
@@ -43,7 +42,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     if frames is not None:
         _make(frames)
     spec = replace(asked, workers=(num_envs,))
-    proofs = proving.prove(spec, steps, Knowledge.load(), frames, world)
+    proofs = proving.prove(spec, steps, knowing.known(), frames, world)
     show(VerifyPage(tuple(proofs), steps), form)
     return _status(proofs)
 

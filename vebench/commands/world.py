@@ -42,9 +42,24 @@ class Resolve(Protocol):
     """The function by which commands get tasks from their names."""
 
     def __call__(
-        self, names: tuple[str, ...], backends: tuple[BackendChoice, ...], *, python: str = sys.executable
+        self,
+        names: tuple[str, ...],
+        backends: tuple[BackendChoice, ...],
+        *,
+        python: str = sys.executable,
+        local: bool = True,
     ) -> tuple[Task, ...]:
-        """Return the tasks of these names. Tasks that vebench does not know are looked up in ``python``."""
+        """Return the tasks of these names. Tasks that vebench does not know are looked up in ``python``.
+
+        Unless ``local``, nothing is imported from the current folder.
+        """
+
+
+class Examine(Protocol):
+    """The function by which commands get the facts about a Python."""
+
+    def __call__(self, option: str, path: str, *, local: bool = True) -> Interpreter:
+        """Return the facts about the Python at ``path``, the value of ``option``; see ``interpreter.examine``."""
 
 
 def _now() -> datetime:
@@ -61,7 +76,7 @@ class World:
 
     arguments: tuple[str, ...] = ()
     start: Start = Launcher
-    examine: Callable[[str, str], Interpreter] = interpreter.examine
+    examine: Examine = interpreter.examine
     resolve: Resolve = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     memory_available: Callable[[], int | None] = host.memory_available

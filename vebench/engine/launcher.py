@@ -258,17 +258,21 @@ class RunningCell:
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
-        size = self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, size - LOG_TAIL))
-        return self.output.read().decode(errors="replace")
+        return self._end_of_log().decode(errors="replace")
+
+    def _end_of_log(self) -> bytes:
+        log = self.output.fileno()
+        return os.pread(log, LOG_TAIL, max(0, os.fstat(log).st_size - LOG_TAIL))
 
     def _check_limits(self) -> None:
-        """Raise CellError if the cell took too much time or memory. Empty its log if that is too long."""
+        """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
         self.watch()
         if wakeful() > self._deadline:
             raise CellError(f"no end after {self.timeout:g} s (--timeout)")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:
+            end = self._end_of_log()
             os.ftruncate(self.output.fileno(), 0)
+            os.write(self.output.fileno(), end)
         left = memory_available()
         if left is not None and left < LEAST_MEMORY:
             raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")

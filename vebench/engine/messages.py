@@ -17,7 +17,10 @@ _ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 
 def decode(text: bytes) -> Answer:
     """Return the answer on a line. Raises ValueError if it is invalid."""
-    line = _LINE.decode(text)
+    try:
+        line = _LINE.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if len(line) != 1 or not line.keys() <= _ANSWERS.keys():
         raise ValueError(f"an answer must have one key, one of {', '.join(_ANSWERS)}")
     ((name, body),) = line.items()

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
 
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child import probe
 from vebench.errors import UsageError, shown
 from vebench.interpreters.asking import ask
+from vebench.interpreters.lookup import HOW_TO_ALLOW
 
 OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 TIMEOUT_S = 60.0
+
+NAMES = ("python", "pypy", "graalpy")  # with which the names of Pythons begin
+Part = Annotated[int, Meta(ge=0, lt=1000)]
+
+
+class Facts(TypedDict):
+    """What ``child/probe.py`` answers about an interpreter: its version, and the packages and modules that it has."""
+
+    version: tuple[Part, Part, Part]
+    packages: dict[str, str]
+    modules: list[str]
 
 
 @dataclass(frozen=True)
@@ -40,20 +56,32 @@ def _with_ours(packages: dict[str, str]) -> dict[str, str]:
     return {"vebench": vebench.__version__, **packages}
 
 
-def examine(option: str, path: str) -> Interpreter:
+def examine(option: str, path: str, *, local: bool = True) -> Interpreter:
     """Return the facts about the Python at ``path``, the value of ``option``.
 
-    Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs.
+    Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs; unless ``local``, also
+    if it is in the current folder, or is not called as a Python is.
     """
     # A relative path must become absolute, because cells run in another folder; a bare name is searched for in PATH.
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
+    if not local:
+        _refuse_local(about, python)
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
-    facts = ask(about, python, request, TIMEOUT_S, examined=False)
-    if tuple(facts["version"]) < OLDEST:
+    facts = ask(about, python, request, TIMEOUT_S, Facts, examined=False)
+    if facts["version"] < OLDEST:
         found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], OLDEST))
         raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")
     if "numpy" not in facts["modules"]:
         raise UsageError(f"{about}: has no numpy, which every cell needs")
     version = ".".join(map(str, facts["version"]))
     return Interpreter(python, version, _with_ours(facts["packages"]), frozenset(facts["modules"]))
+
+
+def _refuse_local(about: str, python: str) -> None:
+    """Raise UsageError unless ``python`` is called as a Python is, and is outside of the current folder."""
+    if not Path(python).name.startswith(NAMES):
+        raise UsageError(f"{about}: is not called as a Python is: {HOW_TO_ALLOW}")
+    found = Path(shutil.which(python) or python)
+    if found.parent.resolve().is_relative_to(Path.cwd().resolve()):
+        raise UsageError(f"{about}: is in the current folder: {HOW_TO_ALLOW}")

@@ -2,25 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from vebench.backends.environments.suites import SUITES
-from vebench.errors import shown
+from vebench.errors import UsageError, shown
 from vebench.interpreters.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+HOW_TO_ALLOW = "if you trust the file that names it, add --allow-local-code"
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
 
 
+class AdapterFacts(TypedDict, total=False):
+    """The facts of an adapter; ``child/probe.py`` says what they mean. Without an error it can be loaded."""
+
+    error: str
+    wanted: str
+    names: list[str]
+    local: bool
+
+
+class EnvFacts(TypedDict, total=False):
+    """The facts of an environment: an error, or all of ``FOUND``."""
+
+    id: str
+    package: str
+    module: str | None
+    frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    error: str
+    names: list[str]
+    local: bool
+
+
+class Answer(TypedDict):
+    """The facts of all adapters and environments in the order in which they were asked for."""
+
+    adapters: list[AdapterFacts]
+    envs: NotRequired[list[EnvFacts]]
+    registered: NotRequired[list[str]]
+
+
+FOUND = {"id", "package", "module", "frame_skip"}
+
+
 def look_up(
-    envs: Sequence[str], adapters: Sequence[tuple[str, Sequence[str]]], python: str, timeout: float
-) -> dict[str, Any]:
+    envs: Sequence[str],
+    adapters: Sequence[tuple[str, Sequence[str]]],
+    python: str,
+    timeout: float,
+    *,
+    local: bool = True,
+) -> Answer:
     """Return the answer of ``child/probe.py`` about these environments and adapters.
 
-    An adapter is ``module:Class`` and the names of the options that it gets. ``timeout`` is in seconds. Raises
-    UsageError if there is no answer.
+    An adapter is ``module:Class`` and the names of the options that it gets. ``timeout`` is in seconds. ``local`` is
+    whether modules may be imported from the current folder. Raises UsageError if there is no answer.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters)]))}"
-    return ask(about, python, {"envs": [*envs], "adapters": [*adapters], "plugins": PLUGINS}, timeout)
+    request: dict[str, object] = {"envs": [*envs], "adapters": [*adapters], "plugins": PLUGINS, "local": local}
+    answer = ask(about, python, request, timeout, Answer)
+    found = answer.get("envs", [])
+    whole = all("error" in facts or facts.keys() >= FOUND for facts in found)
+    if (len(found), len(answer["adapters"]), whole) != (len(envs), len(adapters), True):
+        raise UsageError(f"{about}: Python gave a wrong answer: it has not what was asked for")
+    return answer

@@ -8,6 +8,7 @@ the user's cache folder, but not those on third-party adapters and environments:
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from importlib.resources import files
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
+MOST_KEPT = 1 << 25  # bytes of the user's file: a hundred times as much as all verdicts on all our tasks and backends
 
 
 class VerdictKey(NamedTuple):
@@ -111,17 +113,22 @@ def _canonical(backend: BackendChoice) -> BackendChoice:
 
 
 class Knowledge:
-    """The known verdicts. They are looked up for the packages of this interpreter, unless other versions are given."""
+    """The known verdicts. They are looked up for the packages of this interpreter, unless other versions are given.
 
-    def __init__(self, known: Iterable[tuple[VerdictKey, Known]] = ()) -> None:
+    ``damage`` is what is wrong with the user's file, in a line; empty if nothing is.
+    """
+
+    def __init__(self, known: Iterable[tuple[VerdictKey, Known]] = (), damage: str = "") -> None:
+        self.damage = damage
         self._known: dict[VerdictKey, Known] = {}
         for entry, verdict in known:
             self._add(entry, verdict)
 
     @classmethod
     def load(cls) -> Knowledge:
-        """Return the verdicts of the survey, and those in the user's file."""
-        return cls([*_surveyed(), *_kept(kept_file())])
+        """Return the verdicts of the survey, and those in the user's file as far as it can be read."""
+        kept, damage = _kept(kept_file())
+        return cls([*_surveyed(), *kept], damage)
 
     def of(
         self,
@@ -169,7 +176,12 @@ def keep(task: Task, backend: BackendChoice, found: Known) -> None:
     line = msgspec.json.encode(_Line(key(task, backend, packages_here()), found))
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    _refuse_odd(path)
+    with path.open("a+b") as file:
+        # A line that was cut off before costs no more than itself.
+        if end := file.seek(0, os.SEEK_END):
+            file.seek(end - 1)
+            line = line if file.read() == b"\n" else b"\n" + line
         file.write(line + b"\n")
 
 
@@ -177,23 +189,47 @@ def kept_file() -> Path:
     """Return the path of the user's file in the cache folder. The file may not exist yet."""
     # XDG Base Directory Specification: a path that is not absolute must be ignored.
     asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (asked if asked.is_absolute() else Path("~/.cache").expanduser()) / "vebench" / "verdicts.jsonl"
-
-
-def _kept(path: Path) -> list[tuple[VerdictKey, Known]]:
-    """Return the verdicts in the user's file. A damaged line is skipped: its verdict can be found again."""
     try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
+        folder = asked if asked.is_absolute() else Path("~/.cache").expanduser()
+    except RuntimeError:  # a user without a home, as in some containers
+        folder = Path(os.devnull)
+    return folder / "vebench" / "verdicts.jsonl"
+
+
+def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
+    """Return the verdicts in the user's file, and in a line what is wrong with it.
+
+    A damaged line is left out: its verdict can be found again.
+    """
+    try:
+        _refuse_odd(path)
+        lines = path.read_bytes().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return [], ""
+    except OSError as error:
+        return [], f"{path}: {error.strerror}: verdicts that were kept there are not known"
+    found, damaged = [], 0
+    for line in filter(None, lines):
         try:
             read = msgspec.json.decode(line, type=_Line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            damaged += 1
             continue
         found.append((read.key, read.known))
-    return found
+    if not damaged:
+        return found, ""
+    count = f"{damaged} damaged {'line is' if damaged == 1 else 'lines are'}"
+    return found, f"{path}: {count} left out; if you delete the file, vebench verify finds its verdicts again"
+
+
+def _refuse_odd(path: Path) -> None:
+    """Raise OSError if ``path`` is there, and is no file that could hold verdicts, but a folder or a pipe, say."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "is no file")
+    if path.stat().st_size > MOST_KEPT:
+        raise OSError(errno.EFBIG, "is too large for what vebench keeps there")
 
 
 def _surveyed() -> list[tuple[VerdictKey, Known]]:

@@ -10,7 +10,7 @@ from vebench.backends.environments.suites import OTHER, SUITES, known_as, short_
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.interpreters.lookup import PLUGINS, look_up
+from vebench.interpreters.lookup import HOW_TO_ALLOW, PLUGINS, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,12 +36,14 @@ def resolve(
     *,
     python: str = sys.executable,
     timeout: float = 120.0,
+    local: bool = True,
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
     Known names need no lookup. All other names, and third parties' adapters in ``backends``, are looked up in the
-    interpreter ``python``, which may take up to ``timeout`` seconds. Raises UsageError for an environment that does not
-    exist or cannot be stepped, and for an adapter that cannot be loaded.
+    interpreter ``python``, which may take up to ``timeout`` seconds. Unless ``local``, no module is imported from the
+    current folder. Raises UsageError for an environment that does not exist or cannot be stepped, and for an adapter
+    that cannot be loaded.
     """
     names = [name.strip() for name in names]
     if not all(names):
@@ -50,11 +52,11 @@ def resolve(
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(BY_NAME)
     if unknown or adapters:
-        answer = look_up(unknown, adapters, python, timeout)
+        answer = look_up(unknown, adapters, python, timeout, local=local)
         for (target, _), facts in zip(adapters, answer["adapters"], strict=True):
             _check_adapter(target, facts)
-        for name, facts in zip(unknown, answer.get("envs", ()), strict=True):
-            found[name] = _task(name, facts, answer.get("registered", ()))
+        for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
+            found[name] = _task(name, of_env, answer.get("registered", ()))
     return _distinct([found[name] for name in names])
 
 
@@ -80,14 +82,14 @@ def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
 def _check_adapter(target: str, facts: Mapping[str, Any]) -> None:
     if "error" in facts:
         near = did_you_mean(facts.get("wanted", ""), facts.get("names", ()))
-        raise UsageError(f"--backend {shown(target)}: {facts['error']}{near}")
+        raise UsageError(f"--backend {shown(target)}: {facts['error']}{near}{_how_to_allow(facts)}")
 
 
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     """Return the task for ``name`` from the facts of its lookup. Raises UsageError if the lookup failed."""
     if "error" in facts:
         problem = f"{facts['error']}{_known(name)}" if facts["error"] else _missing(name, facts, registered)
-        raise UsageError(f"--env {shown(name)}: {problem}")
+        raise UsageError(f"--env {shown(name)}: {problem}{_how_to_allow(facts)}")
     env_id, package = facts["id"], facts["package"]
     # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():
@@ -95,6 +97,10 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
             return Task(env_id, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
     module = package if package in PLUGINS else facts["module"]
     return Task(env_id, OTHER.name, facts["frame_skip"], module=module)
+
+
+def _how_to_allow(facts: Mapping[str, Any]) -> str:
+    return f": {HOW_TO_ALLOW}" if facts.get("local") else ""
 
 
 def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> str:

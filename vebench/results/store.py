@@ -1,5 +1,6 @@
 """Run files: JSON Lines that are only appended to, synced to the disk after each line, and checked when read.
 
+Every line is written with a checksum. Files of earlier versions have none, or only in lines that were appended since.
 However a run ends, even with a full disk, the lines that were written before stay intact; and whatever becomes of the
 file meanwhile, what was measured is kept (``keeping.py``).
 """
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from vebench.errors import RunFileError, StorageError, UsageError, one_line
+from vebench.results import checksums
+from vebench.results.checksums import RUN_BEGINS, claimed, sealed
 from vebench.results.keeping import is_copied, is_kept, write_anew
 from vebench.results.paths import DEFAULT_FOLDER
 from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, decode_run, encode, unreadable
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
 
     from vebench.plan.cells import CellKey
 
-RUN_BEGINS = b'{"type":"run"'  # as ``encode`` writes it
 LONGEST_HEADER = 1 << 24
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -240,7 +242,7 @@ def refuse_to_overwrite(target: Path, sources: Iterable[Path], option: str = "-o
 
 
 def holds_run(path: Path) -> bool:
-    """Return whether ``path`` is a file that begins like a run file, even if it is damaged further on."""
+    """Return whether ``path`` is a file that begins like a run file, even if it is damaged."""
     try:
         if not path.is_file():
             return False
@@ -251,8 +253,13 @@ def holds_run(path: Path) -> bool:
     try:
         head = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return line.startswith(RUN_BEGINS)
-    return isinstance(head, dict) and head.get("type") == "run"
+        return _begins_a_run(line)
+    return _begins_a_run(line) or (isinstance(head, dict) and head.get("type") == "run")
+
+
+def _begins_a_run(line: bytes) -> bool:
+    """Return whether a line begins as the first one of a run file does, or ends so."""
+    return line.startswith(RUN_BEGINS) or claimed(line.removesuffix(b"\n"))
 
 
 def _parse(data: bytes, name: str) -> tuple[Run, int]:
@@ -261,12 +268,18 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
         raise RunFileError(f"{name}: empty: not a run file of vebench")
     lines = data.split(b"\n")
     tail = lines.pop()
-    header = _header(lines[0] if lines else tail, name)
     if not lines:
+        if not tail.startswith(RUN_BEGINS):
+            _header(tail, name)
         raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run again")
+    header = _header(lines[0], name)
     notes = [f"{name}, line {len(lines) + 1}: cut off, left out"] if tail else []
     cells = {}
+    checked = claimed(lines[0])
     for number, line in enumerate(lines[1:], start=2):
+        checked = checked or claimed(line)
+        if checked:
+            _check(line, name, number)
         cell = _decode(line, name, number)
         cells[cell.key] = cell
     return Run(header, tuple(cells.values()), tuple(notes)), len(data) - len(tail)
@@ -289,6 +302,8 @@ def _decode(line: bytes, name: str, number: int) -> CellRecord:
 
 def _header(line: bytes, name: str) -> RunRecord:
     foreign = RunFileError(f"{name}, line 1: not a run file of vebench: the first line of one describes the run")
+    if claimed(line):
+        _check(line, name, 1)
     try:
         head = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -308,13 +323,21 @@ def _header(line: bytes, name: str) -> RunRecord:
         raise RunFileError(_at(name, 1, error)) from None
 
 
+def _check(line: bytes, name: str, number: int) -> None:
+    """Raise RunFileError if the checksum of a line does not fit or is missing."""
+    try:
+        checksums.check(line)
+    except ValueError as error:
+        raise RunFileError(_at(name, number, error)) from None
+
+
 def _at(name: str, number: int, error: Exception) -> str:
     return f"{name}, line {number}: {one_line(str(error).replace('`', ''))}"
 
 
 def _write_line(fd: int, line: bytes) -> None:
     end = os.fstat(fd).st_size
-    rest = memoryview(line + b"\n")
+    rest = memoryview(sealed(line) + b"\n")
     try:
         while rest:
             rest = rest[os.write(fd, rest) :]

@@ -8,10 +8,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from support.commands import Result
-from support.records import make_cell, make_header, make_sweep
+from support.records import make_cell, make_header, make_sweep, write_run
 
 from vebench.reports import needed
-from vebench.results.records import encode
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,7 @@ BEGINS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 def write(path: Path, *cells: CellRecord) -> Path:
     """Write a run file with these cells."""
-    path.write_bytes(b"".join(encode(line) + b"\n" for line in (make_header(), *cells)))
-    return path
+    return write_run(path, Run(make_header(), cells))
 
 
 @pytest.fixture

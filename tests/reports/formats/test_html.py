@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from support.browser import BROWSER, DRIVER, ENTER, NO_BROWSER, browsing
 from support.pages import make_pages, page_of
-from support.records import make_cell, make_header, make_sweep
+from support.records import make_cell, make_header, make_sweep, write_run
 
 from vebench.analysis.statistics import Estimate
 from vebench.child.window import Window
@@ -21,7 +21,7 @@ from vebench.reports.chart import Chart, Series
 from vebench.reports.formats import html
 from vebench.reports.formats.html_figures import numbers_of
 from vebench.reports.pages.run import RunPage
-from vebench.results.records import Run, TopologyRecord, encode
+from vebench.results.records import Run, TopologyRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,13 +212,8 @@ def test_findings_are_ranked_and_notes_are_folded(root: ET.Element) -> None:
     assert "slower-than-for-loop" in folded[0]
 
 
-def write_run(path: Path) -> None:
-    run = make_sweep()
-    path.write_bytes(b"".join(encode(line) + b"\n" for line in (run.header, *run.cells)))
-
-
 def test_numbers_can_be_copied_as_they_are_written_for_programs(vebench: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "a.jsonl")
+    write_run(tmp_path / "a.jsonl", make_sweep())
     root = parsed(vebench("report", "a.jsonl", "-f", "html").out)
     raw = next(element for element in root.iter("pre") if element.attrib.get("id") == "raw-text")
     assert raw.text == vebench("report", "a.jsonl", "-f", "csv").out
@@ -266,7 +261,7 @@ def test_what_comes_from_outside_is_text_and_nothing_else(hostile: str, root: ET
 def test_without_a_package_one_line_says_what_to_install(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, what: str
 ) -> None:
-    write_run(tmp_path / "a.jsonl")
+    write_run(tmp_path / "a.jsonl", make_sweep())
     monkeypatch.setitem(sys.modules, module, None)
     result = vebench("report", "a.jsonl", "-o", "report.html")
     assert (result.status, result.refusal) == (2, f"vebench: {what}: pip install 'vebench-rl[report]'\n")

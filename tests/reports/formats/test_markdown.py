@@ -13,7 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from support.charts import around, make_chart
 from support.pages import Pages, make_pages, page_of
-from support.records import make_cell, make_header
+from support.records import make_cell, make_header, write_run
 
 from vebench.errors import UsageError
 from vebench.reports import needed
@@ -22,7 +22,7 @@ from vebench.reports.formats import markdown
 from vebench.reports.formats.registry import MARKDOWN
 from vebench.reports.output import save
 from vebench.reports.pages.run import RunPage
-from vebench.results.records import Run, encode
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from support.commands import Command
@@ -184,7 +184,7 @@ def test_a_text_that_is_printed_or_that_has_no_figures_has_no_links(
 def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
     vebench: Command, sweep: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("run.jsonl").write_bytes(b"".join(encode(line) + b"\n" for line in (sweep.header, *sweep.cells)))
+    write_run(Path("run.jsonl"), sweep)
     monkeypatch.setattr(needed, "importable", lambda _: False)
     result = vebench("report", "run.jsonl", "-o", "report.md")
     assert (result.status, result.err) == (
@@ -195,13 +195,13 @@ def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
 
 
 def test_a_figure_never_overwrites_a_run_file(page: RunPage, sweep: Run, tmp_path: Path) -> None:
-    run = tmp_path / "report-pong-efficiency.svg"
-    run.write_bytes(encode(sweep.header) + b"\n")
+    run = write_run(tmp_path / "report-pong-efficiency.svg", sweep)
+    before = run.read_bytes()
     with pytest.raises(UsageError) as error:
         save(page, MARKDOWN, tmp_path / "report.md")
     assert "report-pong-efficiency.svg: is a run file, and would be overwritten" in str(error.value)
     assert [*tmp_path.iterdir()] == [run]
-    assert run.read_bytes() == encode(sweep.header) + b"\n"
+    assert run.read_bytes() == before
 
 
 def test_no_folder_of_the_machine_is_in_it(sweep: Run, tmp_path: Path) -> None:

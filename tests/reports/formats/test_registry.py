@@ -11,14 +11,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from support.pages import make_pages
-from support.records import make_cell, make_header
+from support.records import make_cell, make_header, write_run
 
 from vebench import cli
 from vebench.errors import UsageError
 from vebench.reports.formats import registry
 from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
 from vebench.reports.page import Kind
-from vebench.results.records import encode
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """Return the command, in a folder with the run file ``a.jsonl`` and with one format more."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "FORMATS", (*FORMATS, POINTS))
-    cells = [make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2)]
-    Path("a.jsonl").write_bytes(b"".join(encode(line) + b"\n" for line in (make_header(), *cells)))
+    cells = (make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2))
+    write_run(Path("a.jsonl"), Run(make_header(), tuple(cells)))
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["vebench", *arguments])

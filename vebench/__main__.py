@@ -1,0 +1,51 @@
+"""The entry point: ``vebench``, or ``python -m vebench``. It loads the command line, which takes a moment.
+
+This module imports as little as possible: what is interrupted before ``main`` begins has Python's traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+INTERRUPTED = 130
+REPEAT_S = 0.01
+
+
+def main() -> None:
+    """Run the command line of this process, and exit. Until it is loaded, Ctrl-C ends the process in silence."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # not one that ignores it, as under nohup
+        signal.signal(signal.SIGINT, _end)
+    from vebench import cli  # noqa: PLC0415 - what takes a moment
+
+    sys.unraisablehook = _send_again
+    try:
+        signal.signal(signal.SIGINT, handler)
+        status = cli.invoke(sys.argv[1:])
+    except KeyboardInterrupt:  # just before or after the command
+        status = INTERRUPTED
+    # Once Ctrl-C has met text that is executed, as that of a dataclass is, Python ends by the signal and not with this
+    # status, although the exception was handled; unless other text is executed since (CPython, Python/pythonrun.c).
+    exec("")  # noqa: S102
+    sys.exit(status)
+
+
+def _end(*_: object) -> None:
+    """End the process: nothing has been started yet, and an exception could be swallowed by what is loaded."""
+    os._exit(INTERRUPTED)
+
+
+def _send_again(met: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that met a callback, such as one of Python's own after an import: it would be lost there."""
+    from threading import Timer  # noqa: PLC0415 - on use: it is not among the first things that Python loads
+
+    if met.exc_type is KeyboardInterrupt:
+        Timer(REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(met)
+
+
+if __name__ == "__main__":
+    main()

@@ -64,6 +64,7 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
     announce: Callable[[Proof, Bench], Proof] = lambda proof, _: proof,
     again: Again | None = None,
     guide: Callable[[int], Guide] | None = None,
+    spare: list[Reference] | None = None,
     go_on: Callable[[], None] = lambda: None,
     report: Callable[[Bench], None] = lambda _: None,
 ) -> Proof:
@@ -71,12 +72,13 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
 
     A difference goes to ``announce`` as soon as it is seen, without its name, which then is sought for ``NAMING_S`` at
     most; ``again`` steps the backend once more. What ``guide`` has no need of, for so many environments, is not
-    compared, and ``go_on`` called when it has enough of a history. ``report`` is called after each record.
+    compared, and ``go_on`` called when it has enough of a history. ``spare`` are references of the task that nobody
+    uses now, and gets those that were made. ``report`` is called after each record.
 
     Raises CutOffError for records that break off before any difference is seen, FailedError if the backend did, and
     whatever the reference raises.
     """
-    bench = Bench(task, guide)
+    bench = Bench(task, guide, spare if spare is not None else [])
     try:
         for record in records:
             bench.take(record)
@@ -89,6 +91,7 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
         return replace(bench.proof(), verdict="different", fault=str(error))
     proof = bench.proof()
     if bench.mismatch is None:
+        bench.give_back()
         return proof
     if not bench.repeatable():
         return Proof("unverified", reason=NOT_REPEATABLE)
@@ -126,7 +129,7 @@ def _look_on(bench: Bench, records: Iterator[Record], until: float) -> str:
 class Bench:
     """What the judge knows so far: the histories of a recording, followed by references."""
 
-    def __init__(self, task: Task, guide: Callable[[int], Guide] | None = None) -> None:
+    def __init__(self, task: Task, guide: Callable[[int], Guide] | None, spare: list[Reference]) -> None:
         self.task = task
         self.mismatch: Mismatch | None = None
         self.rows: tuple[Row, Row] | None = None  # the first two that differ: the reference's, the backend's
@@ -137,6 +140,7 @@ class Bench:
         self._tally = Tally(())
         self._fewest = 0
         self._make_guide = guide
+        self._spare = spare
         self._guide: Guide | None = None
         self._has_enough = False
         self._apart = False
@@ -176,8 +180,8 @@ class Bench:
         return self.history
 
     def _open(self, about: About) -> None:
-        first = Reference(self.task, 0, about.constructor_seed, same_step=about.autoreset == "same_step")
         self._about = about
+        first = self._reference(0)
         self.space = declared_space(about, self.task, first.actions)
         self._guide = None if self._make_guide is None else self._make_guide(about.num_envs)
         self._tally = Tally(tuple(Difference(*each) for each in about.differences))
@@ -193,19 +197,30 @@ class Bench:
         for followed in self.followed.values():
             if 0 in followed.found:
                 self._first_rows.setdefault(followed.env_id, []).append(followed.found[0])
-            followed.begin(record.seed)
+            followed.end()
+
+    def _reference(self, env_id: int) -> Reference:
+        """Return a reference for an environment, which is not reset yet."""
+        reference = self._spare.pop() if self._spare else Reference(self.task, env_id)
+        reference.stand_for(env_id, same_step=self.about.autoreset == "same_step")
+        return reference
+
+    def give_back(self) -> None:
+        """Leave the references to others."""
+        self._spare += [followed.reference for followed in self.followed.values()]
 
     def _count_ends(self) -> None:
         """Remember how often each environment has ended at least, in the history in which that is most."""
-        counts = [followed.ends for followed in self.followed.values() if followed.step >= 0]
+        wanted = self.followed if self._guide is None else self._guide.full
+        counts = [followed.ends for env_id, followed in self.followed.items() if env_id in wanted and followed.begun]
         self._fewest = max(self._fewest, min(counts, default=0))
 
     def _follow(self, env_id: int) -> Followed:
         """Return the environment's reference, which is made when the environment is first shown."""
         if env_id not in self.followed:
-            same_step = self.about.autoreset == "same_step"
-            reference = Reference(self.task, env_id, self.now.seed, same_step=same_step)
-            self.followed[env_id] = Followed(reference, env_id)
+            self.followed[env_id] = Followed(self._reference(env_id), env_id)
+        if not self.followed[env_id].begun:
+            self.followed[env_id].begin(self.now.seed)
         return self.followed[env_id]
 
     def _compare(self, rows: Rows) -> None:
@@ -393,9 +408,11 @@ class Followed:
     def __init__(self, reference: Reference, env_id: int) -> None:
         self.reference = reference
         self.env_id = env_id
-        self._clear()
+        self.end()
 
-    def _clear(self) -> None:
+    def end(self) -> None:
+        """Forget the history."""
+        self.begun = False
         self.step = -1
         self.ends = self.fresh_for = 0
         self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
@@ -410,8 +427,8 @@ class Followed:
 
     def begin(self, seed: int) -> None:
         """Begin a history."""
-        self._clear()
         self.reference.reset(seed)
+        self.begun = True
 
     def actions(self, history: History, place: int | None = None) -> Iterator[NDArray[np.generic]]:
         """Yield the action of each step so far, or that of another row of the same batch."""

@@ -8,23 +8,25 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from dataclasses import replace
 from threading import Timer
 from typing import TYPE_CHECKING, Protocol, Self
 
 from vebench.backends import registry
 from vebench.child.answers import Comparing, Proof
+from vebench.child.main import load, one_line
 from vebench.child.proof import judge as judging
 from vebench.child.proof.faults import NAMING_S, Rerun
-from vebench.child.proof.recording import CutOffError, read
+from vebench.child.proof.recording import CutOffError, Failed, read
+from vebench.child.proof.reference import Reference
 from vebench.child.proof.stepping import stepped
 from vebench.child.proof.trials import Guide, Trial, draw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from types import TracebackType
 
-    from vebench.backends.interface import Factory
     from vebench.child.answers import Answer, WorkVerdict
     from vebench.child.proof.judge import Bench
     from vebench.child.proof.recording import Record
@@ -130,22 +132,31 @@ class Apart:
 class Here:
     """A backend in this process, for a survey of many tasks."""
 
-    def __init__(self, factory: Factory, request: Request, trials: Sequence[Trial]) -> None:
+    def __init__(self, request: Request, trials: Sequence[Trial]) -> None:
         self._enough = False
         self._trials = iter(trials)
-        self._factory, self._request = factory, request
+        self._request = request
+        self._running: Generator[Record] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         """Close the backend."""
-        self._running.close()
+        if self._running is not None:
+            self._running.close()
 
     def records(self) -> Iterator[Record]:
         """Return what the backend returns in the next trial."""
-        self._running = stepped(self._factory, self._request, next(self._trials), self._was_enough)
+        self._running = self._stepped(next(self._trials))
         return self._running
+
+    def _stepped(self, trial: Trial) -> Generator[Record]:
+        try:
+            yield from stepped(load(self._request.target), self._request, trial, self._was_enough)
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+            traceback.print_exc()
+            yield Failed(one_line(error))
 
     def go_on(self) -> None:
         """Ask for the trial's next reset, or its end."""
@@ -166,9 +177,9 @@ def apart(request_file: str) -> Start:
     return lambda _request, trials: Apart(request_file, trials)
 
 
-def here(factory: Factory) -> Start:
-    """Return how a backend is stepped in this process."""
-    return lambda request, trials: Here(factory, request, trials)
+def here(request: Request, trials: Sequence[Trial]) -> Stepping:
+    """Return the request's backend, stepped in this process."""
+    return Here(request, trials)
 
 
 def prove(request: Request, proving: Proving, start: Start, answer: Callable[[Answer], None] = lambda _: None) -> Proof:
@@ -191,10 +202,14 @@ class _Comparison:
         self._request, self._proving, self._start, self._answer = request, proving, start, answer
         self._said = time.monotonic()
         self._so_far: Proof | None = None
+        self._spare: dict[bool, list[Reference]] = {False: [], True: []}  # references, by whether tasks are exact
 
     def over(self, trials: Sequence[Trial]) -> Proof:
         """Compare the backend in each trial, up to the first in which it is not the same."""
         with self._start(self._request, trials) as stepping:
+            # While the backend is built.
+            task = trials[0].setup(self._request.setup).task
+            self._spare[task.exact] = [Reference(task, env_id) for env_id in range(trials[0].followed)]
             for trial in trials:
                 try:
                     self._so_far = self._with(self._judged(trial, stepping))
@@ -242,6 +257,7 @@ class _Comparison:
             announce=announce,
             again=again,
             guide=lambda num_envs: Guide(trial, num_envs),
+            spare=self._spare[trial.exact],
             go_on=stepping.go_on,
             report=report,
         )
@@ -287,7 +303,7 @@ def merged(one: Proof, other: Proof) -> Proof:
         ends=one.ends + other.ends,
         cut_off=one.cut_off + other.cut_off,
         excused=one.excused + other.excused,
-        fewest_ends=max(one.fewest_ends, other.fewest_ends),
+        fewest_ends=one.fewest_ends,
         allowed=tuple(dict.fromkeys((*one.allowed, *other.allowed))),
         engines=one.engines or other.engines,
         own_classes=one.own_classes or other.own_classes,

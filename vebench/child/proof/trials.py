@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from vebench.backends.setup import Setup
     from vebench.child.request import Proving
 
-# Where few ends have come within the steps that were asked for, some environments are followed for longer.
+# Ends that are wanted of an environment. The layout of one environment goes on until then, up to this many times the
+# steps asked for; the layout asked for goes on with some environments where not one episode has ended.
 ENDS, TIMES_LONGER, LONGER_ENVS = 3, 3, 2
-# Steps for which those environments are followed that are alive beside the ones that were asked for.
-BESIDE_STEPS = 200
+# Environments that are alive beside those asked for: how many of them are followed, and for how many steps.
+BESIDE, BESIDE_STEPS = 2, 200
 # Environments of the layout of many, how many of them are followed, and for how many steps.
-MANY, MANY_FOLLOWED, MANY_STEPS = (9, 17), 4, (20, 40)
+MANY, MANY_FOLLOWED, MANY_STEPS = (7, 11), 4, (20, 40)
 ONE_STEPS = (40, 80)
 MOST_PER_WORKER = 4
 FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
@@ -31,21 +32,22 @@ MOST_SEED = 1 << 30
 class Reset:
     """A reset with ``seed``, after which the tape goes on with its batch ``tape_at``.
 
-    Environments are followed for ``steps``, some of them up to ``most`` if fewer episodes have ended than wanted.
+    Environments are followed for ``steps``, some of them up to ``most`` until each has ended ``ends`` times.
     """
 
     seed: int
     tape_at: int
     steps: int
     most: int
+    ends: int = 0
 
 
 @dataclass(frozen=True)
 class Trial:
     """One backend, built with the seed ``seed``. ``exact``: on the variant of the task without chance.
 
-    ``followed``: how many of its environments are compared over all steps, chosen by the seed ``chooser``. The others
-    are compared over ``beside`` steps, -1 for not at all.
+    ``followed``: how many of its environments are compared over all steps, chosen by the seed ``chooser``; ``beside``
+    others are compared for a while.
     """
 
     workers: int
@@ -96,32 +98,43 @@ def draw(setup: Setup, proving: Proving, *, chance: bool) -> tuple[Trial, ...]:
         seed=next(seeds),
         tape_seed=next(seeds),
         followed=workers * each,
-        beside=BESIDE_STEPS,
+        beside=BESIDE,
         chooser=next(seeds),
         resets=(
-            Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_LONGER * length),
+            Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_LONGER * length, ends=1),
             _short(rng, next(seeds), (1, max(2, min(length, max(20, length // 10))))),
         ),
     )
-    others = []
-    for count, steps in ((1, ONE_STEPS), (rng.randrange(*MANY), MANY_STEPS)):
-        workers, each = _layout(rng, count, count, setup)
-        lengths = min(steps[0], proving.steps), min(steps[1], proving.steps + 1)
-        resets = tuple(_short(rng, next(seeds), lengths) for _ in range(2))
-        others.append(
-            Trial(
-                workers,
-                each,
-                exact=not chance,
-                seed=next(seeds),
-                tape_seed=next(seeds),
-                followed=min(count, MANY_FOLLOWED),
-                beside=-1,
-                chooser=next(seeds),
-                resets=resets,
-            )
-        )
-    return (main, *others)
+    long = Reset(next(seeds), rng.randrange(1 << 20), min(length, ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
+    one = Trial(
+        1,
+        1,
+        exact=not chance,
+        seed=next(seeds),
+        tape_seed=next(seeds),
+        followed=1,
+        beside=0,
+        chooser=next(seeds),
+        resets=(_short(rng, next(seeds), _within(ONE_STEPS, proving.steps)), long),
+    )
+    workers, each = _layout(rng, count := rng.randrange(*MANY), count, setup)
+    many = Trial(
+        workers,
+        each,
+        exact=not chance,
+        seed=next(seeds),
+        tape_seed=next(seeds),
+        followed=MANY_FOLLOWED,
+        beside=0,
+        chooser=next(seeds),
+        resets=(_short(rng, next(seeds), _within(MANY_STEPS, proving.steps)),),
+    )
+    return main, one, many
+
+
+def _within(steps: tuple[int, int], asked: int) -> tuple[int, int]:
+    """Return bounds of a number of steps that are no more than was asked for."""
+    return min(steps[0], asked), min(steps[1], asked + 1)
 
 
 def _short(rng: Random, seed: int, steps: tuple[int, int]) -> Reset:
@@ -153,13 +166,17 @@ def _layout(rng: Random, least: int, most: int, setup: Setup) -> tuple[int, int]
 
 
 class Guide:
-    """Says which environments of a trial are followed for how long, once it is known how many are alive."""
+    """Says which environments of a trial are followed for how long, once it is known how many are alive.
+
+    ``full``: those that are followed over all steps.
+    """
 
     def __init__(self, trial: Trial, num_envs: int) -> None:
         chosen = Random(trial.chooser).sample(range(num_envs), num_envs)  # noqa: S311 - it is to be repeated
         self._trial = trial
         self._long = frozenset(chosen[:LONGER_ENVS])
-        self._full = frozenset(chosen[: trial.followed])
+        self.full = frozenset(chosen[: trial.followed])
+        self._beside = frozenset(chosen[trial.followed :][: trial.beside])
 
     def follows(self, at: int, env_id: int, step: int, ends: int) -> bool:
         """Return whether the row of ``step`` is compared, in the history of the trial's reset ``at``."""
@@ -167,7 +184,7 @@ class Guide:
 
     def enough(self, at: int, made: Mapping[int, tuple[int, int]]) -> bool:
         """Return whether all is compared; ``made`` has each environment's steps and ends since the reset ``at``."""
-        for env_id in self._full:
+        for env_id in self.full:
             step, ends = made.get(env_id, (-1, 0))
             if step < self._limit(at, env_id, ends):
                 return False
@@ -175,6 +192,8 @@ class Guide:
 
     def _limit(self, at: int, env_id: int, ends: int) -> int:
         reset = self._trial.resets[at]
-        if env_id in self._long and ends < ENDS:
+        if env_id in self._long and ends < reset.ends:
             return reset.most
-        return reset.steps if env_id in self._full else min(reset.steps, self._trial.beside)
+        if env_id in self.full:
+            return reset.steps
+        return min(reset.steps, BESIDE_STEPS) if env_id in self._beside else -1

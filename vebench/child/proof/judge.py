@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vebench.child.proof.trials import Guide
 
 # What a declared difference may excuse: rows after a reset, and the share of all rows. More could hide any other fault.
-MOST_EXCUSED, MOST_SHARE = 16, 0.1
+MOST_EXCUSED, MOST_SHARE = 16, 0.2
 # Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
 # MOST_TIMES_AHEAD times the rows of the slowest.
 MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
@@ -66,18 +66,21 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
     spare: list[Reference] | None = None,
     go_on: Callable[[], None] = lambda: None,
     report: Callable[[Bench], None] = lambda _: None,
+    most_share: float = MOST_SHARE,
 ) -> Proof:
     """Compare everything that is recorded with the reference, and return the result.
 
     A difference goes to ``announce`` as soon as it is seen, without its name, which then is sought for ``NAMING_S`` at
     most; ``again`` steps the backend once more. What ``guide`` has no need of, for so many environments, is not
     compared, and ``go_on`` called when it has enough of a history. ``spare`` are references of the task that nobody
-    uses now, and gets those that were made. ``report`` is called after each record.
+    uses now, and gets those that were made. ``report`` is called after each record. Declared differences may excuse
+    ``most_share`` of the rows.
 
     Raises CutOffError for records that break off before any difference is seen, FailedError if the backend did, and
     whatever the reference raises.
     """
     bench = Bench(task, guide, spare if spare is not None else [])
+    bench.most_share = most_share
     try:
         for record in records:
             bench.take(record)
@@ -143,6 +146,7 @@ class Bench:
         self.seeds: list[int] = []  # of the resets
         self._about: About | None = None
         self._tally = Tally(())
+        self.most_share = MOST_SHARE
         self._fewest = 0
         self._make_guide = guide
         self._spare = spare
@@ -189,6 +193,7 @@ class Bench:
         self.space = declared_space(about, self.task, first.actions)
         self._guide = None if self._make_guide is None else self._make_guide(about.num_envs)
         self._tally = Tally(tuple(Difference(*each) for each in about.differences))
+        self._tally.most_share = self.most_share
         self._tape = action_tape(self.space, about.tape_seed, about.batch_size)
         self._frames = Frames(self.task, about)
         self._spare.append(first)
@@ -501,8 +506,8 @@ class Frames:
         """
         if not self.counted:
             return None
-        steps, followed.steps_since = followed.steps_since, 0
-        if len(frames):
+        if len(frames) and frames[followed.env_id] >= 0:  # below 0: not known at this batch
+            steps, followed.steps_since = followed.steps_since, 0
             now, before = int(frames[followed.env_id]), followed.frames_at
             followed.frames_at = now
             if before is not None and steps:
@@ -540,6 +545,7 @@ class Tally:
 
     def __init__(self, declared: tuple[Difference, ...]) -> None:
         self._declared = declared
+        self.most_share = MOST_SHARE
         self.rows = self._ends = self._cut_off = self._excused = 0
         self._rounded = False
         self._allowed: dict[str, None] = {}
@@ -581,10 +587,10 @@ class Tally:
             cut_off=self._cut_off,
             excused=self._excused,
         )
-        if mismatch is not None or self._excused <= MOST_SHARE * self.rows:
+        if mismatch is not None or self._excused <= self.most_share * self.rows:
             return proof
         share = f"{self._excused / self.rows:.0%}"
-        fault = f"declares differences in {share} of all rows, of which they may excuse {MOST_SHARE:.0%}"
+        fault = f"declares differences in {share} of all rows, of which they may excuse {self.most_share:.0%}"
         return replace(proof, verdict="different", mismatch=self._first_excused, fault=fault)
 
     def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:

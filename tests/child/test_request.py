@@ -15,6 +15,7 @@ from vebench.backends.setup import Setup, Task
 from vebench.child.answers import (
     KINDS,
     Answer,
+    Comparing,
     Done,
     Failure,
     Layout,
@@ -84,6 +85,7 @@ ANSWERS: tuple[Answer, ...] = (
     ReplicaWindow(7, WINDOW),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped", pictures=("a.png",)),
+    Comparing(7),
     Failure("ValueError: \u00e9"),
 )
 

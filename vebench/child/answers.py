@@ -126,7 +126,9 @@ class Proof:
     ``failed``: the backend could not be run, so nothing can be concluded. ``engines``: simulators of which the backend
     has its own copy. ``own_classes`` is that of ``BackendInfo``. ``simulated``: frames simulated during the comparison,
     counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
-    counted.
+    counted. ``fewest_ends``: how often each environment has ended at least; ``cut_off``: ends by a limit on time among
+    ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused. ``unnamed``: the fault's name
+    is still sought, and another proof will come.
     """
 
     verdict: WorkVerdict
@@ -143,9 +145,23 @@ class Proof:
     simulated: int | None = None
     claimed: int | None = None
     frames_from: str | None = None
+    fewest_ends: int = 0
+    cut_off: int = 0
+    excused: int = 0
+    unnamed: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, Proof)
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """A comparison goes on: ``rows`` are compared so far."""
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, Comparing)
 
 
 @dataclass(frozen=True)
@@ -155,13 +171,14 @@ class Failure:
     reason: str
 
 
-Answer = Ready | Warm | ReplicaWindow | Window | Done | Proof | Failure
+Answer = Ready | Warm | ReplicaWindow | Window | Done | Comparing | Proof | Failure
 KINDS: dict[str, type[Answer]] = {
     "ready": Ready,
     "warm": Warm,
     "replica_window": ReplicaWindow,
     "window": Window,
     "done": Done,
+    "comparing": Comparing,
     "proof": Proof,
     "error": Failure,
 }

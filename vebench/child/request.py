@@ -35,13 +35,38 @@ class Proving:
 
 
 @dataclass(frozen=True)
+class Recording:
+    """Batches of the measurement are kept, and written to the file ``path`` when it is over.
+
+    At which moments, and of which environments, is drawn from ``seed``. In a cell of replicas, number ``replica`` does
+    so.
+    """
+
+    path: str
+    seed: int
+    replica: int = 0
+
+
+@dataclass(frozen=True)
+class Replaying:
+    """What a measurement has recorded in the file ``path`` is compared with the reference, instead of a measurement.
+
+    It ends after ``seconds``, or when all is compared.
+    """
+
+    path: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Request:
     """One cell, or one replica of it.
 
     ``backend`` is the backend's name, ``target`` the adapter's ``module:Class``, ``options`` its keyword arguments.
     ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules. ``mode`` is ``alone``,
     ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas of its cell).
-    The parent writes to the descriptor ``go_ahead`` when the child may go on. With ``proving``, nothing is timed.
+    The parent writes to the descriptor ``go_ahead`` when the child may go on. With ``proving`` or ``replaying``, nothing
+    is timed.
     """
 
     setup: Setup
@@ -54,6 +79,8 @@ class Request:
     mode: Mode = "alone"
     go_ahead: int = -1
     proving: Proving | None = None
+    recording: Recording | None = None
+    replaying: Replaying | None = None
 
     def written(self) -> str:
         """Return the request as JSON."""
@@ -63,12 +90,13 @@ class Request:
     def read(cls, text: str) -> Request:
         """Return the request from the JSON of ``written``."""
         body: dict[str, Any] = json.loads(text)
-        setup, proving = body["setup"], body["proving"]
+        setup = body["setup"]
+        jobs = {"proving": Proving, "recording": Recording, "replaying": Replaying}
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}
         body |= {
             "setup": Setup(**setup),
             "settings": Settings(**body["settings"]),
             "nodes": tuple(body["nodes"]),
-            "proving": None if proving is None else Proving(**proving),
+            **{name: None if body[name] is None else kind(**body[name]) for name, kind in jobs.items()},
         }
         return cls(**body)

@@ -14,18 +14,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Done
+from vebench.child.answers import Begins, Done, ReplicaWindow
 from vebench.child.request import Request, Settings
+from vebench.child.window import Window
 from vebench.engine import guardian
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
+from vebench.engine.pace import Pace
 from vebench.engine.replicas import Replicas
 from vebench.interpreters.scratch import make_scratch, python_path
 from vebench.machine import pinning
@@ -36,13 +38,18 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vebench.child.answers import Answer
+    from vebench.child.request import Recording, Replaying
     from vebench.engine.conversation import Conversation
     from vebench.engine.interrupts import Interrupts
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
+T = TypeVar("T", "Recording", "Replaying")
+
 # While waiting for an answer, how often to check the cell's process and limits. A check takes less than a millisecond.
 CHECK_S = 0.5
+# If a check comes later than that by so much, this process was not running for a while.
+LATE_S = 0.1
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE
 # After its last window, a backend may take this long to close before it is ended.
@@ -87,7 +94,7 @@ class Launcher:
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
         """Start all replicas of ``cell``, and return its conversation."""
-        self._keep_off(cell.cpus)
+        self._keep_off(_owned(cell))
         with contextlib.ExitStack() as stack:
             running = [stack.enter_context(self._start(cell, replica)) for replica in cell.all_replicas]
             yield Replicas(running, self._spec.rounds) if cell.replicas else running[0]
@@ -122,7 +129,7 @@ class Launcher:
                 os.close(child_end)
             stack.callback(self._end, process, mark)
             self._announce(process.pid)
-            keep_off = partial(self._keep_off, cell.cpus)
+            keep_off = partial(self._keep_off, _owned(cell))
             yield RunningCell(process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off)
 
     @property
@@ -137,7 +144,7 @@ class Launcher:
                 cell.envs_per_worker,
                 replica.cpus,
                 self._spec.seed + replica.first_env,
-                self._pinned,
+                self._pinned and cell.replaying is None,
             ),
             backend=cell.backend.name,
             target=cell.target,
@@ -148,7 +155,19 @@ class Launcher:
             mode=cell.mode,
             go_ahead=go_ahead,
             proving=cell.proving,
+            recording=self._recording(cell, replica),
+            replaying=None if cell.replaying is None else self._with_path(cell.replaying),
         )
+
+    def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
+        """Return how this replica is recorded, with the whole path of its file; None if it is not."""
+        asked = cell.recording
+        if asked is None or cell.all_replicas[asked.replica % len(cell.all_replicas)] is not replica:
+            return None
+        return self._with_path(asked)
+
+    def _with_path(self, job: T) -> T:
+        return replace(job, path=str(self._scratch / job.path))
 
     def _environment(self, folder: Path, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
@@ -176,6 +195,11 @@ class Launcher:
         self._announce(-process.pid)
 
 
+def _owned(cell: Cell) -> tuple[int, ...]:
+    """Return the CPUs that a cell has for itself. What replays a measurement uses all that are free."""
+    return cell.cpus if cell.replaying is None else ()
+
+
 @dataclass
 class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
@@ -192,6 +216,7 @@ class RunningCell:
     keep_off: Callable[[], None]
 
     def __post_init__(self) -> None:
+        self._pace = Pace(time.perf_counter_ns)
         self._deadline = time.monotonic() + self.timeout
         self._resting_since = 0.0
 
@@ -233,9 +258,22 @@ class RunningCell:
                     answer = decode(line)
                 except ValueError as error:
                     raise CellError(f"its answer cannot be read: {error}") from None
+                if isinstance(answer, Begins):
+                    self._pace.begins()
+                    continue
+                self._check_clock(answer)
                 if isinstance(answer, Done):
                     self._wait_for_close()
                 yield answer
+
+    def _check_clock(self, answer: Answer) -> None:
+        """Compare the cell's clock with our own. Raises CellError at its end if that runs at another pace."""
+        if isinstance(answer, Window):
+            self._pace.ended(answer.ns)
+        elif isinstance(answer, ReplicaWindow):
+            self._pace.ended(answer.window.ns)
+        elif isinstance(answer, Done) and (fault := self._pace.fault):
+            raise CellError(fault)
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
@@ -247,7 +285,10 @@ class RunningCell:
         """Wait for bytes from the cell and return them; empty if there will be none."""
         while True:
             ended = self.process.poll() is not None
+            since = time.monotonic()
             readable, _, _ = select.select([self.results, self.interrupts.fileno()], [], [], 0 if ended else CHECK_S)
+            if time.monotonic() - since > CHECK_S + LATE_S:
+                self._pace.late()
             if self.interrupts.requested:
                 raise InterruptedCellError("interrupted")
             if self.results in readable:

@@ -12,13 +12,14 @@ import fcntl
 import os
 import stat
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from vebench.errors import RunFileError, StorageError, UsageError, one_line
 from vebench.results.paths import DEFAULT_FOLDER
-from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, decode_run, encode, unreadable
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, decode_run, encode, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,6 +144,14 @@ class RunWriter:
         self._cells += 1
         return cell
 
+    def append_proof(self, proof: ProofRecord) -> None:
+        """Write the proof of a cell that has been appended, and sync it to the disk. Raises StorageError as above."""
+        self._expected.pop(proof.key, None)
+        try:
+            _write_line(self._fd, encode(proof))
+        except OSError as error:
+            self._cannot_write(error)
+
     def close(self) -> None:
         """Release the unused part of the reserved space, and the lock. A second call does nothing."""
         fd, self._fd = self._fd, -1
@@ -225,8 +234,11 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
     notes = [f"{name}, line {len(lines) + 1}: cut off, left out"] if tail else []
     cells = {}
     for number, line in enumerate(lines[1:], start=2):
-        cell = _decode(line, name, number)
-        cells[cell.key] = cell
+        found = _decode(line, name, number)
+        if isinstance(found, CellRecord):
+            cells[found.key] = found
+        elif found.key in cells:
+            cells[found.key] = replace(cells[found.key], proof=found.proof)
     return Run(header, tuple(cells.values()), tuple(notes)), len(data) - len(tail)
 
 
@@ -236,10 +248,13 @@ class _Kind(msgspec.Struct):
     type: str
 
 
-def _decode(line: bytes, name: str, number: int) -> CellRecord:
+def _decode(line: bytes, name: str, number: int) -> CellRecord | ProofRecord:
     try:
-        if msgspec.json.decode(line, type=_Kind).type == "run":
+        kind = msgspec.json.decode(line, type=_Kind).type
+        if kind == "run":
             raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
+        if kind == "proof":
+            return msgspec.json.decode(line, type=ProofRecord)
         return msgspec.json.decode(line, type=CellRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunFileError(_at(name, number, error)) from None

@@ -37,8 +37,7 @@ class About:
 
     ``tape_seed`` is the seed of the action tape, ``constructor_seed`` that of the setup. ``in_order``: every batch has
     all environments, in the order of their ids. ``low`` and ``high`` are the bounds of one action, of the type
-    ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list. ``shown`` are the
-    environments whose observations are recorded, empty if those of all are. The other facts are those of
+    ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list. The other facts are those of
     ``BackendInfo``.
     """
 
@@ -56,7 +55,6 @@ class About:
     differences: tuple[tuple[Any, ...], ...] = ()
     chance: str | None = None
     frames_from: str | None = None
-    shown: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,10 @@ def no_lines(_built: Built) -> tuple[str, ...]:
     return ()
 
 
+def no_chance(_task: Task) -> None:
+    """Say that nothing is left to chance: with the same seed, rows are the reference's."""
+
+
 def same_name(task: Task) -> str | None:
     """Return the task's id, as a library that takes Gymnasium's ids calls it."""
     return task.id
@@ -97,6 +101,8 @@ class BackendEntry:
     - ``own_classes`` returns which of its own environment classes it steps a task with here, as far as that is known
       before they are loaded; it is None for a backend without any. ``name_of`` has no task without a class.
       ``uncompiled`` are the options by which they step as they do for want of compiled parts.
+    - ``chance`` returns why its rows differ from the reference's on a task by chance alone, with the same seed, None if
+      they must not. Only what stands here excuses a backend from being compared, never what its adapter says.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
@@ -118,6 +124,7 @@ class BackendEntry:
     at_work: Callable[[int, int, Options], int] = all_threads
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     uncompiled: Options = field(default_factory=dict)
+    chance: Callable[[Task], str | None] = no_chance
     gymnasium_api: bool = False
     lines: Callable[[Built], tuple[str, ...]] = no_lines
     import_bytes: int = 0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.env_pool_tasks import name_of
+from vebench.backends.env_pool_tasks import chance, name_of
 from vebench.backends.environments import atari
 from vebench.backends.environments.engine_copies import inside_envpool
-from vebench.backends.environments.physics import ALWAYS_DRAWN
 from vebench.backends.environments.spaces import action_space
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
 
@@ -71,12 +71,6 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
     return tuple(found)
 
 
-def _chance(task: Task) -> str | None:
-    if task.suite == "classic" or task.id in ALWAYS_DRAWN:
-        return "EnvPool draws the start with a generator of its own, and has no setting for it"
-    return None
-
-
 def _own_threads() -> set[int]:
     tasks = Path("/proc/self/task")
     return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
@@ -111,7 +105,7 @@ class _Pool:
             threads=self._threads,
             differences=_differences(setup.task, engines),
             engines=engines,
-            chance=_chance(setup.task),
+            chance=chance(replace(setup.task, exact=True)),
         )
 
     @property

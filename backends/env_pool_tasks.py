@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.backends.environments.suites import SUITES
+from vebench.backends.environments.suites import ALWAYS_DRAWN, SUITES
 
 if TYPE_CHECKING:
     from vebench.backends.interface import Task
@@ -20,3 +20,10 @@ def name_of(task: Task) -> str | None:
     if task.suite not in STEPPED or task.id not in SUITES[task.suite].tasks:
         return None
     return SPELLINGS.get(task.id, task.id.removeprefix("ALE/"))
+
+
+def chance(task: Task) -> str | None:
+    """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must not."""
+    if task.suite == "classic" or task.id in ALWAYS_DRAWN:
+        return "EnvPool draws the start with a generator of its own, and has no setting for it"
+    return None if task.exact else "EnvPool draws the start with a generator of its own"

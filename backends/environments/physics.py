@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.spaces import action_space
-from vebench.backends.environments.suites import BURST
+from vebench.backends.environments.suites import ALWAYS_DRAWN, BURST
 
 if TYPE_CHECKING:
     import gymnasium
 
     from vebench.backends.interface import ActionSpace, Task
 
-# Tasks whose start Gymnasium draws whatever its arguments.
-ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
 TAPE = 1_000  # actions sampled beforehand
 TRIAL_STEPS = 1_000  # steps of the real environment from which the length of its episodes is taken
 

@@ -129,6 +129,9 @@ MUJOCO_FRAME_SKIPS = {
     "Walker2d-v5": 4,
 }
 
+# Tasks whose start Gymnasium draws whatever its arguments.
+ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
+
 CLASSIC_CONTROL = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
 # The bytes of an environment are proportional set sizes, measured with Gymnasium 1.4, ale-py 0.12, EnvPool 1.2 and

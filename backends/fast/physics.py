@@ -13,7 +13,7 @@ import mujoco
 from gymnasium.utils import seeding
 from gymnasium.wrappers import TimeLimit
 
-from vebench.backends.environments.physics import ALWAYS_DRAWN
+from vebench.backends.environments.suites import ALWAYS_DRAWN
 from vebench.backends.fast.commons import Private, commons_for
 from vebench.backends.fast.mujoco_library import mujoco_library
 from vebench.backends.fast.native import NOT_BUILT, library

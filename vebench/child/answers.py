@@ -131,7 +131,8 @@ class Proof:
     ``failed``: the backend could not be run, so nothing can be concluded. ``engines``: simulators of which the backend
     has its own copy. ``own_classes`` is that of ``BackendInfo``. ``simulated``: frames simulated during the comparison,
     counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
-    counted.
+    counted. ``fewest_ends``: how often each environment has ended at least; ``cut_off``: ends by a limit on time among
+    ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused.
     """
 
     verdict: WorkVerdict
@@ -148,6 +149,9 @@ class Proof:
     simulated: int | None = None
     claimed: int | None = None
     frames_from: str | None = None
+    fewest_ends: int = 0
+    cut_off: int = 0
+    excused: int = 0
 
     def __post_init__(self) -> None:
         check_counts(self, Proof)

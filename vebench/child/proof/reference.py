@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Task
+    from vebench.backends.interface import ActionSpace, Task
 
 KEPT_ROWS = 4  # the last rows of each environment
 
@@ -28,6 +28,7 @@ class Reference:
 
     With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
     own. ``variant`` is passed on to ``make``. ``fresh``: whether the last row has the first observation of an episode.
+    ``spaces`` are those of the environment itself.
     """
 
     def __init__(
@@ -43,12 +44,22 @@ class Reference:
         self.fresh = True
         self._same_step = same_step
         self._environment = make(task, **variant)
-        spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
-        self._rows = spaces.rows(1)._replace(env_ids=np.array([env_id]))
+        self.spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
+        self._rows = self.spaces.rows(1)._replace(env_ids=np.array([env_id]))
         self._loop = EnvironmentLoop([self._environment], self._rows)
+        self.reset(seed)
+
+    def reset(self, seed: int) -> Row:
+        """Begin again, with ``seed`` plus the environment's id; return the first row."""
         self._loop.reset(seed)
-        self.actions = spaces.actions
+        self.fresh = True
         self.rows: list[Row] = [row_of(self._rows, 0)]
+        return self.rows[-1]
+
+    @property
+    def actions(self) -> ActionSpace:
+        """The space of one action."""
+        return self.spaces.actions
 
     @property
     def frames(self) -> int | None:

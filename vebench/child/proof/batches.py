@@ -1,0 +1,92 @@
+"""What every batch of a backend must be, whatever its values are: checked in the process that steps the backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.child.proof.recording import PLAIN, About
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.backends.interface import BackendInfo
+
+NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
+# The kinds of numbers that a field may have, and how the message calls them.
+KINDS = {
+    "observations": (PLAIN, "flags or numbers"),
+    "rewards": ("fiu", "numbers"),
+    "terminated": ("b", "bool"),
+    "truncated": ("b", "bool"),
+    "env_ids": ("iu", "whole numbers"),
+}
+
+
+def malformed(batch: Sequence[Any], num_envs: int, batch_size: int) -> str | None:
+    """Return what is wrong with what ``recv`` has returned, apart from its values; None if nothing is.
+
+    ``batch`` is unpacked as the timed loop unpacks it. A subclass of ``ndarray`` may compute when somebody looks at it,
+    which would not be measured, so it is none of the arrays that a batch may have.
+    """
+    try:
+        arrays = dict(zip(NAMES, batch, strict=True))
+    except (TypeError, ValueError):
+        return f"recv() returns a {type(batch).__name__} that does not have the fields {', '.join(NAMES)}"
+    for name, array in arrays.items():
+        if type(array) is not np.ndarray:
+            kind = type(array).__name__
+            return f"{name} are a {kind}, not a NumPy array: arrays made only on access are not measured"
+        kinds, words = KINDS[name]
+        if array.dtype.kind not in kinds:
+            return f"{name} are {array.dtype}, not {words}"
+        if array.ndim != 1 and name != "observations":
+            return f"{name} have the shape {array.shape}, not one value for each row"
+    return _miscounted(arrays, num_envs, batch_size)
+
+
+def _miscounted(arrays: dict[str, Any], num_envs: int, batch_size: int) -> str | None:
+    ids = arrays["env_ids"].tolist()
+    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items() if name != "env_ids"}
+    if set(lengths.values()) != {len(ids)} or len(ids) != batch_size:
+        counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        return f"rows counted that were not returned: {len(ids)} env_ids, {counts}, in a batch of {batch_size}"
+    if len(set(ids)) != len(ids):
+        twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
+        return f"the same row twice in a batch: environment {twice[0]}"
+    if not set(ids) <= set(range(num_envs)):
+        return f"env_ids {sorted(set(ids))} that are not in 0..{num_envs - 1}"
+    return None
+
+
+def about(
+    info: BackendInfo, *, tape_seed: int, constructor_seed: int, in_order: bool, frames_from: str | None = None
+) -> About:
+    """Return the first record of a recording: what the backend reports about itself."""
+    space = info.action_space
+    return About(
+        num_envs=int(info.num_envs),
+        batch_size=int(info.batch_size),
+        frame_skip=int(info.frame_skip),
+        autoreset=info.autoreset,
+        in_order=in_order,
+        tape_seed=tape_seed,
+        constructor_seed=constructor_seed,
+        action_dtype=np.dtype(space.low.dtype).str,
+        low=np.asarray(space.low).tolist(),
+        high=np.asarray(space.high).tolist(),
+        reuses_buffers=bool(info.reuses_buffers),
+        differences=tuple((each.text, each.field, each.rows, each.count) for each in info.differences),
+        chance=info.chance,
+        frames_from=frames_from,
+    )
+
+
+def changed(before: About, now: About) -> str | None:
+    """Return what of a backend's report about itself has changed while it ran, None if nothing has."""
+    for name in ("num_envs", "batch_size", "frame_skip", "autoreset", "reuses_buffers", "differences", "low", "high"):
+        one, other = getattr(before, name), getattr(now, name)
+        if one != other and str(one) != str(other):  # bounds may be NaN
+            return f"reports another {name} while it runs: {other} instead of {one}"
+    return None

@@ -161,10 +161,10 @@ class Proof:
 class CellProof:
     """What a measured cell returned, at moments that it could not foresee, compared with the reference.
 
-    ``verdict`` to ``reason`` are as in ``Proof``. ``rows``: rows compared; ``ends``: ends of episodes on the way to
-    them; ``environments``: how many were stepped again, each for so many ``steps`` at least, of ``of_steps`` that each
-    had made when the last window was over. ``seed``: what the moments and the environments were drawn from.
-    ``seconds``: how long it took.
+    ``verdict``, and ``allowed`` to ``reason``, are as in ``Proof``. ``rows``: rows compared. ``environments``: how many
+    were stepped again, each for so many ``steps``, of ``of_steps`` that each has made, and with so many ``ends`` of
+    episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the environments
+    were drawn from. ``seconds``: how long it took.
     """
 
     verdict: WorkVerdict

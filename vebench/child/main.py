@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(request_file: str, answers: int) -> int:
-    """Measure a cell, or compare a backend or what a cell has recorded, as ``request_file`` asks. Returns the exit status."""
+    """Measure a cell, or compare what it returns or has recorded, as ``request_file`` asks. Returns the exit status."""
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
     started = clock()

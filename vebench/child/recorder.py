@@ -6,15 +6,14 @@ process steps the same environments with the reference, up to these moments, and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.backends.interface import Batch, CountsFrames
-from vebench.child.proof.compare import malformed
-from vebench.child.proof.recording import About, Began, Broken, Ended, Order, Rows, write
+from vebench.backends.interface import CountsFrames
+from vebench.child.proof.batches import about, changed, malformed
+from vebench.child.proof.recording import Began, Broken, Ended, Order, Rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import VectorBackend
+    from vebench.backends.interface import Batch, VectorBackend
+    from vebench.child.proof.recording import About
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
 # windows that these would be more than MOST_MOMENTS has them in the first ones.
@@ -87,7 +87,7 @@ class Recorder:
         self._ids = np.arange(count)
         # A backend that has returned all rows, in order, does so always; recorded batches show if it does not.
         self._in_order = np.array_equal(first.env_ids, self._ids)
-        self._about = replace(self._reported(), shown=tuple(sorted(drawn)))
+        self._about = self._reported()
         self._id_type = np.asarray(first.env_ids).dtype
         self._history: list[bytes] = []
         self._joined: list[NDArray[Any]] = []
@@ -141,14 +141,14 @@ class Recorder:
         if self._over:
             return
         if any(type(array) is not np.ndarray for array in arrays):
-            self._break(number, malformed(Batch(*arrays), len(self._ids), self._batch_size) or "no plain arrays")
+            self._break(number, malformed(arrays, len(self._ids), self._batch_size) or "its rows are no plain arrays")
             return
         observations, rewards, terminated, truncated, env_ids = arrays
         try:
             places = self._is_shown[env_ids].nonzero()[0]
             shown = observations[places]
         except IndexError:
-            self._break(number, malformed(Batch(*arrays), len(self._ids), self._batch_size) or "rows are missing")
+            self._break(number, malformed(arrays, len(self._ids), self._batch_size) or "rows are missing")
             return
         kept = Kept(
             number,
@@ -166,7 +166,8 @@ class Recorder:
         self._kept.append(kept)
         self._last = kept, (observations, rewards, terminated, truncated, env_ids)
         self._bytes += shown.nbytes + 4 * rewards.nbytes
-        self._over = self._over or self._bytes > MOST_BYTES
+        if self._bytes > MOST_BYTES:
+            self._over = True
 
     def let_go(self) -> None:
         """Release the arrays of the backend: it is measured on."""
@@ -222,12 +223,12 @@ class Recorder:
         if self._broken is not None:
             write(file, Broken(*self._broken))
         else:
-            write(file, Ended(batches, self._changed()))
+            write(file, Ended(batches, changed(self._about, self._reported()) or ""))
 
     def _malformed(self, kept: Kept) -> str | None:
         observations = np.broadcast_to(np.empty(()), (kept.length,))
-        batch = Batch(observations, kept.rewards, kept.terminated, kept.truncated, kept.env_ids)
-        return malformed(batch, len(self._ids), self._batch_size)
+        arrays = (observations, kept.rewards, kept.terminated, kept.truncated, kept.env_ids)
+        return malformed(arrays, len(self._ids), self._batch_size)
 
     def _orders(self) -> list[Order]:
         found, first = [], 0
@@ -236,15 +237,15 @@ class Recorder:
             first += len(part)
         return found
 
-    def _changed(self) -> str:
-        """Return in words what the backend reports otherwise now than when it was reset, empty if nothing."""
-        now = replace(self._reported(), shown=self._about.shown)
-        changed = [name for name, value in vars(self._about).items() if getattr(now, name) != value]
-        return f"reports something else about itself than at its reset: {', '.join(changed)}" if changed else ""
-
     def _reported(self) -> About:
         """Return what the backend reports about itself now, as plain values."""
-        return _about(self._backend, self._backend_seed, in_order=self._in_order)
+        return about(
+            self._backend.info,
+            tape_seed=self._backend_seed,
+            constructor_seed=self._backend_seed,
+            in_order=self._in_order,
+            frames_from=self._backend.frames_from if isinstance(self._backend, CountsFrames) else None,
+        )
 
     def _check_last(self, number: int) -> None:
         """Note a fault if the arrays of the batch before this one have changed since, though they must not."""
@@ -274,28 +275,6 @@ class Recorder:
         self._over = True
 
 
-def _about(backend: VectorBackend, seed: int, *, in_order: bool) -> About:
-    """Return what the backend reports about itself now, as plain values."""
-    info = backend.info
-    space = info.action_space
-    return About(
-        num_envs=info.num_envs,
-        batch_size=info.batch_size,
-        frame_skip=info.frame_skip,
-        autoreset=info.autoreset,
-        in_order=in_order,
-        tape_seed=seed,
-        constructor_seed=seed,
-        action_dtype=space.low.dtype.str,
-        low=space.low.tolist(),
-        high=space.high.tolist(),
-        reuses_buffers=info.reuses_buffers,
-        differences=tuple((one.text, one.field, one.rows, one.count) for one in info.differences),
-        chance=info.chance,
-        frames_from=backend.frames_from if isinstance(backend, CountsFrames) else None,
-    )
-
-
 def _rows(kept: Kept) -> Rows:
     return Rows(
         kept.number,
@@ -303,7 +282,7 @@ def _rows(kept: Kept) -> Rows:
         kept.rewards,
         kept.terminated,
         kept.truncated,
-        kept.env_ids[kept.places],
+        kept.places,
         kept.observations,
         kept.frames,
         kept.ends,

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vebench.child.answers import CellProof
+from vebench.backends import registry
+from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.judge import judge
 from vebench.child.proof.recording import About, Broken, CutOffError, Ended, Rows, read
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vebench.backends.interface import Task
-    from vebench.child.answers import Proof
+    from vebench.child.answers import WorkVerdict
     from vebench.child.proof.recording import Record
     from vebench.child.request import Replaying, Request
 
@@ -37,83 +39,108 @@ class Judged(NamedTuple):
 
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
     """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
-    deadline = clock() + int(job.seconds * 1e9)
+    task = request.setup.task
+    until = Until(clock, clock() + int(job.seconds * 1e9))
     try:
-        about, batches = _outline(job.path)
-        shown = about.shown or tuple(range(about.num_envs))
-        processes = min(len(shown), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-        shares = [shown[number::processes] for number in range(processes)]
-        one = partial(_judged, job.path, request.setup.task, request.backend, clock, deadline)
-        if processes == 1:
-            found = [one(shares[0])]
+        outline = _outline(job.path)
+        chance = registry.find(request.backend).chance(task)
+        if chance is not None:
+            verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
+            return CellProof(verdict, fault=outline.fault, reason=chance)
+        count = min(len(outline.env_ids), _free_cpus())
+        shares = [outline.env_ids[number::count] for number in range(count)]
+        if count <= 1:
+            found = [_judged(job.path, task, until, share) for share in shares]
         else:
-            with ProcessPoolExecutor(processes, get_context("fork")) as pool:
-                found = list(pool.map(one, shares))
+            with ProcessPoolExecutor(count, get_context("fork")) as pool:
+                found = list(pool.map(partial(_judged, job.path, task, until), shares))
     except CutOffError as error:
         return CellProof("unverified", reason=str(error))
     finally:
         os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib
-    return _together(found, about, batches)
+    return _together(found, outline)
 
 
-def _outline(path: str) -> tuple[About, int]:
-    """Return the first record, and how many batches were stepped. Raises CutOffError for what cannot be read."""
+def _free_cpus() -> int:
+    return len(pinning.allowed() or (0,))
+
+
+class Outline(NamedTuple):
+    """What a recording is of: what the backend reports, the environments that are shown, batches stepped, a fault."""
+
+    about: About
+    env_ids: tuple[int, ...]
+    batches: int
+    fault: str | None
+
+
+def _outline(path: str) -> Outline:
+    """Return what a recording is of. Raises CutOffError for one that cannot be read."""
     with open(path, "rb") as file:  # noqa: PTH123 - likewise
         records = read(file)
         about = next(records)
         if not isinstance(about, About):
             raise CutOffError("the recording does not say what it is of")
-        last = 0
+        shown: set[int] = set()
+        batches, fault = 0, None
         for record in records:
-            if isinstance(record, Rows | Broken):
-                last = record.number
+            if isinstance(record, Rows):
+                shown.update(record.env_ids[record.shown].tolist())
+            elif isinstance(record, Broken):
+                batches, fault = record.number, record.fault
             elif isinstance(record, Ended):
-                last = record.batches
-    return about, last
+                batches, fault = record.batches, record.fault or None
+    return Outline(about, tuple(sorted(shown)), batches, fault)
 
 
-def _judged(
-    path: str, task: Task, backend: str, clock: Callable[[], int], deadline: int, env_ids: tuple[int, ...]
-) -> Judged:
+class Until(NamedTuple):
+    """When a replay ends, in nanoseconds of ``clock``."""
+
+    clock: Callable[[], int]
+    deadline: int
+
+
+def _judged(path: str, task: Task, until: Until, env_ids: tuple[int, ...]) -> Judged:
     """Compare the rows of these environments, until the deadline."""
-    reached = [0]
+    reached = 0
 
     def records() -> Iterator[Record]:
+        nonlocal reached
         with open(path, "rb") as file:  # noqa: PTH123 - likewise
             for record in read(file):
-                if isinstance(record, About):
-                    yield replace(record, shown=env_ids)
-                elif isinstance(record, Rows):
-                    if clock() > deadline:
-                        yield Ended(reached[0])
-                        return
-                    yield _only(record, env_ids)
-                    reached[0] = record.number
-                else:
+                if not isinstance(record, Rows):
                     yield record
+                elif until.clock() > until.deadline:
+                    yield Ended(reached)
+                    return
+                else:
+                    yield _only(record, env_ids)
+                    reached = record.number
 
-    return Judged(judge(records(), task, backend), reached[0])
+    return Judged(judge(records(), task, most_share=1.0), reached)
 
 
 def _only(rows: Rows, env_ids: tuple[int, ...]) -> Rows:
     """Return the batch with the observations of these environments only."""
-    wanted = np.isin(rows.shown, env_ids)
+    wanted = np.isin(rows.env_ids[rows.shown], env_ids)
     return replace(rows, shown=rows.shown[wanted], observations=rows.observations[wanted])
 
 
-def _together(found: list[Judged], about: About, batches: int) -> CellProof:
+def _together(found: list[Judged], outline: Outline) -> CellProof:
     """Return what was found of all environments."""
+    num_envs, batch_size = outline.about.num_envs, outline.about.batch_size
     worst = min((one.proof for one in found), key=lambda proof: WORST.index(proof.verdict))
     rows = sum(one.proof.rows for one in found)
-    reached = min(one.batches for one in found)
+    if worst.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
+        worst = Proof("different", fault=outline.fault)
     nothing = worst.verdict != "different" and not rows
     return CellProof(
         "unverified" if nothing else worst.verdict,
         rows=rows,
-        ends=sum(one.proof.ends for one in found),
-        environments=len(about.shown) or about.num_envs,
-        steps=reached * about.batch_size // about.num_envs,
-        of_steps=batches * about.batch_size // about.num_envs,
+        ends=min(one.proof.fewest_ends for one in found),
+        environments=len(outline.env_ids),
+        steps=min(one.batches for one in found) * batch_size // num_envs,
+        of_steps=outline.batches * batch_size // num_envs,
         allowed=tuple(dict.fromkeys(text for one in found for text in one.proof.allowed)),
         mismatch=worst.mismatch,
         fault=worst.fault,

@@ -65,8 +65,8 @@ class Request:
     ``backend`` is the backend's name, ``target`` the adapter's ``module:Class``, ``options`` its keyword arguments.
     ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules. ``mode`` is ``alone``,
     ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas of its cell).
-    The parent writes to the descriptor ``go_ahead`` when the child may go on. With ``proving`` or ``replaying``, nothing
-    is timed.
+    The parent writes to the descriptor ``go_ahead`` when the child may go on. With ``proving`` or ``replaying``,
+    nothing is timed.
     """
 
     setup: Setup

@@ -162,7 +162,7 @@ class Launcher:
     def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
         """Return how this replica is recorded, with the whole path of its file; None if it is not."""
         asked = cell.recording
-        if asked is None or cell.all_replicas[asked.replica % len(cell.all_replicas)] is not replica:
+        if asked is None or cell.all_replicas[asked.replica] != replica:
             return None
         return self._with_path(asked)
 

@@ -22,7 +22,6 @@ from vebench.engine.events import (
     RunStarted,
     WindowDone,
 )
-
 from vebench.engine.replayer import recorded, replayed
 
 if TYPE_CHECKING:

@@ -242,9 +242,6 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
 
 def proof_record(cell: Cell, proof: CellProof) -> ProofRecord:
     """Return the line of a cell's proof."""
-    texts = {
-        name: text and one_line(text) for name in ("fault", "reason") if (text := getattr(proof, name)) is not None
-    }
     mismatch = proof.mismatch and replace(
         proof.mismatch, expected=one_line(proof.mismatch.expected), found=one_line(proof.mismatch.found)
     )
@@ -255,7 +252,13 @@ def proof_record(cell: Cell, proof: CellProof) -> ProofRecord:
         workers=cell.workers,
         envs_per_worker=cell.envs_per_worker,
         repeat=cell.repeat,
-        proof=replace(proof, **texts, mismatch=mismatch, allowed=tuple(map(one_line, proof.allowed))),
+        proof=replace(
+            proof,
+            fault=None if proof.fault is None else one_line(proof.fault),
+            reason=None if proof.reason is None else one_line(proof.reason),
+            mismatch=mismatch,
+            allowed=tuple(map(one_line, proof.allowed)),
+        ),
     )
 
 

@@ -46,13 +46,20 @@ class FaultError(Exception):
     """What was recorded breaks the interface. The text says how."""
 
 
-def judge(records: Iterator[Record], task: Task, announce: Callable[[Proof], None] = lambda _: None) -> Proof:
+def judge(
+    records: Iterator[Record],
+    task: Task,
+    announce: Callable[[Proof], None] = lambda _: None,
+    *,
+    most_share: float = MOST_SHARE,
+) -> Proof:
     """Compare everything that is recorded with the reference, and return the result.
 
-    A difference goes to ``announce`` as soon as it is seen, without its name. Raises CutOffError for records that break
+    A difference goes to ``announce`` as soon as it is seen, without its name. Declared differences may excuse
+    ``most_share`` of the recorded rows. Raises CutOffError for records that break
     off before any difference is seen, and whatever the reference raises.
     """
-    bench = Bench(task)
+    bench = Bench(task, most_share)
     try:
         for record in records:
             bench.take(record)
@@ -72,15 +79,16 @@ def judge(records: Iterator[Record], task: Task, announce: Callable[[Proof], Non
 class Bench:
     """What the judge knows so far: the histories of a recording, followed by references."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, most_share: float = MOST_SHARE) -> None:
         self.task = task
+        self._most_share = most_share
         self.mismatch: Mismatch | None = None
         self.rows: tuple[Row, Row] | None = None  # the first two that differ: the reference's, the backend's
         self.followed: dict[int, Followed] = {}
         self.history: History | None = None
         self.seeds: list[int] = []  # of the resets
         self._about: About | None = None
-        self._tally = Tally(())
+        self._tally = Tally((), self._most_share)
         self._fewest = 0
 
     @property
@@ -117,7 +125,7 @@ class Bench:
         first = Reference(self.task, 0, about.constructor_seed, same_step=about.autoreset == "same_step")
         self._space = declared_space(about, self.task, first.actions)
         self._about = about
-        self._tally = Tally(tuple(Difference(*each) for each in about.differences))
+        self._tally = Tally(tuple(Difference(*each) for each in about.differences), self._most_share)
         self._tape = action_tape(self._space, about.tape_seed, about.batch_size)
         self._frames = Frames(self.task, about)
         self.followed[0] = Followed(first, 0)
@@ -352,8 +360,8 @@ class Frames:
         """
         if not self.counted:
             return None
-        steps, followed.steps_since = followed.steps_since, 0
-        if len(frames):
+        if len(frames) and frames[followed.env_id] >= 0:  # below 0: not known at this batch
+            steps, followed.steps_since = followed.steps_since, 0
             now, before = int(frames[followed.env_id]), followed.frames_at
             followed.frames_at = now
             if before is not None and steps:
@@ -389,8 +397,9 @@ def _ends(followed: Followed, ends: NDArray[np.integer]) -> Mismatch | None:
 class Tally:
     """Counts of what was compared. ``different_rows``: the first two that differ (the reference's, the backend's)."""
 
-    def __init__(self, declared: tuple[Difference, ...]) -> None:
+    def __init__(self, declared: tuple[Difference, ...], most_share: float = MOST_SHARE) -> None:
         self._declared = declared
+        self._most_share = most_share
         self._rows = self._ends = self._cut_off = self._excused = 0
         self._rounded = False
         self._allowed: dict[str, None] = {}
@@ -432,10 +441,10 @@ class Tally:
             cut_off=self._cut_off,
             excused=self._excused,
         )
-        if mismatch is not None or self._excused <= MOST_SHARE * self._rows:
+        if mismatch is not None or self._excused <= self._most_share * self._rows:
             return proof
         share = f"{self._excused / self._rows:.0%}"
-        fault = f"declares differences in {share} of all rows, of which they may excuse {MOST_SHARE:.0%}"
+        fault = f"declares differences in {share} of all rows, of which they may excuse {self._most_share:.0%}"
         return replace(proof, verdict="different", mismatch=self._first_excused, fault=fault)
 
     def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:

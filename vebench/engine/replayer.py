@@ -11,11 +11,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.backends import registry
 from vebench.child.answers import CellProof, Failure
 from vebench.child.request import Recording, Replaying
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import ProofDone, ProofStarted
+from vebench.plan.cells import is_proven
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,12 +33,8 @@ MOST_OF_TIMEOUT = 0.8
 
 
 def recorded(cell: Cell, spec: RunSpec) -> Cell:
-    """Return ``cell`` with what it is to record, drawn anew from the system's source of chance.
-
-    The reference and rows that are no backends record nothing, and nothing does with ``--proof off``.
-    """
-    entry = registry.find(cell.backend.name)
-    if spec.proof == "off" or cell.skip is not None or entry.reference_row or entry.name == registry.REFERENCE:
+    """Return ``cell`` with what it is to record, drawn anew from the system's source of chance, if it is proven."""
+    if not is_proven(cell, spec):
         return cell
     seed = secrets.randbits(SEED_BITS)
     return replace(cell, recording=Recording(f"{seed:x}.rows", seed, secrets.randbelow(len(cell.all_replicas))))

@@ -207,6 +207,15 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
     )
 
 
+def is_proven(cell: Cell, spec: RunSpec) -> bool:
+    """Return whether what the cell returns is compared with the reference, once it is measured.
+
+    The reference need not be, nor rows that are no backends.
+    """
+    entry = registry.find(cell.backend.name)
+    return spec.proof != "off" and cell.skip is None and not entry.reference_row and entry.name != registry.REFERENCE
+
+
 def seconds(plan: Plan) -> float:
     """Return how long the plan's cells warm up and measure, in seconds, without starting and ending them."""
     return plan.spec.cell_seconds * sum(cell.skip is None for cell in plan.cells)

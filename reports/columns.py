@@ -151,18 +151,18 @@ COLUMNS: tuple[Column, ...] = (
     Fact("struck", lambda cell: cell.why_struck, "why its rate is compared with no other; empty if it may be"),
     Fact(
         "proof",
-        lambda cell: cell.proof and cell.proof.verdict,
+        lambda cell: cell.proof.verdict if cell.proof else None,
         f"what it returned while it was measured, compared with {REFERENCE}; none if nothing was",
     ),
     Fact(
         "proof_rows",
-        lambda cell: cell.proof and cell.proof.rows,
+        lambda cell: cell.proof.rows if cell.proof else None,
         "rows of the measured steps that were compared",
         "rows",
     ),
     Fact(
         "proof_share",
-        lambda cell: cell.proof and cell.proof.steps / max(1, cell.proof.of_steps),
+        lambda cell: cell.proof.steps / max(1, cell.proof.of_steps) if cell.proof else None,
         "how far its steps were made again for that",
         "ratio",
     ),

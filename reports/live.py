@@ -84,7 +84,7 @@ class Reasons:
 
 
 class LineScreen(Screen):
-    """One plain line for each cell that ends or is found to do other work, and for each reason why cells are skipped."""
+    """A plain line for each cell that ends or is found to do other work, and for each reason why cells are skipped."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

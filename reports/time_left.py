@@ -1,7 +1,7 @@
 """How long a run will still take: from its plan, and from how long its steps took so far.
 
-A cell starts, warms up, measures windows, ends, and what it returned is compared. Only one of these steps runs at a time, whether cells take turns or
-not. So the time between two events is that of the step which the later event ends.
+A cell starts, warms up, measures windows, ends, and what it returned is compared. Only one of these steps runs at a
+time, whether cells take turns or not. So the time between two events is that of the step which the later event ends.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class TimeLeft:
             return
         elif (own := self._of_running.get((cell.key, cell.side))) is not None:
             self._ended(_step(event, own, cell), took, cell, own)
-            if isinstance(event, ProofDone) or (isinstance(event, CellFinished) and event.outcome.status != "ok"):
-                self._left -= own  # of a cell that failed, several steps
+            if isinstance(event, CellFinished):
+                self._drop(own, keep=("proof", cell.backend.label) if event.outcome.status == "ok" else None)
+            if not own.total():
                 del self._of_running[cell.key, cell.side]
 
     def _ended(self, step: Step, took: float, cell: Cell, own: Counter[Kind]) -> None:
@@ -73,6 +74,13 @@ class TimeLeft:
             own[kind] -= 1
             self._left[kind] -= 1
             self._count[kind] += 1
+
+    def _drop(self, own: Counter[Kind], keep: Kind | None) -> None:
+        """Forget the steps of a cell that will not come, of one that failed several, but the one to ``keep``."""
+        for kind in own:
+            if kind != keep:
+                self._left[kind] -= own[kind]
+                own[kind] = 0
 
     @property
     def seconds(self) -> float:

@@ -47,6 +47,12 @@ class ProofScreen:
     def say(self, text: str) -> None:
         """Print a line."""
 
+    def compared(self, rows: int) -> None:
+        """Show how many rows of the next cell are compared so far."""
+
+    def differs(self, words: str) -> None:
+        """Say that the next cell differs, before its fault has a name."""
+
     def ended(self, words: str) -> None:
         """Print what was found of the next cell."""
 
@@ -58,6 +64,16 @@ class TolerantProofs(Guarded[ProofScreen], ProofScreen):
         """Pass the line on."""
         with self._drawing() as screen:
             screen.say(text)
+
+    def compared(self, rows: int) -> None:
+        """Pass it on."""
+        with self._drawing() as screen:
+            screen.compared(rows)
+
+    def differs(self, words: str) -> None:
+        """Pass it on."""
+        with self._drawing() as screen:
+            screen.differs(words)
 
     def ended(self, words: str) -> None:
         """Pass it on."""
@@ -81,6 +97,11 @@ class ProofLines(ProofScreen):
     def _print(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
 
+    def differs(self, words: str) -> None:
+        """Say that the next cell differs, before its fault has a name."""
+        label = padded(name(self._cells[self._ended])[:2], self._widths)
+        self._print(f"{label}  different ({one_line(words)}): naming the fault")
+
     def ended(self, words: str) -> None:
         """Print what was found of the next cell."""
         cell = self._cells[self._ended]
@@ -97,6 +118,7 @@ class LiveProofs(ProofLines):
         super().__init__(console, cells)
         self._clock = clock
         self._began = self._last = clock()
+        self._doing = "comparing"
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
@@ -113,9 +135,21 @@ class LiveProofs(ProofLines):
     def _print(self, line: str) -> None:
         self._console.print(Text(line))  # broken between words: it is read here, not by a program
 
+    def compared(self, rows: int) -> None:
+        """Show how many rows of the next cell are compared so far."""
+        self._doing = f"comparing, {figures.counted(rows, 'row')} so far"
+        self._draw()
+
+    def differs(self, words: str) -> None:
+        """Say that the next cell differs, before its fault has a name."""
+        super().differs(words)
+        self._doing = "different: naming the fault"
+        self._draw()
+
     def ended(self, words: str) -> None:
         """Print what was found of the next cell, and go on to the one after it."""
         self._last = self._clock()
+        self._doing = "comparing"
         super().ended(words)
         self._draw()
 
@@ -127,7 +161,7 @@ class LiveProofs(ProofLines):
         done = sum(cell.skip is None for cell in self._cells[: self._ended])
         left = sum(cell.skip is None for cell in self._cells[self._ended :])
         if self._ended < len(self._cells):
-            yield one_row(Text(f"{padded(name(self._cells[self._ended])[:2], self._widths)}  comparing"))
+            yield one_row(Text(f"{padded(name(self._cells[self._ended])[:2], self._widths)}  {self._doing}"))
         bar = figures.bar(done / (done + left) if done + left else 1.0)
         seconds = (self._last - self._began) / done * left if done else 0.0
         words = f", about {figures.duration(max(1, ceil(seconds)))} left" if done and left else ""

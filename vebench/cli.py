@@ -404,8 +404,8 @@ def history(  # noqa: PLR0913 - one parameter for each option
 def verify(
     context: typer.Context,
     *,
-    steps: Annotated[int, typer.Option(metavar="N", help="Steps to compare in each environment.")] = 1100,
-    num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time.")] = 4,
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps to compare in each environment, at least.")] = 1100,
+    num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time, at least.")] = 4,
     form: options.VerifyFormat = "terminal",
     save_frames: Annotated[
         Path | None,
@@ -414,13 +414,15 @@ def verify(
 ) -> int:
     """Prove that backends do the same work.
 
-    Steps each backend beside the for-loop, on a variant of the task without randomness, and compares every row byte by
-    byte. Exit status: 1 if a backend does different work or fails, 3 if none could be compared. Verdicts are kept for
-    later runs.
+    Steps each backend beside the for-loop, first on a variant of the task without randomness, and compares every row
+    byte by byte. Layouts, lengths and seeds are drawn at random, by default from another --seed each time. Exit status:
+    1 if a backend does different work or fails, 3 if none could be compared. Verdicts are kept for later runs.
     """
     from vebench.commands import verify as command
 
     spec = options.spec_from(context)
+    if "seed" not in options.given(context):
+        spec = command.with_drawn_seed(spec)
     return command.verify(
         spec, context.obj.world, num_envs=num_envs, steps=steps, form=registry.named(form, "verify"), frames=save_frames
     )

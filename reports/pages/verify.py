@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vebench.reports.document import Tone
     from vebench.reports.page import Kind
 
+ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
 MEANINGS = (
     "identical: the same bytes. equal: the same but for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work.",
@@ -29,10 +30,14 @@ MEANINGS = (
 
 @dataclass(frozen=True)
 class VerifyPage:
-    """The proof of every backend on every task, over ``steps`` steps of each environment."""
+    """The proof of every backend on every task, over ``steps`` steps of each environment at least.
+
+    ``seed``: what layouts, lengths and seeds were drawn from.
+    """
 
     proofs: tuple[tuple[Cell, Proof], ...]
     steps: int
+    seed: int = 0
     kind: ClassVar[Kind] = "verify"
     title: ClassVar[str] = ""
 
@@ -41,7 +46,8 @@ class VerifyPage:
         """One document: a table for each task, a row for each backend, with the verdict and what it rests on."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         document = Document(
-            title=f"Same work as {REFERENCE}, over {figures.counted(self.steps, 'step')} of each environment",
+            title=f"Same work as {REFERENCE}, over {figures.counted(self.steps, 'step')} of each environment or more,"
+            f" drawn from --seed {self.seed}",
             facts=(),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
             legend=MEANINGS,
@@ -52,7 +58,13 @@ class VerifyPage:
     def data(self) -> list[dict[str, object]]:
         """An object for each task and backend."""
         return [
-            {"env": cell.task.id, "backend": cell.backend.label, **_facts(proof), "summary": reason(proof)}
+            {
+                "env": cell.task.id,
+                "backend": cell.backend.label,
+                **_facts(proof),
+                "summary": reason(proof),
+                "seed": self.seed,
+            }
             for cell, proof in self.proofs
         ]
 
@@ -99,7 +111,8 @@ def _why(proof: Proof) -> list[str]:
     lines = [text for text in (proof.fault, proof.reason) if text]
     if proof.mismatch is not None:
         lines.append(_mismatch(proof.mismatch))
-    lines += [f"declared: {text}" for text in proof.allowed]
+    share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
+    lines += [f"declared{share}: {text}" for text in proof.allowed]
     if proof.verdict in SAME and not proof.ends:
         lines.append("no episode ended: --steps would have to be larger")
     return lines
@@ -107,7 +120,9 @@ def _why(proof: Proof) -> list[str]:
 
 def _facts(proof: Proof) -> dict[str, object]:
     """Return the proof's fields; ``parting`` is the name by which other programs know the mismatch."""
-    return {"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()}
+    facts = {"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()}
+    del facts["unnamed"]  # a page has none
+    return facts
 
 
 def _mismatch(first: Mismatch) -> str:
@@ -120,6 +135,10 @@ def _mismatch(first: Mismatch) -> str:
 def _notes(proof: Proof) -> list[str]:
     """Return what is worth knowing whatever the verdict: which classes, frames counted, engines that others lack."""
     lines = [] if proof.own_classes is None else [proof.own_classes.words]
+    if proof.verdict in SAME and proof.ends:
+        fewest = "1 end" if proof.fewest_ends == 1 else f"{proof.fewest_ends} ends"
+        few = f"{fewest} of some environment" + (": fewer than 3" if proof.fewest_ends < ENOUGH_ENDS else " at least")
+        lines.append(f"ends by a limit on time: {proof.cut_off:,}; {few}")
     if proof.simulated is not None and proof.claimed is not None:
         lines.append(f"frames simulated {proof.simulated:,} of {proof.claimed:,} claimed, by {proof.frames_from}")
     for engine in proof.engines:

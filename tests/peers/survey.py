@@ -27,8 +27,8 @@ from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
 from vebench.backends.setup import Setup, Task
 from vebench.child.answers import Proof
-from vebench.child.main import load, one_line
-from vebench.child.proof.prove import prove
+from vebench.child.main import one_line
+from vebench.child.proof.prove import here, prove
 from vebench.child.request import Proving, Request, Settings
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
@@ -139,7 +139,7 @@ def _proof(task: Task, backend: BackendChoice, steps: int, num_envs: int) -> Pro
     proving = Proving(steps)
     request = Request(setup, backend.name, entry.target, backend.options, UNMEASURED, str(Path.cwd()), proving=proving)
     try:
-        found = prove(request, proving, load(entry.target))
+        found = prove(request, proving, here)
     except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
         return Proof("unverified", reason=one_line(error), failed=True)

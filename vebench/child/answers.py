@@ -132,7 +132,8 @@ class Proof:
     has its own copy. ``own_classes`` is that of ``BackendInfo``. ``simulated``: frames simulated during the comparison,
     counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
     counted. ``fewest_ends``: how often each environment has ended at least; ``cut_off``: ends by a limit on time among
-    ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused.
+    ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused. ``unnamed``: the fault's name
+    is still sought, and another proof will come.
     """
 
     verdict: WorkVerdict
@@ -152,6 +153,7 @@ class Proof:
     fewest_ends: int = 0
     cut_off: int = 0
     excused: int = 0
+    unnamed: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, Proof)
@@ -185,13 +187,23 @@ class CellProof:
 
 
 @dataclass(frozen=True)
+class Comparing:
+    """A comparison goes on: ``rows`` are compared so far."""
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, Comparing)
+
+
+@dataclass(frozen=True)
 class Failure:
     """The backend raised an exception. ``reason`` describes it in one line."""
 
     reason: str
 
 
-Answer = Ready | Warm | Begins | ReplicaWindow | Window | Done | Proof | CellProof | Failure
+Answer = Ready | Warm | Begins | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Failure
 KINDS: dict[str, type[Answer]] = {
     "ready": Ready,
     "warm": Warm,
@@ -199,6 +211,7 @@ KINDS: dict[str, type[Answer]] = {
     "replica_window": ReplicaWindow,
     "window": Window,
     "done": Done,
+    "comparing": Comparing,
     "proof": Proof,
     "cell_proof": CellProof,
     "error": Failure,

@@ -47,12 +47,12 @@ def main(request_file: str, answers: int) -> int:
 
             answer(replay(request, request.replaying, clock))
             return 0
-        factory = load(request.target)
         if request.proving is not None:
-            from vebench.child.proof.prove import prove  # noqa: PLC0415 - it needs more than numpy
+            from vebench.child.proof.prove import apart, prove  # noqa: PLC0415 - it needs more than numpy
 
-            answer(prove(request, request.proving, factory))
+            answer(prove(request, request.proving, apart(request_file), answer))
             return 0
+        factory = load(request.target)
         backend = measure(request, factory, Binding(affinity, unbound), started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()

@@ -25,13 +25,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Proving:
-    """A comparison with the reference over ``steps`` steps of each environment, instead of a measurement.
+    """A comparison with the reference over ``steps`` steps of each environment at least, instead of a measurement.
 
-    Pictures of the first observation that differs are written to the folder ``frames``; with None, they are not.
+    Layouts, lengths and seeds are drawn from ``seed``. Pictures of the first observation that differs are written to
+    the folder ``frames``; with None, they are not.
     """
 
     steps: int
     frames: str | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)

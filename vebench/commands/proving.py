@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
+from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import lay_out
 from vebench.engine import verifier
@@ -40,7 +42,13 @@ def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``."""
     envs_per_worker = min(spec.envs_per_worker[-1], MOST_ENVS_PER_WORKER)
     short = replace(
-        spec, workers=(SHORT_ENVS,), envs_per_worker=(envs_per_worker,), repeats=1, replicas="1", base=False
+        spec,
+        workers=(SHORT_ENVS,),
+        envs_per_worker=(envs_per_worker,),
+        repeats=1,
+        replicas="1",
+        base=False,
+        seed=drawn_seed(),
     )
     prove(short, SHORT_STEPS, knowledge, None, world)
 
@@ -50,8 +58,8 @@ def prove(
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
-    Each environment makes ``steps`` steps. Pictures that differ are written to the folder ``frames``, unless it is
-    None.
+    Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. Pictures that
+    differ are written to the folder ``frames``, unless it is None.
     """
     cells = _cells(spec, steps, frames, world)
     proofs = []
@@ -62,12 +70,19 @@ def prove(
         world.start(spec, interrupts) as launch,
         closing(verifier.prove(cells, launch)) as answers,
     ):
-        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} for each backend")
+        drawn = f"layouts, lengths and seeds drawn from --seed {spec.seed}"
+        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} for each backend, {drawn}")
         for cell in cells:
             known = knowledge.of(cell.task, cell.backend)
             if known.verdict in ("unverified", "different") and known.reason:
                 screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(known)}")
         for cell, proof in answers:
+            if isinstance(proof, Comparing):
+                screen.compared(proof.rows)
+                continue
+            if proof.unnamed:
+                screen.differs(reason(proof))
+                continue
             proofs.append((cell, proof))
             found = concluded(proof, steps, cell.workers)
             screen.ended(_words(found))
@@ -77,6 +92,11 @@ def prove(
             if not proof.failed and knowledge.add(cell.task, stepped, found) and not fell_back:
                 _keep(cell.task, stepped, found, screen)
     return proofs
+
+
+def drawn_seed() -> int:
+    """Return a seed that nobody knew before, short enough to be typed."""
+    return secrets.randbelow(1_000_000)
 
 
 def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
@@ -107,4 +127,4 @@ def _cells(spec: RunSpec, steps: int, frames: Path | None, world: World) -> tupl
     contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference_row]
     folder = None if frames is None else str(frames.absolute())
     ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
-    return tuple(replace(cell, proving=Proving(steps, folder)) for cell in ordered)
+    return tuple(replace(cell, proving=Proving(steps, folder, spec.seed)) for cell in ordered)

@@ -33,7 +33,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status.
 
     Only the tasks, backends, seed and timeout of ``asked`` are used. Each backend steps ``num_envs`` environments,
-    ``steps`` steps each. Pictures that differ are written to the folder ``frames``, unless it is None.
+    ``steps`` steps each, at least. Pictures that differ are written to the folder ``frames``, unless it is None.
     """
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, registry.MAX_COUNT)
@@ -44,8 +44,13 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         _make(frames)
     spec = replace(asked, workers=(num_envs,))
     proofs = proving.prove(spec, steps, Knowledge.load(), frames, world)
-    show(VerifyPage(tuple(proofs), steps), form)
+    show(VerifyPage(tuple(proofs), steps, spec.seed), form)
     return _status(proofs)
+
+
+def with_drawn_seed(asked: RunSpec) -> RunSpec:
+    """Return the spec with a seed that is drawn anew."""
+    return replace(asked, seed=proving.drawn_seed())
 
 
 def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:

@@ -2,39 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.child.answers import Failure, Proof
+from vebench.child.answers import Comparing, Failure, Proof
 from vebench.engine.conversation import CellError, InterruptedCellError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from vebench.child.answers import Answer
     from vebench.engine.conversation import Launch
     from vebench.plan.cells import Cell
 
 
-def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof]]:
-    """Yield each cell with its proof. A cell that fails or cannot run is ``unverified``, with the reason.
+def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing]]:
+    """Yield each cell with its proof, and before that how far it is, a difference without a name among it.
 
-    Raises KeyboardInterrupt if the user interrupts.
+    A cell that fails or cannot run is ``unverified``, with the reason; but if a difference was shown before it failed,
+    it is ``different``. Raises KeyboardInterrupt if the user interrupts.
     """
     for cell in cells:
         if cell.skip is not None:
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
             continue
+        so_far = _SoFar()
         try:
             with launch(cell) as conversation:
-                proof = Proof("unverified", reason="it gave no answer", failed=True)
                 for message in conversation.messages():
-                    if isinstance(message, Proof):
-                        proof = message
+                    so_far.take(message)
+                    if so_far.proof is not None or so_far.failure is not None:
                         break
-                    if isinstance(message, Failure):
-                        proof = Proof("unverified", reason=message.reason, failed=True)
-                        break
+                    if isinstance(message, (Comparing, Proof)):
+                        yield cell, message
         except InterruptedCellError:
+            if so_far.difference is not None:
+                yield cell, so_far.ended("interrupted")
             raise KeyboardInterrupt from None
         except (CellError, OSError) as error:
-            proof = Proof("unverified", reason=str(error), failed=True)
-        yield cell, proof
+            so_far.failure = str(error)
+        yield cell, so_far.proof or so_far.ended(so_far.failure or "it gave no answer")
+
+
+class _SoFar:
+    """What is known of a cell: its proof or why it failed, before that a difference without a name."""
+
+    def __init__(self) -> None:
+        self.proof: Proof | None = None
+        self.failure: str | None = None
+        self.difference: Proof | None = None
+        self._rows = 0
+
+    def take(self, message: Answer) -> None:
+        """Learn from an answer."""
+        if isinstance(message, Failure):
+            self.failure = message.reason
+        elif isinstance(message, Comparing):
+            self._rows = message.rows
+        elif isinstance(message, Proof) and message.unnamed:
+            self.difference = message
+        elif isinstance(message, Proof):
+            self.proof = message
+
+    def ended(self, why: str) -> Proof:
+        """Return the proof of a cell that has ended without one."""
+        if self.difference is not None:
+            return replace(self.difference, unnamed=False, fault=f"no name was found for its fault: {why}")
+        reason = f"{why}, after {self._rows:,} rows that were the same" if self._rows else why
+        return Proof("unverified", reason=reason, rows=self._rows, failed=True)

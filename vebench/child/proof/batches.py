@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,9 +62,10 @@ def _miscounted(arrays: dict[str, Any], num_envs: int, batch_size: int) -> str |
 
 
 def about(
-    info: BackendInfo, *, tape_seed: int, constructor_seed: int, in_order: bool, frames_from: str | None = None
+    info: BackendInfo, *, tape_seed: int, constructor_seed: int, in_order: bool = False, frames_from: str | None = None
 ) -> About:
     """Return the first record of a recording: what the backend reports about itself."""
+    own = info.own_classes
     space = info.action_space
     return About(
         num_envs=int(info.num_envs),
@@ -80,6 +82,8 @@ def about(
         differences=tuple((each.text, each.field, each.rows, each.count) for each in info.differences),
         chance=info.chance,
         frames_from=frames_from,
+        engines=tuple(asdict(engine) for engine in info.engines),
+        own_classes=None if own is None else asdict(own),
     )
 
 

@@ -7,6 +7,7 @@ backend that returns rows in any order: the comparison is always of environment 
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections import deque
 from dataclasses import replace
@@ -14,11 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.own_classes import OwnClasses
 from vebench.child.answers import Mismatch, Proof
 from vebench.child.loop import action_tape
-from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Order, Rows
+from vebench.child.proof.faults import NAMING_S, name_fault
+from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Order, Rows
 from vebench.child.proof.reference import Reference
 from vebench.child.proof.rows import FIELDS, Row, describe, digested, same
 
@@ -29,7 +33,9 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
+    from vebench.child.proof.faults import Again
     from vebench.child.proof.recording import Record
+    from vebench.child.proof.trials import Guide
 
 # What a declared difference may excuse: rows after a reset, and the share of all rows. More could hide any other fault.
 MOST_EXCUSED, MOST_SHARE = 16, 0.1
@@ -37,7 +43,8 @@ MOST_EXCUSED, MOST_SHARE = 16, 0.1
 # MOST_TIMES_AHEAD times the rows of the slowest.
 MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
 # Steps after the first row that differs that are looked at to name the fault, and steps before it that are kept.
-AFTER, KEPT = 24, 4096
+# Where nothing but observations differs, it takes more steps to say that rewards and ends agree.
+AFTER, PICTURE, KEPT = 24, 200, 4096
 
 NOT_REPEATABLE = "the environment gives other results each time, with the same seed and the same actions"
 
@@ -46,50 +53,102 @@ class FaultError(Exception):
     """What was recorded breaks the interface. The text says how."""
 
 
-def judge(
+class FailedError(Exception):
+    """The backend could not go on. The text is what it raised."""
+
+
+def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backend is stepped
     records: Iterator[Record],
     task: Task,
-    announce: Callable[[Proof], None] = lambda _: None,
     *,
+    announce: Callable[[Proof, Bench], Proof] = lambda proof, _: proof,
+    again: Again | None = None,
+    guide: Callable[[int], Guide] | None = None,
+    spare: list[Reference] | None = None,
+    go_on: Callable[[], None] = lambda: None,
+    report: Callable[[Bench], None] = lambda _: None,
     most_share: float = MOST_SHARE,
 ) -> Proof:
     """Compare everything that is recorded with the reference, and return the result.
 
-    A difference goes to ``announce`` as soon as it is seen, without its name. Declared differences may excuse
-    ``most_share`` of the recorded rows. Raises CutOffError for records that break
-    off before any difference is seen, and whatever the reference raises.
+    A difference goes to ``announce`` as soon as it is seen, without its name, which then is sought for ``NAMING_S`` at
+    most; ``again`` steps the backend once more. What ``guide`` has no need of, for so many environments, is not
+    compared, and ``go_on`` called when it has enough of a history. ``spare`` are references of the task that nobody
+    uses now, and gets those that were made. ``report`` is called after each record. Declared differences may excuse
+    ``most_share`` of the rows.
+
+    Raises CutOffError for records that break off before any difference is seen, FailedError if the backend did, and
+    whatever the reference raises.
     """
-    bench = Bench(task, most_share)
+    bench = Bench(task, guide, spare if spare is not None else [])
+    bench.most_share = most_share
     try:
         for record in records:
             bench.take(record)
+            report(bench)
             if bench.mismatch is not None:
                 break
+            if bench.has_enough():
+                go_on()
     except FaultError as error:
         return replace(bench.proof(), verdict="different", fault=str(error))
     proof = bench.proof()
     if bench.mismatch is None:
+        bench.give_back()
         return proof
     if not bench.repeatable():
         return Proof("unverified", reason=NOT_REPEATABLE)
-    announce(proof)
-    return proof
+    proof = announce(proof, bench)
+    until = time.monotonic() + NAMING_S
+    broken = _look_on(bench, records, until)
+    fault = name_fault(bench, again, until)
+    if broken:
+        fault += f"; then {broken}"
+    if bench.about.chance is not None:
+        fault += f"; its adapter says: {bench.about.chance}"
+    return replace(proof, fault=fault)
+
+
+def _look_on(bench: Bench, records: Iterator[Record], until: float) -> str:
+    """Take more records after a difference, as many as its name needs. Returns how they broke off, empty if not."""
+    if bench.mismatch is None:
+        return ""
+    followed, steps = bench.followed[bench.mismatch.env_id], bench.mismatch.step
+    try:
+        for record in records:
+            if isinstance(record, (Began, Ended)):
+                break
+            bench.take(record)
+            most = PICTURE if bench.differs_in_sight_alone() else AFTER
+            if followed.step >= steps + most or time.monotonic() > until:
+                break
+    except CutOffError:
+        return "it was cut off"
+    except (FaultError, FailedError) as error:
+        return f"it failed: {error}"
+    return ""
 
 
 class Bench:
     """What the judge knows so far: the histories of a recording, followed by references."""
 
-    def __init__(self, task: Task, most_share: float = MOST_SHARE) -> None:
+    def __init__(self, task: Task, guide: Callable[[int], Guide] | None, spare: list[Reference]) -> None:
         self.task = task
-        self._most_share = most_share
         self.mismatch: Mismatch | None = None
         self.rows: tuple[Row, Row] | None = None  # the first two that differ: the reference's, the backend's
         self.followed: dict[int, Followed] = {}
         self.history: History | None = None
         self.seeds: list[int] = []  # of the resets
         self._about: About | None = None
-        self._tally = Tally((), self._most_share)
+        self._tally = Tally(())
+        self.most_share = MOST_SHARE
         self._fewest = 0
+        self._make_guide = guide
+        self._spare = spare
+        self._guide: Guide | None = None
+        self._has_enough = False
+        self._apart = False
+        self._first_rows: dict[int, list[Row]] = {}  # of each environment, one for each reset before the last
 
     @property
     def about(self) -> About:
@@ -105,28 +164,33 @@ class Bench:
         elif isinstance(record, Began):
             self._begin(record)
         elif isinstance(record, Order):
-            self._now.add(record.first, record.env_ids)
+            self.now.add(record.first, record.env_ids)
         elif isinstance(record, Rows):
             self._compare(record)
         elif isinstance(record, Broken):
             raise FaultError(record.fault)
+        elif isinstance(record, Failed):
+            raise FailedError(record.reason)
         elif isinstance(record, Ended):
             self._count_ends()
             if record.fault:
                 raise FaultError(record.fault)
 
     @property
-    def _now(self) -> History:
+    def now(self) -> History:
+        """The history since the last reset. Raises CutOffError if there was none."""
         if self.history is None:
             raise CutOffError("rows come before any reset")
         return self.history
 
     def _open(self, about: About) -> None:
-        first = Reference(self.task, 0, about.constructor_seed, same_step=about.autoreset == "same_step")
-        self._space = declared_space(about, self.task, first.actions)
         self._about = about
-        self._tally = Tally(tuple(Difference(*each) for each in about.differences), self._most_share)
-        self._tape = action_tape(self._space, about.tape_seed, about.batch_size)
+        first = self._reference(0)
+        self.space = declared_space(about, self.task, first.actions)
+        self._guide = None if self._make_guide is None else self._make_guide(about.num_envs)
+        self._tally = Tally(tuple(Difference(*each) for each in about.differences))
+        self._tally.most_share = self.most_share
+        self._tape = action_tape(self.space, about.tape_seed, about.batch_size)
         self._frames = Frames(self.task, about)
         self.followed[0] = Followed(first, 0)
 
@@ -134,32 +198,48 @@ class Bench:
         self._count_ends()
         self.history = History(self.about, record, self._tape)
         self.seeds.append(record.seed)
+        self._has_enough = False
         for followed in self.followed.values():
-            followed.begin(record.seed)
+            if 0 in followed.found:
+                self._first_rows.setdefault(followed.env_id, []).append(followed.found[0])
+            followed.end()
+
+    def _reference(self, env_id: int) -> Reference:
+        """Return a reference for an environment, which is not reset yet."""
+        reference = self._spare.pop() if self._spare else Reference(self.task, env_id)
+        reference.stand_for(env_id, same_step=self.about.autoreset == "same_step")
+        return reference
+
+    def give_back(self) -> None:
+        """Leave the references to others."""
+        self._spare += [followed.reference for followed in self.followed.values()]
 
     def _count_ends(self) -> None:
         """Remember how often each environment has ended at least, in the history in which that is most."""
-        counts = [followed.ends for followed in self.followed.values() if followed.step >= 0]
+        wanted = self.followed if self._guide is None else self._guide.full
+        counts = [followed.ends for env_id, followed in self.followed.items() if env_id in wanted and followed.begun]
         self._fewest = max(self._fewest, min(counts, default=0))
 
     def _follow(self, env_id: int) -> Followed:
         """Return the environment's reference, which is made when the environment is first shown."""
         if env_id not in self.followed:
-            same_step = self.about.autoreset == "same_step"
-            reference = Reference(self.task, env_id, self._now.seed, same_step=same_step)
-            self.followed[env_id] = Followed(reference, env_id)
+            self.followed[env_id] = Followed(self._reference(env_id), env_id)
+        if not self.followed[env_id].begun:
+            self.followed[env_id].begin(self.now.seed)
         return self.followed[env_id]
 
     def _compare(self, rows: Rows) -> None:
         """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
-        self._now.add(rows.number, rows.env_ids[None])
+        self.now.add(rows.number, rows.env_ids[None])
+        if self._has_enough and self.mismatch is None:
+            return
         places = {int(index): place for place, index in enumerate(rows.shown)}
         for index, env_id in enumerate(rows.env_ids.tolist()):
             shown = index in places
-            if not shown and not (env_id in self.followed and self.followed[env_id].step >= 0):
+            if not self._is_followed(env_id, shown=shown):
                 continue
             followed = self._follow(env_id)
-            expected = followed.go_to(rows.number, self._now, self._frames)
+            expected = followed.go_to(rows.number, self.now, self._frames)
             found = Row(
                 rows.observations[places[index]] if shown else expected.observation,
                 float(rows.rewards[index]),
@@ -173,18 +253,76 @@ class Bench:
             if self.mismatch is None:
                 self.mismatch = self._frames.check(followed, rows.frames) or _ends(followed, rows.ends)
 
+    def _is_followed(self, env_id: int, *, shown: bool) -> bool:
+        known = self.followed.get(env_id)
+        if self.mismatch is not None and env_id == self.mismatch.env_id:
+            return True
+        if self._guide is None:
+            return shown or (known is not None and known.step >= 0)
+        step, ends = (known.step, known.ends) if known is not None else (-1, 0)
+        return self._guide.follows(len(self.seeds) - 1, env_id, step + 1, ends)
+
+    def has_enough(self) -> bool:
+        """Return once in each history whether the guide has just got all that it needs."""
+        if self._guide is None or self._has_enough or self.history is None:
+            return False
+        made = {env_id: (followed.step, followed.ends) for env_id, followed in self.followed.items()}
+        self._has_enough = self._guide.enough(len(self.seeds) - 1, made)
+        return self._has_enough
+
+    @property
+    def compared(self) -> int:
+        """Rows compared so far."""
+        return self._tally.rows
+
+    def differs_in_sight_alone(self) -> bool:
+        """Return whether nothing but observations differs so far, in the environment in which they first did."""
+        if self.mismatch is None or self.mismatch.field != "observations":
+            return False
+        followed = self.followed[self.mismatch.env_id]
+        expected, found = followed.expected[-1], followed.found.get(followed.step)
+        if found is None or found[1:] != expected[1:]:
+            self._apart = True
+        return not self._apart
+
+    def first_rows(self, env_id: int) -> list[Row]:
+        """Return the backend's rows of the resets before the last."""
+        return self._first_rows.get(env_id, [])
+
+    def age(self, env_id: int, step: int) -> int | None:
+        """Return how many rows after the first of its episode a row is, None if that is not known any more."""
+        followed = self.followed[env_id]
+        for before in range(step - 1, -1, -1):
+            row = followed.expected_at(before)
+            if row is None:
+                return None
+            if row.ended:
+                return step - before - 1
+        return step
+
     def proof(self) -> Proof:
         """Return the result so far."""
+        if self._about is None:
+            return Proof("unverified")
         self._count_ends()
-        return replace(self._frames.onto(self._tally.proof(self.mismatch)), fewest_ends=self._fewest)
+        proof = self._tally.proof(self.mismatch)
+        if self.history is not None:
+            proof = self._frames.onto(proof)
+        own = self._about.own_classes
+        return replace(
+            proof,
+            fewest_ends=self._fewest,
+            engines=tuple(Engine(**engine) for engine in self._about.engines),
+            own_classes=None if own is None else OwnClasses(**own),
+        )
 
     def repeatable(self) -> bool:
         """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
         if SUITES[self.task.suite].ours or self.mismatch is None:
             return True
         followed = self.followed[self.mismatch.env_id]
-        again = Reference(self.task, followed.env_id, self._now.seed, same_step=self.about.autoreset == "same_step")
-        rows = [again.rows[-1], *(again.step(action) for action in followed.actions(self._now))]
+        again = Reference(self.task, followed.env_id, self.now.seed, same_step=self.about.autoreset == "same_step")
+        rows = [again.rows[-1], *(again.step(action) for action in followed.actions(self.now))]
         again.close()
         kept = followed.expected
         return all(one == digested(other) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
@@ -216,8 +354,8 @@ class History:
         self.seed = began.seed
         self.in_order = about.in_order
         self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
+        self.tape_at = began.tape_at
         self._about = about
-        self._tape_at = began.tape_at
         self._tape = tape
         self._known = 0
         self._rows = np.zeros(about.num_envs, np.int64)
@@ -252,9 +390,16 @@ class History:
             made = f"{self._rows[last]} rows, environment {first} {self._rows[first]:,}"
             raise FaultError(f"an environment is left behind: environment {last} has returned {made}")
 
+    @property
+    def in_one_order(self) -> bool:
+        """Whether every batch has all environments in the order of their ids."""
+        if self._about.batch_size != self._about.num_envs:
+            return False
+        return all(bool((ids == np.arange(self._about.num_envs)).all()) for _, ids in self.blocks)
+
     def action(self, number: int, place: int) -> NDArray[np.generic]:
         """Return the action that answered row ``place`` of batch ``number``."""
-        action: NDArray[np.generic] = self._tape[(self._tape_at + number) % len(self._tape)][place]
+        action: NDArray[np.generic] = self._tape[(self.tape_at + number) % len(self._tape)][place]
         return action
 
 
@@ -268,9 +413,11 @@ class Followed:
     def __init__(self, reference: Reference, env_id: int) -> None:
         self.reference = reference
         self.env_id = env_id
-        self._clear()
+        self.end()
 
-    def _clear(self) -> None:
+    def end(self) -> None:
+        """Forget the history."""
+        self.begun = False
         self.step = -1
         self.ends = self.fresh_for = 0
         self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
@@ -285,13 +432,18 @@ class Followed:
 
     def begin(self, seed: int) -> None:
         """Begin a history."""
-        self._clear()
         self.reference.reset(seed)
+        self.begun = True
 
-    def actions(self, history: History) -> Iterator[NDArray[np.generic]]:
-        """Yield the action of each step so far."""
+    def actions(self, history: History, place: int | None = None) -> Iterator[NDArray[np.generic]]:
+        """Yield the action of each step so far, or that of another row of the same batch."""
         for at in range(0, 2 * self.step, 2):
-            yield history.action(self._places[at], self._places[at + 1])
+            yield history.action(self._places[at], self._places[at + 1] if place is None else place)
+
+    def expected_at(self, step: int) -> Row | None:
+        """Return the reference's row of a step, digested; None if it is not kept any more, or not there yet."""
+        at = step - (self.step - len(self.expected) + 1)
+        return self.expected[at] if 0 <= at < len(self.expected) else None
 
     def go_to(self, number: int, history: History, frames: Frames) -> Row:
         """Step the reference as far as the environment is in batch ``number``, and return its row there."""
@@ -397,10 +549,10 @@ def _ends(followed: Followed, ends: NDArray[np.integer]) -> Mismatch | None:
 class Tally:
     """Counts of what was compared. ``different_rows``: the first two that differ (the reference's, the backend's)."""
 
-    def __init__(self, declared: tuple[Difference, ...], most_share: float = MOST_SHARE) -> None:
+    def __init__(self, declared: tuple[Difference, ...]) -> None:
         self._declared = declared
-        self._most_share = most_share
-        self._rows = self._ends = self._cut_off = self._excused = 0
+        self.most_share = MOST_SHARE
+        self.rows = self._ends = self._cut_off = self._excused = 0
         self._rounded = False
         self._allowed: dict[str, None] = {}
         self._first_excused: Mismatch | None = None
@@ -408,7 +560,7 @@ class Tally:
 
     def compare(self, env_id: int, followed: Followed, expected: Row, found: Row) -> Mismatch | None:
         """Compare a row. Returns where it differs from the reference's, None if it is equal or excused."""
-        self._rows += 1
+        self.rows += 1
         self._ends += expected.ended
         self._cut_off += expected.truncated
         is_excused = False
@@ -434,17 +586,17 @@ class Tally:
         """Return the result of the comparison."""
         proof = Proof(
             self._verdict(mismatch),
-            self._rows,
+            self.rows,
             self._ends,
             tuple(self._allowed),
             mismatch,
             cut_off=self._cut_off,
             excused=self._excused,
         )
-        if mismatch is not None or self._excused <= self._most_share * self._rows:
+        if mismatch is not None or self._excused <= self.most_share * self.rows:
             return proof
-        share = f"{self._excused / self._rows:.0%}"
-        fault = f"declares differences in {share} of all rows, of which they may excuse {self._most_share:.0%}"
+        share = f"{self._excused / self.rows:.0%}"
+        fault = f"declares differences in {share} of all rows, of which they may excuse {self.most_share:.0%}"
         return replace(proof, verdict="different", mismatch=self._first_excused, fault=fault)
 
     def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:

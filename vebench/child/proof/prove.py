@@ -1,74 +1,313 @@
-"""Compares one backend with the reference on the exact variant of a task, which has no randomness."""
+"""Compares one backend with the reference: the backend is stepped in another process, and judged in this one."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from threading import Timer
+from typing import TYPE_CHECKING, Protocol, Self
 
-from vebench.child.answers import Proof
-from vebench.child.proof.compare import MalformedError, action_table, compare
-from vebench.child.proof.faults import Case, name_fault
+from vebench.backends import registry
+from vebench.child.answers import Comparing, Proof
+from vebench.child.main import load, one_line
+from vebench.child.proof import judge as judging
+from vebench.child.proof.faults import NAMING_S, Rerun
+from vebench.child.proof.recording import CutOffError, Failed, read
 from vebench.child.proof.reference import Reference
+from vebench.child.proof.stepping import stepped
+from vebench.child.proof.trials import Guide, Trial, draw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from types import TracebackType
 
-    from vebench.backends.interface import Factory, VectorBackend
-    from vebench.child.answers import Mismatch
-    from vebench.child.proof.compare import Compared
+    from vebench.child.answers import Answer, WorkVerdict
+    from vebench.child.proof.judge import Bench
+    from vebench.child.proof.recording import Record
     from vebench.child.request import Proving, Request
 
-NOT_REPEATABLE = "the environment gives other results each time, with the same seed and the same actions"
+CLOSE_S = 10.0  # a backend may take this long to close before its process is killed
+BETWEEN_S = 0.25  # how often the comparison says how far it is
+WORST_LAST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 
 
-def prove(request: Request, proving: Proving, factory: Factory) -> Proof:
-    """Compare the request's backend with the reference, and return the result."""
+class Stepping(Protocol):
+    """A backend that is stepped through trials, one after another. A context manager: it ends with it."""
 
-    def build() -> VectorBackend:
-        return factory(request.setup, **request.options)
+    def __enter__(self) -> Self:
+        """Return itself."""
 
-    backend = build()
-    found = _compared(request, proving, backend, build)
-    return replace(found, engines=backend.info.engines, own_classes=backend.info.own_classes)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+
+    def records(self) -> Iterator[Record]:
+        """Return what the backend returns in the next trial."""
+
+    def go_on(self) -> None:
+        """Ask for the trial's next reset, or its end."""
+
+    def cause(self) -> str:
+        """Return why the records broke off."""
 
 
-def _compared(request: Request, proving: Proving, backend: VectorBackend, build: Callable[[], VectorBackend]) -> Proof:
-    setup, info = request.setup, backend.info
-    same_step = info.autoreset == "same_step"
-    try:
-        if info.chance is not None:
-            return Proof("unverified", reason=info.chance)
-        references = [Reference(setup.task, env_id, setup.seed, same_step=same_step) for env_id in range(info.num_envs)]
-        tape = action_table(references[0], proving.steps, len(references), setup.seed)
-        compared = compare(backend, references, tape, proving.steps, setup.seed)
-    except MalformedError as error:
-        return Proof("different", fault=str(error))
-    finally:
-        backend.close()
-    proof = compared.proof
-    if proof.mismatch is None:
+class Start(Protocol):
+    """How the backend of a request is stepped through trials."""
+
+    def __call__(self, request: Request, trials: Sequence[Trial]) -> Stepping:
+        """Return the backend that is stepped, whose records are of one trial after another."""
+
+
+class Apart:
+    """A backend in a process of its own, of this process's group; what it prints goes to the cell's log."""
+
+    def __init__(self, request_file: str, trials: Sequence[Trial]) -> None:
+        records, theirs = os.pipe()
+        self._records = os.fdopen(records, "rb", buffering=1 << 20)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-X", "faulthandler", "-m", "vebench.child.proof.stepping", request_file, str(theirs)],
+                stdin=subprocess.PIPE,
+                pass_fds=[theirs],
+                bufsize=0,
+            )
+        finally:
+            os.close(theirs)
+        self._order(json.dumps([trial.written() for trial in trials]).encode() + b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process: it closes the backend, unless that takes too long."""
+        self._records.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def records(self) -> Iterator[Record]:
+        """Return what the backend returns in the next trial."""
+        return read(self._records)
+
+    def go_on(self) -> None:
+        """Ask for the trial's next reset, or its end."""
+        self._order(b".")
+
+    def _order(self, text: bytes) -> None:
+        try:
+            if self._process.stdin is not None:
+                self._process.stdin.write(text)
+        except BrokenPipeError:
+            pass  # it has died, which is noticed when its records break off
+
+    def cause(self) -> str:
+        """Return why the records broke off."""
+        try:
+            status = self._process.wait(1)
+        except subprocess.TimeoutExpired:
+            return "the backend's process is still running, but has closed the pipe for its rows"
+        if status >= 0:
+            return f"the backend's process ended with status {status}"
+        name = signal.Signals(-status).name
+        return f"the backend's process was ended by {name}" + (
+            " (out of memory, or killed from outside)" if name == "SIGKILL" else ""
+        )
+
+
+class Here:
+    """A backend in this process, for a survey of many tasks."""
+
+    def __init__(self, request: Request, trials: Sequence[Trial]) -> None:
+        self._enough = False
+        self._trials = iter(trials)
+        self._request = request
+        self._running: Generator[Record] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the backend."""
+        if self._running is not None:
+            self._running.close()
+
+    def records(self) -> Iterator[Record]:
+        """Return what the backend returns in the next trial."""
+        self._running = self._stepped(next(self._trials))
+        return self._running
+
+    def _stepped(self, trial: Trial) -> Generator[Record]:
+        try:
+            yield from stepped(load(self._request.target), self._request, trial, self._was_enough)
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+            traceback.print_exc()
+            yield Failed(one_line(error))
+
+    def go_on(self) -> None:
+        """Ask for the trial's next reset, or its end."""
+        self._enough = True
+
+    def _was_enough(self) -> bool:
+        enough, self._enough = self._enough, False
+        return enough
+
+    @staticmethod
+    def cause() -> str:
+        """Return why the records broke off."""
+        return "the backend's rows broke off"
+
+
+def apart(request_file: str) -> Start:
+    """Return how the backend of the request in this file is stepped in a process of its own."""
+    return lambda _request, trials: Apart(request_file, trials)
+
+
+def here(request: Request, trials: Sequence[Trial]) -> Stepping:
+    """Return the request's backend, stepped in this process."""
+    return Here(request, trials)
+
+
+def prove(request: Request, proving: Proving, start: Start, answer: Callable[[Answer], None] = lambda _: None) -> Proof:
+    """Compare the request's backend with the reference, and return the result.
+
+    How far the comparison is goes to ``answer``, and a difference as soon as it is seen, before its name is sought.
+    """
+    task, entry = request.setup.task, registry.find(request.backend)
+    chance = entry.chance(replace(task, exact=True))
+    if chance is not None:
+        return Proof("unverified", reason=chance)
+    trials = draw(request.setup, proving, chance=entry.chance(replace(task, exact=False)) is not None)
+    return _Comparison(request, proving, start, answer).over(trials)
+
+
+class _Comparison:
+    """One comparison, over several trials."""
+
+    def __init__(self, request: Request, proving: Proving, start: Start, answer: Callable[[Answer], None]) -> None:
+        self._request, self._proving, self._start, self._answer = request, proving, start, answer
+        self._said = time.monotonic()
+        self._so_far: Proof | None = None
+        self._spare: dict[bool, list[Reference]] = {False: [], True: []}  # references, by whether tasks are exact
+
+    def over(self, trials: Sequence[Trial]) -> Proof:
+        """Compare the backend in each trial, up to the first in which it is not the same."""
+        with self._start(self._request, trials) as stepping:
+            # While the backend is built.
+            task = trials[0].setup(self._request.setup).task
+            self._spare[task.exact] = [Reference(task, env_id) for env_id in range(trials[0].followed)]
+            for trial in trials:
+                try:
+                    self._so_far = self._with(self._judged(trial, stepping))
+                except (CutOffError, judging.FailedError) as error:
+                    reason = stepping.cause() if isinstance(error, CutOffError) else str(error)
+                    return self._with(Proof("unverified", reason=reason, failed=True))
+                if self._so_far.verdict in ("different", "unverified"):
+                    break
+        return self._so_far or Proof("unverified")
+
+    def _judged(self, trial: Trial, stepping: Stepping) -> Proof:
+        task = trial.setup(self._request.setup).task
+        first = self._so_far is None
+        words = ""
+
+        def announce(proof: Proof, bench: Bench) -> Proof:
+            """Tell of a difference at once, with its pictures, and see to it that the search for its name ends."""
+            found = replace(proof, pictures=self._pictures(bench))
+            self._answer(replace(self._with(found), unnamed=True))
+            if isinstance(stepping, Apart):
+                timer = Timer(NAMING_S, stepping.kill)
+                timer.daemon = True
+                timer.start()
+            return found
+
+        def report(bench: Bench) -> None:
+            nonlocal words
+            if not words:
+                words = _layout(trial, bench.about.num_envs)
+            self._progress(bench)
+
+        def again(rerun: Rerun) -> Iterator[Record]:
+            resets = (replace(trial.resets[0], seed=rerun.seed, tape_at=rerun.tape_at),)
+            one = replace(trial, tape_seed=rerun.tape_seed, resets=resets)
+            with self._start(self._request, [one]) as once_more:
+                if isinstance(once_more, Apart):
+                    timer = Timer(max(0.0, rerun.until - time.monotonic()), once_more.kill)
+                    timer.daemon = True
+                    timer.start()
+                yield from once_more.records()
+
+        proof = judging.judge(
+            stepping.records(),
+            task,
+            announce=announce,
+            again=again,
+            guide=lambda num_envs: Guide(trial, num_envs),
+            spare=self._spare[trial.exact],
+            go_on=stepping.go_on,
+            report=report,
+        )
+        if proof.verdict == "different" and proof.fault and not first:
+            proof = replace(proof, fault=f"{proof.fault} ({words})")
         return proof
-    case = Case(setup.task, proof.mismatch, build, tape, len(references), setup.seed, same_step)
-    if not case.repeatable():
-        return Proof("unverified", reason=NOT_REPEATABLE)
-    pictures = _pictures(request, proving, proof.mismatch, compared)
-    return replace(proof, pictures=pictures, fault=_fault(case))
+
+    def _with(self, proof: Proof) -> Proof:
+        return proof if self._so_far is None else merged(self._so_far, proof)
+
+    def _progress(self, bench: Bench) -> None:
+        now = time.monotonic()
+        if now - self._said < BETWEEN_S:
+            return
+        self._said = now
+        self._answer(Comparing((self._so_far.rows if self._so_far else 0) + bench.compared))
+
+    def _pictures(self, bench: Bench) -> tuple[str, ...]:
+        """Write the observations that differ, if the request asks for it. Returns the paths of the files."""
+        mismatch, request = bench.mismatch, self._request
+        if self._proving.frames is None or mismatch is None or mismatch.field != "observations" or bench.rows is None:
+            return ()
+        from vebench.child.proof import pictures  # noqa: PLC0415 - on use only
+
+        options = "".join(f" {key}={value}" for key, value in request.options.items())
+        name = f"{request.setup.task.id} {request.backend}{options} env{mismatch.env_id} step{mismatch.step}"
+        expected, found = bench.rows
+        return pictures.save(self._proving.frames, name, expected.observation, found.observation)
 
 
-def _fault(case: Case) -> str:
-    try:
-        return name_fault(case)
-    except Exception as error:  # noqa: BLE001 - it is different, even if it fails when it is run again
-        return f"run again, it failed: {type(error).__name__}: {error}"
+def _layout(trial: Trial, num_envs: int) -> str:
+    envs = "1 environment" if num_envs == 1 else f"{num_envs} environments"
+    return f"with {envs}" if trial.exact else f"with {envs}, chance included"
 
 
-def _pictures(request: Request, proving: Proving, mismatch: Mismatch, compared: Compared) -> tuple[str, ...]:
-    """Write the observations that differ, if the request asks for it. Returns the paths of the files."""
-    if proving.frames is None or mismatch.field != "observations" or compared.rows is None:
-        return ()
-    from vebench.child.proof import pictures  # noqa: PLC0415 - on use only
-
-    options = "".join(f" {key}={value}" for key, value in request.options.items())
-    name = f"{request.setup.task.id} {request.backend}{options} env{mismatch.env_id} step{mismatch.step}"
-    expected, found = compared.rows
-    return pictures.save(proving.frames, name, expected.observation, found.observation)
+def merged(one: Proof, other: Proof) -> Proof:
+    """Return the result of two comparisons of one backend, the later of which is ``other``."""
+    frames = [proof for proof in (one, other) if proof.simulated is not None and proof.claimed is not None]
+    return replace(
+        other,
+        verdict=max(one.verdict, other.verdict, key=WORST_LAST.index),
+        rows=one.rows + other.rows,
+        ends=one.ends + other.ends,
+        cut_off=one.cut_off + other.cut_off,
+        excused=one.excused + other.excused,
+        fewest_ends=one.fewest_ends,
+        allowed=tuple(dict.fromkeys((*one.allowed, *other.allowed))),
+        engines=one.engines or other.engines,
+        own_classes=one.own_classes or other.own_classes,
+        simulated=sum(proof.simulated or 0 for proof in frames) if frames else None,
+        claimed=sum(proof.claimed or 0 for proof in frames) if frames else None,
+        frames_from=frames[0].frames_from if frames else None,
+    )

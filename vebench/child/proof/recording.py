@@ -8,7 +8,7 @@ A recording begins with ``About``. Each ``Began`` opens a history: the backend w
 what the environments of batch ``number - 1`` returned, in its order, for the tape's batch
 ``(tape_at + number - 1) % len(tape)``. Which environments are in which batch is known
 without a record if ``About.in_order``, otherwise from ``Order``, or from the batch itself where every batch is
-recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record; a stream without it was cut off.
+recorded. ``Rows`` is one recorded batch. ``Ended`` or ``Failed`` is the last record; a stream without one was cut off.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class About:
 
     ``tape_seed`` is the seed of the action tape, ``constructor_seed`` that of the setup. ``in_order``: every batch has
     all environments, in the order of their ids. ``low`` and ``high`` are the bounds of one action, of the type
-    ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list. The other facts are those of
+    ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list; ``engines`` and ``own_classes``
+    those of ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts are those of
     ``BackendInfo``.
     """
 
@@ -55,6 +56,8 @@ class About:
     differences: tuple[tuple[Any, ...], ...] = ()
     chance: str | None = None
     frames_from: str | None = None
+    engines: tuple[dict[str, Any], ...] = ()
+    own_classes: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,16 @@ class Ended:
     fault: str = ""
 
 
-Record = About | Began | Order | Rows | Broken | Ended
-_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Order, Rows, Broken, Ended)}
+@dataclass(frozen=True)
+class Failed:
+    """The last record, too: the backend raised an exception, in one line."""
+
+    reason: str
+
+
+_LAST = (Ended, Failed)
+Record = About | Began | Order | Rows | Broken | Ended | Failed
+_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Order, Rows, Broken, *_LAST)}
 
 
 class CutOffError(Exception):
@@ -129,7 +140,7 @@ def write(file: IO[bytes], record: Record) -> None:
 
 
 def read(file: IO[bytes]) -> Iterator[Record]:
-    """Yield the records up to ``Ended``. Raises CutOffError for anything that ``write`` would not have written."""
+    """Yield the records up to the last. Raises CutOffError for anything that ``write`` would not have written."""
     while True:
         line = file.readline(MOST_LINE)
         if not line.endswith(b"\n"):
@@ -143,7 +154,7 @@ def read(file: IO[bytes]) -> Iterator[Record]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CutOffError(f"a record that cannot be read: {error}") from None
         yield record
-        if isinstance(record, Ended):
+        if isinstance(record, _LAST):
             return
 
 

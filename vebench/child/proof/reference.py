@@ -24,7 +24,7 @@ KEPT_ROWS = 4  # the last rows of each environment
 
 
 class Reference:
-    """One environment, stepped as the for-loop steps it, with its last rows.
+    """One environment, stepped as the for-loop steps it, with its last rows. Without ``seed`` it is not reset yet.
 
     With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
     own. ``variant`` is passed on to ``make``. ``fresh``: whether the last row has the first observation of an episode.
@@ -35,26 +35,33 @@ class Reference:
         self,
         task: Task,
         env_id: int,
-        seed: int,
+        seed: int | None = None,
         variant: Mapping[str, int] = MappingProxyType({}),
         *,
         same_step: bool = False,
     ) -> None:
         self.task = task
         self.fresh = True
+        self.rows: list[Row] = []
         self._same_step = same_step
         self._environment = make(task, **variant)
         self.spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = self.spaces.rows(1)._replace(env_ids=np.array([env_id]))
         self._loop = EnvironmentLoop([self._environment], self._rows)
-        self.reset(seed)
+        if seed is not None:
+            self.reset(seed)
 
     def reset(self, seed: int) -> Row:
         """Begin again, with ``seed`` plus the environment's id; return the first row."""
         self._loop.reset(seed)
         self.fresh = True
-        self.rows: list[Row] = [row_of(self._rows, 0)]
+        self.rows = [row_of(self._rows, 0)]
         return self.rows[-1]
+
+    def stand_for(self, env_id: int, *, same_step: bool) -> None:
+        """Be the reference of another environment from the next reset on, since it takes time to make one."""
+        self._rows.env_ids[0] = env_id
+        self._same_step = same_step
 
     @property
     def actions(self) -> ActionSpace:

@@ -1,0 +1,168 @@
+"""Steps a backend for a comparison: ``python -m vebench.child.proof.stepping REQUEST RECORDS``.
+
+This process has the adapter, and no judge. REQUEST is the cell's request, RECORDS the descriptor to which everything
+that the backend returns is written. The trials come as a line of JSON on standard input; a byte after that asks for the
+trial's next reset, since nobody who steps a backend for a measurement knows either when it will end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import traceback
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.interface import CountsFrames
+from vebench.child.loop import action_tape
+from vebench.child.main import load, one_line
+from vebench.child.proof.batches import about, changed, malformed
+from vebench.child.proof.recording import Began, Broken, Ended, Failed, Rows, write
+from vebench.child.proof.trials import Trial
+from vebench.child.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Factory, VectorBackend
+    from vebench.child.proof.recording import About, Record
+    from vebench.child.proof.trials import Reset
+
+    Enough = Callable[[], bool]
+
+
+class UnheardError(Exception):
+    """Nobody wants to know any more."""
+
+
+def stepped(factory: Factory, request: Request, trial: Trial, enough: Enough) -> Generator[Record]:
+    """Yield what a backend returns in a trial. ``enough`` returns whether the next reset may come."""
+    setup = trial.setup(request.setup)
+    backend = factory(setup, **request.options)
+    try:
+        counts = SUITES[setup.task.suite].frames is not None and isinstance(backend, CountsFrames)
+        frames = _frames if counts else _no_frames
+        first = about(
+            backend.info,
+            tape_seed=trial.tape_seed,
+            constructor_seed=trial.seed,
+            frames_from=backend.frames_from if isinstance(backend, CountsFrames) else None,
+        )
+        yield first
+        tape = action_tape(backend.info.action_space, trial.tape_seed, backend.info.batch_size)
+        for reset in trial.resets:
+            yield from _history(backend, reset, tape, frames, enough)
+        yield Ended(0, _report_changed(first, backend) or "")
+    finally:
+        backend.close()
+
+
+def _history(
+    backend: VectorBackend,
+    reset: Reset,
+    tape: Sequence[NDArray[np.generic]],
+    frames: Callable[[Any], NDArray[np.int64]],
+    enough: Enough,
+) -> Generator[Record]:
+    """Yield every batch after a reset, each as soon as it is there."""
+    info = backend.info
+    kept = Kept(watched=not info.reuses_buffers)
+    yield Began(reset.seed, reset.tape_at)
+    backend.reset(reset.seed)
+    number = 0
+    while True:
+        batch = backend.recv()
+        fault = malformed(batch, info.num_envs, info.batch_size) or kept.changed()
+        if fault is not None:
+            yield Broken(number, fault)
+            return
+        observations, rewards, terminated, truncated, env_ids = kept.keep(batch)
+        shown = np.arange(len(env_ids))
+        yield Rows(number, env_ids, rewards, terminated, truncated, shown, observations, frames(backend))
+        if enough():
+            return
+        backend.send(tape[(reset.tape_at + number) % len(tape)])
+        number += 1
+
+
+def _report_changed(first: About, backend: VectorBackend) -> str | None:
+    return changed(first, about(backend.info, tape_seed=first.tape_seed, constructor_seed=first.constructor_seed))
+
+
+class Kept:
+    """The arrays of the last batch, to see whether they change when the next one comes, and copies of them."""
+
+    def __init__(self, *, watched: bool) -> None:
+        self._watched = watched
+        self._arrays: list[NDArray[Any]] = []
+        self._copies: list[NDArray[Any]] = []
+
+    def keep(self, batch: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Keep a batch, and return copies of its arrays."""
+        self._arrays = list(batch)
+        self._copies = [array.copy() for array in self._arrays]
+        return self._copies
+
+    def changed(self) -> str | None:
+        """Return the fault if rows changed that had been handed out, None if they may or did not."""
+        names = ("observations", "rewards", "terminated", "truncated", "env_ids")
+        for name, array, copy in zip(names, self._arrays, self._copies):  # noqa: B905 - none before the first batch
+            if self._watched and array.tobytes() != copy.tobytes():
+                return f"{name} change after they were handed out, though no reuse of buffers is declared"
+        return None
+
+
+def _frames(backend: CountsFrames) -> NDArray[np.int64]:
+    frames = backend.frames()
+    return np.empty(0, np.int64) if frames is None else np.array(frames)
+
+
+def _no_frames(_backend: object) -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+def main(request_file: str, records: int) -> int:
+    """Step the trials that standard input names, and write what comes. Returns the exit status."""
+    request = Request.read(Path(request_file).read_text(encoding="utf-8"))
+    sys.path.append(request.folder)  # last, because the user's folder must not shadow a library
+    orders = os.fdopen(os.dup(0), "rb", buffering=0)
+    trials = [Trial.read(body) for body in json.loads(orders.readline())]
+    devnull = os.open(os.devnull, os.O_RDWR)
+    os.dup2(devnull, 0)  # backends read nothing from it
+
+    def enough() -> bool:
+        if not select.select([orders], [], [], 0)[0]:
+            return False
+        if not orders.read(1):
+            raise UnheardError
+        return True
+
+    with os.fdopen(records, "wb", buffering=1 << 16) as file:
+        try:
+            factory = load(request.target)
+            for trial in trials:
+                with closing(stepped(factory, request, trial, enough)) as all_of_it:
+                    for record in all_of_it:
+                        write(file, record)
+                        file.flush()
+        except (BrokenPipeError, UnheardError):
+            os.dup2(devnull, records)  # what is left in the buffer goes nowhere
+            return 0
+        except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+            traceback.print_exc()
+            write(file, Failed(one_line(error)))
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.set_inheritable(int(sys.argv[2]), False)
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -196,7 +196,7 @@ class Bench:
         self._tally.most_share = self.most_share
         self._tape = action_tape(self.space, about.tape_seed, about.batch_size)
         self._frames = Frames(self.task, about)
-        self.followed[0] = Followed(first, 0)
+        self._spare.append(first)
 
     def _begin(self, record: Began) -> None:
         self._count_ends()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.contrasts import estimate
 from vebench.analysis.findings.windows import ENOUGH
 from vebench.analysis.summary import batch_times, frame_rates
+from vebench.analysis.work import difference, steps
 from vebench.backends.registry import NULL
 from vebench.errors import one_line
 from vebench.reports import figures
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from vebench.engine.events import CellFinished
+    from vebench.engine.events import CellFinished, ProofDone
     from vebench.plan.cells import Cell
 
 
@@ -65,3 +66,13 @@ def result(event: CellFinished) -> str:
         rate += "  other work"
     startup = "" if outcome.startup_ns is None else f"  startup {outcome.startup_ns / 1e9:.1f} s"
     return rate + startup
+
+
+def proven(event: ProofDone) -> str:
+    """Return what was found when what a cell had returned was compared."""
+    proof = event.proof
+    if proof.verdict == "different":
+        return one_line(f"other work while it was measured: {difference(proof)}")
+    if proof.verdict == "unverified":
+        return one_line(f"what it returned was not compared: {proof.reason or 'no reason was given'}")
+    return f"{proof.verdict} while it was measured: {steps(proof)}"

@@ -135,7 +135,11 @@ COLUMNS: tuple[Column, ...] = (
         "what was found about it, each with a code, a message and a remedy",
         head="findings",
     ),
-    Fact("verdict_reason", lambda cell: cell.verdict_reason, "why the verdict is unverified or different"),
+    Fact(
+        "verdict_reason",
+        lambda cell: cell.verdict_reason,
+        "why the verdict is unverified or different, or where else it comes from",
+    ),
     Figure(
         "loop_ns_per_batch", lambda cell: cell.loop_ns_per_batch, "what the measuring loop itself costs: null", "ns"
     ),
@@ -143,6 +147,24 @@ COLUMNS: tuple[Column, ...] = (
     Fact("steps", steps, "what it steps: any Gymnasium environment, own classes for this task, or others"),
     Fact(
         "differences", lambda cell: "; ".join(cell.differences), f"how it differs from {REFERENCE}, as its adapter says"
+    ),
+    Fact("struck", lambda cell: cell.why_struck, "why its rate is compared with no other; empty if it may be"),
+    Fact(
+        "proof",
+        lambda cell: cell.proof.verdict if cell.proof else None,
+        f"what it returned while it was measured, compared with {REFERENCE}; none if nothing was",
+    ),
+    Fact(
+        "proof_rows",
+        lambda cell: cell.proof.rows if cell.proof else None,
+        "rows of the measured steps that were compared",
+        "rows",
+    ),
+    Fact(
+        "proof_share",
+        lambda cell: cell.proof.steps / max(1, cell.proof.of_steps) if cell.proof else None,
+        "how far its steps were made again for that",
+        "ratio",
     ),
 )
 

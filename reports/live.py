@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from vebench.engine.events import CellFinished, RunStarted
-from vebench.reports.cell_words import name, padded, result, widths
+from vebench.engine.events import CellFinished, ProofDone, RunStarted
+from vebench.reports.cell_words import name, padded, proven, result, widths
 from vebench.reports.guard import Guarded
 from vebench.reports.run_view import RunView
 
@@ -84,7 +84,7 @@ class Reasons:
 
 
 class LineScreen(Screen):
-    """One plain line for each cell that ends, and one for each reason why cells are skipped."""
+    """A plain line for each cell that ends or is found to do other work, and for each reason why cells are skipped."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -103,6 +103,9 @@ class LineScreen(Screen):
                 count = f"[{self._finished:>{len(str(self._total))}}/{self._total}]"
                 line = f"{count} {padded(name(event.cell), self._widths)}  {result(event)}"
                 self._console.print(Text(line), soft_wrap=True)
+        elif isinstance(event, ProofDone) and event.proof.verdict == "different":
+            line = f"{' ' * (2 * len(str(self._total)) + 3)} {padded(name(event.cell), self._widths)}  {proven(event)}"
+            self._console.print(Text(line), soft_wrap=True)
 
 
 class LiveScreen(Screen):

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, RunStarted, WindowDone
+from vebench.engine.events import (
+    CellFinished,
+    CellReady,
+    CellStarted,
+    CellWarm,
+    ProofDone,
+    ProofStarted,
+    RunStarted,
+    WindowDone,
+)
 from vebench.reports import figures
 from vebench.reports.board import Board
-from vebench.reports.cell_words import name, one_row, padded, result, widths
+from vebench.reports.cell_words import name, one_row, padded, proven, result, widths
 from vebench.reports.time_left import TimeLeft
 
 if TYPE_CHECKING:
@@ -28,6 +37,7 @@ STATES: dict[type, tuple[str, str]] = {
     CellStarted: ("starting", "starts"),
     CellReady: ("warming up", "warms"),
     CellWarm: ("warm, waits for its turn", "warm"),
+    ProofStarted: ("proving that it did the same work", "proving"),
 }
 
 
@@ -67,6 +77,10 @@ class RunView:
                 size = name(event.cell)[2]
                 line = f"{padded(name(event.cell)[:2], self._widths)}  {size:{self._size_width}}  {result(event)}"
                 yield one_row(Text(line, style=style))
+        elif isinstance(event, ProofDone) and event.proof.verdict == "different":
+            size = name(event.cell)[2]
+            line = f"{padded(name(event.cell)[:2], self._widths)}  {size:{self._size_width}}  {proven(event)}"
+            yield one_row(Text(line, style="yellow"))
 
     def _turned_to(self, cell: Cell) -> Iterator[Text]:
         """Show the table of the cell's task, and yield that of the task before if nothing more will come into it."""
@@ -90,6 +104,8 @@ class RunView:
                 self._board.add(cell, event.window)
         elif isinstance(event, CellFinished):
             self._state, word = f"ended: {event.outcome.status}", event.outcome.status
+        elif isinstance(event, ProofDone):
+            self._state, word = proven(event), event.proof.verdict
         else:
             self._state, word = STATES[type(event)]
         if self._board is not None:

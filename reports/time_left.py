@@ -1,7 +1,7 @@
 """How long a run will still take: from its plan, and from how long its steps took so far.
 
-A cell starts, warms up, measures windows, and ends. Only one of these steps runs at a time, whether cells take turns or
-not. So the time between two events is that of the step which the later event ends.
+A cell starts, warms up, measures windows, ends, and what it returned is compared. Only one of these steps runs at a
+time, whether cells take turns or not. So the time between two events is that of the step which the later event ends.
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ from collections import Counter, defaultdict
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
-from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, RunStarted, WindowDone
-from vebench.reports.pages.plan import STARTUP_SECONDS
+from vebench.engine.events import (
+    CellFinished,
+    CellReady,
+    CellStarted,
+    CellWarm,
+    ProofDone,
+    ProofStarted,
+    RunStarted,
+    WindowDone,
+)
+from vebench.plan.cells import is_proven
+from vebench.reports.pages.plan import STARTUP_SECONDS, proof_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
 
     Kind = tuple[str, str]  # a step, and the label of the backend that makes it
 
-Step = Literal["start", "warm-up", "first window", "window", "end"]
+Step = Literal["start", "warm-up", "first window", "window", "end", "proof"]
 
 
 class TimeLeft:
@@ -30,12 +40,12 @@ class TimeLeft:
 
     def __init__(self, plan: Plan, now: float) -> None:
         self._planned = _planned(plan.spec)
-        self._rounds = plan.spec.rounds
+        self._spec = plan.spec
         self._began = self._last = now
         self._left: Counter[Kind] = Counter()
         for cell in plan.cells:
             if cell.skip is None:
-                self._left.update(_kinds(cell, self._rounds))
+                self._left.update(_kinds(cell, plan.spec))
         self._of_running: dict[tuple[CellKey, str], Counter[Kind]] = {}
         self._seconds: defaultdict[Kind, float] = defaultdict(float)
         self._count: Counter[Kind] = Counter()
@@ -47,11 +57,14 @@ class TimeLeft:
             return
         cell = event.cell
         if isinstance(event, CellStarted):
-            self._of_running[cell.key, cell.side] = _kinds(cell, self._rounds)
+            self._of_running[cell.key, cell.side] = _kinds(cell, self._spec)
+        elif isinstance(event, ProofStarted):
+            return
         elif (own := self._of_running.get((cell.key, cell.side))) is not None:
             self._ended(_step(event, own, cell), took, cell, own)
             if isinstance(event, CellFinished):
-                self._left -= own  # of a cell that failed, several steps
+                self._drop(own, keep=("proof", cell.backend.label) if event.outcome.status == "ok" else None)
+            if not own.total():
                 del self._of_running[cell.key, cell.side]
 
     def _ended(self, step: Step, took: float, cell: Cell, own: Counter[Kind]) -> None:
@@ -61,6 +74,13 @@ class TimeLeft:
             own[kind] -= 1
             self._left[kind] -= 1
             self._count[kind] += 1
+
+    def _drop(self, own: Counter[Kind], keep: Kind | None) -> None:
+        """Forget the steps of a cell that will not come, of one that failed several, but the one to ``keep``."""
+        for kind in own:
+            if kind != keep:
+                self._left[kind] -= own[kind]
+                own[kind] = 0
 
     @property
     def seconds(self) -> float:
@@ -92,13 +112,13 @@ def _planned(spec: RunSpec) -> Mapping[str, float]:
     """Return what each step takes by the plan, as a dry run foretells it."""
     first = spec.warmup + spec.duration
     steps = {"warm-up": spec.warmup, "first window": first, "window": spec.duration}
-    return {"start": STARTUP_SECONDS, **steps, "end": 0.0}
+    return {"start": STARTUP_SECONDS, **steps, "end": 0.0, "proof": proof_seconds(spec)}
 
 
-def _kinds(cell: Cell, rounds: int) -> Counter[Kind]:
+def _kinds(cell: Cell, spec: RunSpec) -> Counter[Kind]:
     """Return the steps of a cell. One that does not take turns goes from its warm-up into its first window unseen."""
-    label = cell.backend.label
-    steps = {"start": 1, "end": 1}
+    label, rounds = cell.backend.label, spec.rounds
+    steps = {"start": 1, "end": 1, "proof": int(is_proven(cell, spec))}
     steps |= {"first window": 1, "window": rounds - 1} if cell.group is None else {"warm-up": 1, "window": rounds}
     return Counter({(step, label): count for step, count in steps.items()})
 
@@ -112,5 +132,7 @@ def _step(event: Event, own: Counter[Kind], cell: Cell) -> Step:
             return "warm-up"
         case WindowDone():
             return "first window" if own["first window", cell.backend.label] else "window"
+        case ProofDone():
+            return "proof"
         case _:
             return "end"

@@ -125,7 +125,9 @@ def vebench(
 
 @app.command(context_settings={"allow_extra_args": True})  # so that the error can say how to name an environment
 # Several processes of few windows, since processes differ more than windows do: docs/method.md has how this was chosen.
-@options.asks_for_spec(instead="--resume", base=True, rounds=2, repeats=3, duration=0.5, warmup=0.5, interleave=True)
+@options.asks_for_spec(
+    instead="--resume", base=True, rounds=2, repeats=3, duration=0.5, warmup=0.5, interleave=True, proof="auto"
+)
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
@@ -303,7 +305,12 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
 @app.command()
 @options.asks_for_spec(
-    without=("until", "budget", "interleave", "base"), instead="--resume", first=("a", "b"), rounds=3, repeats=5
+    without=("until", "budget", "interleave", "base"),
+    instead="--resume",
+    first=("a", "b"),
+    rounds=3,
+    repeats=5,
+    proof="auto",
 )
 def compare(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,

@@ -43,6 +43,7 @@ DOUBTS = {
         "is faster than the bare simulator, which cannot be",
         "are faster than the bare simulator, which cannot be",
     ),
+    Doubt.NOT_PINNED: ("was not held to its CPUs", "were not held to their CPUs"),
     Doubt.NO_INTERVAL: ("has one window only", "have one window only"),
 }
 

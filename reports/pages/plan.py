@@ -13,7 +13,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
-from vebench.plan.cells import seconds
+from vebench.plan.cells import is_proven, seconds
 from vebench.plan.ordering import report_order
 from vebench.reports import figures
 from vebench.reports.document import Document, Table, TableRow, Text
@@ -45,7 +45,8 @@ class PlanPage:
         """One document: a table for each task with every cell, and about how long measuring them will take."""
         spec = self.plan.spec
         runnable = sum(cell.skip is None for cell in self.plan.cells)
-        total = seconds(self.plan) + STARTUP_SECONDS * runnable
+        proofs = sum(is_proven(cell, spec) for cell in self.plan.cells) * proof_seconds(spec)
+        total = seconds(self.plan) + STARTUP_SECONDS * runnable + proofs
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
@@ -55,12 +56,24 @@ class PlanPage:
                 ("cells", _cells(self.plan)),
                 ("each", _each(spec)),
                 ("CPUs", _placed(spec)),
-                ("time", f"about {figures.duration(total)}, of which {STARTUP_SECONDS:g} s a cell to start it"),
+                ("time", _time(total, proofs)),
                 *_resolves(self.plan),
             ),
             tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs),
         )
         return (document,)
+
+
+def proof_seconds(spec: RunSpec) -> float:
+    """Return about how long it takes to compare what a cell returned: its process starts, and makes the steps again."""
+    return STARTUP_SECONDS + spec.cell_seconds
+
+
+def _time(total: float, proofs: float) -> str:
+    """Return about how long the plan takes, and what of it is not measuring."""
+    proving = f", and {figures.duration(proofs)} to prove what was measured (--proof off leaves that out)"
+    start = f"of which {STARTUP_SECONDS:g} s a cell to start it"
+    return f"about {figures.duration(total)}, {start}{proving if proofs else ''}"
 
 
 def _each(spec: RunSpec) -> str:

@@ -151,7 +151,7 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
         return Text((figures.microseconds(loop), "a batch"), "reference_row", loop)
     values: dict[str, Value] = {"frames_per_second": rate, "steps_per_second": cell.steps_per_second}
     if cell.struck:
-        return Text((figures.rate(rate), "other work"), "struck", rate, values)
+        return Text((figures.rate(rate), cell.why_struck), "struck", rate, values)
     lines = [figures.rate(rate)]
     # No backend can beat a reference row: its speedup would read as that of a backend.
     if cell.speedup is not None and not cell.reference_row:

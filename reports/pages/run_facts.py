@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
 from vebench.reports import figures
@@ -38,9 +39,24 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
         ("system", _system(header.host)),
         ("packages", packages),
         ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
+        ("proof", _proof(cells)),
         ("command", header.command),
     )
     return tuple((name, one_line(value)) for name, value in known if value)
+
+
+def _proof(cells: Sequence[CellSummary]) -> str:
+    """Return in words what was compared of what the measured cells returned."""
+    proofs = [cell.proof for cell in cells if cell.proof is not None and cell.proof.rows]
+    if not proofs:
+        return ""
+    rows, made = sum(proof.rows for proof in proofs), sum(proof.of_steps for proof in proofs)
+    far = sum(proof.steps for proof in proofs) / max(1, made)
+    backends = sum(not cell.reference_row for cell in cells)
+    return (
+        f"in {len(proofs)} of {figures.counted(backends, 'cell')}, {rows:,} rows of the measured steps compared with "
+        f"{REFERENCE}, on the way through {far:.0%} of them"
+    )
 
 
 def _machine(host: HostRecord) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from vebench.analysis.cell import ABOVE_CEILING, NOT_PINNED, OTHER_WORK
 from vebench.analysis.contrasts import LEVEL, contrast, ratio, rejected, width_beside_others
 from vebench.analysis.curves import of_key
 from vebench.analysis.finding_codes import Code
@@ -36,7 +37,11 @@ class Doubt(Enum):
     OTHER_WORK = auto()
     UNVERIFIED = auto()
     ABOVE_CEILING = auto()
+    NOT_PINNED = auto()
     NO_INTERVAL = auto()
+
+
+STRUCK = {OTHER_WORK: Doubt.OTHER_WORK, ABOVE_CEILING: Doubt.ABOVE_CEILING, NOT_PINNED: Doubt.NOT_PINNED}
 
 
 class Reason(Enum):
@@ -142,7 +147,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
 def doubt_of(cell: CellSummary) -> Doubt | None:
     """Return why the rate of a cell is compared with no other, None if it may be. The reference does its own work."""
     if cell.struck:
-        return Doubt.OTHER_WORK
+        return STRUCK[cell.why_struck]
     if cell.verdict == "unverified" and cell.backend != REFERENCE:
         return Doubt.UNVERIFIED
     if any(finding.code is Code.ABOVE_CEILING for finding in cell.findings):

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.own_classes import OwnClasses
-    from vebench.child.answers import WorkVerdict
+    from vebench.child.answers import CellProof, WorkVerdict
     from vebench.plan.cells import CellKey
 
 NOTHING = Sample((), one_process=False)
+
+# Why a rate is struck: it is compared with no other.
+OTHER_WORK, ABOVE_CEILING, NOT_PINNED = "other work", "above ceiling", "not pinned"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class CellSummary:
     How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not,
     ``faulty_repeats`` those of them that did not end because the user ended them. ``reason`` is that of one of them, of
     a faulty one if there is one. ``verdict`` is whether it does the same work as the reference, None for a reference
-    row.
+    row; ``proof`` is what was found in the cell itself, None if nothing was compared. ``struck_for`` is why its rate is
+    struck although its work may be the same.
 
     What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` are totals over all windows,
     ``throttled_windows`` is how many of them a CPU quota held back, ``disturbed_windows`` how many others disturbed;
@@ -89,6 +93,7 @@ class CellSummary:
     faulty_repeats: int
     verdict: WorkVerdict | None
     verdict_reason: str
+    proof: CellProof | None
     differences: tuple[str, ...]
     engines: tuple[Engine, ...]
     own_classes: OwnClasses | None
@@ -118,6 +123,7 @@ class CellSummary:
     crowded: bool = False
     unbound: str | None = None
     most_threads: int = 0
+    struck_for: str = ""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -151,9 +157,22 @@ class CellSummary:
         return self.own_classes is not None and not self.own_classes.refused
 
     @property
+    def why_struck(self) -> str:
+        """Why the cell's rate is compared with no other, in a word or two; empty if it may be."""
+        return OTHER_WORK if self.verdict == "different" else self.struck_for
+
+    @property
     def struck(self) -> bool:
-        """Whether the cell's rate is compared with no other, because it does other work."""
-        return self.verdict == "different"
+        """Whether the cell's rate is compared with no other."""
+        return bool(self.why_struck)
+
+    @property
+    def unsound(self) -> bool:
+        """Whether its rate is not even compared with that of the same cell in another run.
+
+        That of a backend which is known to do other work may be: it does the same other work in both.
+        """
+        return bool(self.struck_for) or (self.proof is not None and self.proof.verdict == "different")
 
     @property
     def throttled(self) -> bool:

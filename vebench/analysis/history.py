@@ -303,7 +303,9 @@ def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
     if cell.status != "ok":
         return cell.status
     if cell.struck:
-        return "other work"
+        return cell.why_struck
+    if base is not None and base.struck:
+        return base.why_struck
     findings = (*cell.findings, *(base.findings if base is not None else ()))
     return next((finding.code.value for finding in findings if finding.code in NOT_ITS_OWN), None)
 

@@ -7,7 +7,7 @@ from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Literal
 
-from vebench.analysis.cell import base_of, is_base
+from vebench.analysis.cell import ABOVE_CEILING, OTHER_WORK, base_of, is_base
 from vebench.analysis.contrasts import contrast
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.pooling import pooled_alone
@@ -148,9 +148,9 @@ class Sides:
             return
         if (lack := _lack(new)) is not None:
             yield "missing", f"{names.candidate}: {lack}"
-        if old.struck != new.struck:
-            name, cell = (names.baseline, old) if old.struck else (names.candidate, new)
-            yield "not comparable", f"{name}: other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
+        for name, cell in ((names.baseline, old), (names.candidate, new)):
+            if cell.unsound or (cell.struck and old.struck != new.struck):
+                yield "not comparable", f"{name}: {_why_struck(cell)}"
         for field in self.decisive:
             one, other = getattr(old, field), getattr(new, field)
             if one != other:
@@ -161,8 +161,12 @@ class Sides:
         """Yield that a run lacks the cell that its speedups are relative to."""
         base = base_of(key)
         for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-            if self.metric == "speedup" and (base not in cells or not cells[base].sample.measurable):
+            if self.metric != "speedup":
+                continue
+            if base not in cells or not cells[base].sample.measurable:
                 yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
+            elif cells[base].struck:
+                yield "not comparable", f"{name}: {REFERENCE} with one worker: {_why_struck(cells[base])}"
 
     def _weak(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
         """Yield that a cell has no interval."""
@@ -216,6 +220,15 @@ def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
     # The rate of a single process that was not warm yet hardly changes the level of many.
     if 0 < cell.sample.processes <= 2 * cell.stability.unsettled:
         yield Code.UNSETTLED
+
+
+def _why_struck(cell: CellSummary) -> str:
+    """Return in words why the rate of a cell is struck."""
+    if cell.why_struck == OTHER_WORK:
+        return f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
+    if cell.why_struck == ABOVE_CEILING:
+        return "faster than the bare simulator, which no backend can be"
+    return "not held to the CPUs that it owns"
 
 
 def _lack(cell: CellSummary) -> str | None:

@@ -226,7 +226,7 @@ def _point(cell: CellSummary, order: CpuOrder) -> Point | str:
     """Return a cell as a point, or why it is none."""
     unfit = {
         cell.status: cell.status != "ok",
-        "other work": cell.struck,
+        cell.why_struck: cell.struck,
         "held back by a quota": cell.throttled,
         "disturbed": cell.disturbed,
         "more than the CPUs": cell.workers > len(order.cpus),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import TYPE_CHECKING, Self
 
-from vebench.analysis.cell import NOTHING, CellSummary, base_of, ceiling_of
+from vebench.analysis.cell import ABOVE_CEILING, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.counting import that_count
 from vebench.analysis.findings.rules import of_cell
@@ -17,16 +17,14 @@ from vebench.analysis.findings.sweep import Sweep
 from vebench.analysis.pooling import pooled
 from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
-from vebench.backends.registry import NULL, find_recorded
+from vebench.analysis.work import together, work_of
+from vebench.backends.registry import NULL, REFERENCE, find_recorded
 from vebench.child.window import Window, too_much
 from vebench.machine.sysfs import parse_list
-from vebench.plan.known_work import BEST_FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
-    from vebench.analysis.pooling import Condition
-    from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
     from vebench.results.records import CellRecord, Run
 
@@ -41,30 +39,58 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """
     usable = run.header.host.usable_cpus
     repeats = by_cell(run)
-    cells = {key: _with_machine(_as_built(records, usable), records, usable) for key, records in repeats.items()}
-    rates = Rates.of(repeats, {key: cell.condition for key, cell in cells.items()})
+    pinned = run.header.spec.pin != "none" and run.header.host.pinning
+    cells = {
+        key: _unless_strayed(_with_machine(_as_built(records, usable), records, usable), pinned=pinned)
+        for key, records in repeats.items()
+    }
+    rates = Rates.of(repeats, cells)
     rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
-    sweep = Sweep(rated, run.header, file)
-    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in rated)
+    above = Sweep(rated, run.header, file).above_ceiling
+    sound = tuple(_unless_above(cell, above) for cell in rated)
+    sweep = Sweep(sound, run.header, file)
+    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sound)
+
+
+def _unless_strayed(cell: CellSummary, *, pinned: bool) -> CellSummary:
+    """Return ``cell``, struck if it was not held to its CPUs though it was asked for."""
+    return replace(cell, struck_for=NOT_PINNED) if pinned and cell.strayed else cell
+
+
+def _unless_above(cell: CellSummary, above: Container[CellKey]) -> CellSummary:
+    """Return ``cell``, struck if it is one of those above the ceiling. If the reference is, that was disturbed."""
+    if cell.key not in above or cell.backend == REFERENCE:
+        return cell
+    return replace(cell, struck_for=ABOVE_CEILING, speedup=None, efficiency=None)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The samples of all cells of a run: frames per second, the same per CPU second, and nanoseconds per batch."""
+    """The samples of all cells of a run: frames per second, the same per CPU second, and nanoseconds per batch.
+
+    With those of the cells ``struck``, no other is compared.
+    """
 
     frames: Mapping[CellKey, Sample]
     frames_by_cpu_time: Mapping[CellKey, Sample]
     batch_times: Mapping[CellKey, Sample]
+    struck: frozenset[CellKey]
 
     @classmethod
-    def of(cls, repeats: Mapping[CellKey, Sequence[CellRecord]], conditions: Mapping[CellKey, Condition]) -> Self:
+    def of(cls, repeats: Mapping[CellKey, Sequence[CellRecord]], cells: Mapping[CellKey, CellSummary]) -> Self:
         """Return the samples of cells, each with what all of them show about how processes vary."""
-        return cls(
-            *(
-                pooled({key: _sample(records, rate) for key, records in repeats.items()}, conditions)
-                for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
-            )
+        conditions = {key: cell.condition for key, cell in cells.items()}
+        frames, frames_by_cpu_time, batch_times = (
+            pooled({key: _sample(records, rate) for key, records in repeats.items()}, conditions)
+            for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
         )
+        return cls(
+            frames, frames_by_cpu_time, batch_times, frozenset(key for key, cell in cells.items() if cell.struck)
+        )
+
+    def compared(self, key: CellKey) -> Sample:
+        """Return the frames per second of a cell that others are compared with, nothing if it is struck."""
+        return NOTHING if key in self.struck else self.frames.get(key, NOTHING)
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
@@ -123,7 +149,8 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
-    verdict = max((_verdict(record) for record in records), key=BEST_FIRST.index)
+    proof = together([record.proof for record in records if record.proof is not None])
+    work = work_of(records, proof)
     startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
     cell = CellSummary(
         key=first.key.without_repeat,
@@ -142,8 +169,9 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
         repeats=len(records),
         failed_repeats=len(failed),
         faulty_repeats=len(faulty),
-        verdict=verdict,
-        verdict_reason=next((record.verdict_reason for record in records if record.verdict == verdict), ""),
+        verdict=work.verdict,
+        verdict_reason=work.reason,
+        proof=proof,
         differences=first.differences,
         engines=first.engines,
         own_classes=first.own_classes,
@@ -151,10 +179,6 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )
     return replace(cell, verdict=None) if cell.reference_row else cell
-
-
-def _verdict(record: CellRecord) -> WorkVerdict:
-    return record.verdict or "unverified"
 
 
 def _with_machine(cell: CellSummary, records: Sequence[CellRecord], usable: int) -> CellSummary:
@@ -191,7 +215,7 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
     """Return ``cell`` with what was counted, and the rates that follow; ``rates`` are those of all cells."""
     own = rates.frames[cell.key]
     windows = [(record, window) for record in _well(records) for window in record.windows]
-    speedup = _speedup(cell, rates.frames)
+    speedup = _speedup(cell, rates)
     return replace(
         cell,
         windows=len(windows),
@@ -209,7 +233,7 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
         ns_per_batch=estimate(rates.batch_times[cell.key]),
         speedup=speedup,
         efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
-        of_ceiling=_of_ceiling(cell, rates.frames),
+        of_ceiling=_of_ceiling(cell, rates),
     )
 
 
@@ -223,12 +247,12 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def _speedup(cell: CellSummary, samples: Mapping[CellKey, Sample]) -> Estimate | None:
+def _speedup(cell: CellSummary, rates: Rates) -> Estimate | None:
     """Return the ratio to the reference with one worker; None for a cell that is not compared."""
     if cell.backend == NULL or cell.struck:
         return None
-    own, base = samples[cell.key], base_of(cell.key)
-    return _unity(own) if cell.key == base else ratio(own, samples.get(base, NOTHING))
+    own, base = rates.frames[cell.key], base_of(cell.key)
+    return _unity(own) if cell.key == base else ratio(own, rates.compared(base))
 
 
 def _unity(sample: Sample) -> Estimate | None:
@@ -236,8 +260,8 @@ def _unity(sample: Sample) -> Estimate | None:
     return Estimate(1.0, 1.0, 1.0) if sample.rates and median(sample.rates) > 0 else None
 
 
-def _of_ceiling(cell: CellSummary, samples: Mapping[CellKey, Sample]) -> Estimate | None:
+def _of_ceiling(cell: CellSummary, rates: Rates) -> Estimate | None:
     """Return the ratio to the bare simulator of the same size; None for a cell that is not compared."""
     if cell.reference_row or cell.struck:
         return None
-    return ratio(samples[cell.key], samples.get(ceiling_of(cell.key), NOTHING))
+    return ratio(rates.frames[cell.key], rates.compared(ceiling_of(cell.key)))

@@ -66,6 +66,11 @@ class Warm:
 
 
 @dataclass(frozen=True)
+class Begins:
+    """A window begins. The parent notes the time by its own clock."""
+
+
+@dataclass(frozen=True)
 class ReplicaWindow:
     """A window of a replica, and when it began on the clock that all replicas share."""
 
@@ -155,6 +160,33 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class CellProof:
+    """What a measured cell returned, at moments that it could not foresee, compared with the reference.
+
+    ``verdict``, and ``allowed`` to ``reason``, are as in ``Proof``. ``rows``: rows compared. ``environments``: how many
+    were stepped again, each for so many ``steps``, of ``of_steps`` that each has made, and with so many ``ends`` of
+    episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the environments
+    were drawn from. ``seconds``: how long it took.
+    """
+
+    verdict: WorkVerdict
+    rows: int = 0
+    ends: int = 0
+    environments: int = 0
+    steps: int = 0
+    of_steps: int = 0
+    allowed: tuple[str, ...] = ()
+    mismatch: Mismatch | None = None
+    fault: str | None = None
+    reason: str | None = None
+    seed: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_counts(self, CellProof)
+
+
+@dataclass(frozen=True)
 class Comparing:
     """A comparison goes on: ``rows`` are compared so far."""
 
@@ -171,15 +203,17 @@ class Failure:
     reason: str
 
 
-Answer = Ready | Warm | ReplicaWindow | Window | Done | Comparing | Proof | Failure
+Answer = Ready | Warm | Begins | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Failure
 KINDS: dict[str, type[Answer]] = {
     "ready": Ready,
     "warm": Warm,
+    "begins": Begins,
     "replica_window": ReplicaWindow,
     "window": Window,
     "done": Done,
     "comparing": Comparing,
     "proof": Proof,
+    "cell_proof": CellProof,
     "error": Failure,
 }
 _NAMES = {kind: name for name, kind in KINDS.items()}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.child import schedule
-from vebench.child.answers import Done, Layout, Ready, Warm
-from vebench.child.loop import Loop, Stretch, action_tape
+from vebench.child.answers import Begins, Done, Layout, Ready, Warm
+from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
+from vebench.child.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
 from vebench.child.window import Watched
 from vebench.machine import cgroups, counters, memory_policy
@@ -33,19 +33,27 @@ class Binding:
     unbound: str | None
 
 
-def measure(
-    request: Request, factory: Factory, binding: Binding, started: int, answer: Callable[[Answer], None]
+def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
+    request: Request,
+    factory: Factory,
+    binding: Binding,
+    started: int,
+    clock: Callable[[], int],
+    answer: Callable[[Answer], None],
 ) -> VectorBackend:
     """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
 
-    ``started`` is when the process began, in nanoseconds of ``time.perf_counter_ns``.
+    ``started`` is when the process began, in nanoseconds of ``clock``.
     """
-    settings, clock = request.settings, time.perf_counter_ns
-    backend = build(request, factory)
+    settings = request.settings
+    backend, first = build(request, factory)
     tape = action_tape(backend.info.action_space, request.setup.seed, backend.info.batch_size)
     answer(Ready(clock() - started, layout(backend.info, binding)))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
-    loop = Loop(backend, tape, clock)
+    recorder = _recorder(request, backend, first)
+    loop = Loop(backend, tape, clock, recorder)
+    if recorder is not None:
+        recorder.expect(_moments(settings))  # what is right at first only differs later
     warmup = warm_up(
         loop,
         int(settings.warmup * NANO),
@@ -57,13 +65,19 @@ def measure(
     seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, request.setup.cpus, cgroups.groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
-    to_measure = windows(request, loop, warmup.pace, ahead, watched, started)
+    around = Around(loop, recorder, _moments(settings), answer if request.mode != "in_step" else None)
+    around.ended()
+    to_measure = windows(request, loop, warmup.pace, ahead, watched, started, clock, around)
     if request.mode != "alone":
         answer(Warm())
     for window in to_measure:
         answer(window)
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
+    if recorder is not None and request.recording is not None:
+        memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
+        with open(request.recording.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
+            recorder.write(file, loop.batches)
     answer(
         Done(
             peak_rss_bytes=max(filter(None, (memory, memory_now)), default=None),
@@ -76,12 +90,47 @@ def measure(
     return backend
 
 
-def build(request: Request, factory: Factory) -> VectorBackend:
-    """Build the backend, reset it and receive its first batch. Returns it ready for the first ``send``."""
+class Around:
+    """What is done before and after each window: the recorder is told, and the parent, which has a clock of its own."""
+
+    def __init__(
+        self, loop: Loop, recorder: Recorder | None, moments: int, answer: Callable[[Answer], None] | None
+    ) -> None:
+        self._loop, self._recorder, self._moments, self._answer = loop, recorder, moments, answer
+
+    def begins(self) -> None:
+        """Expect moments, and send the parent a word."""
+        if self._recorder is not None:
+            self._recorder.expect(self._moments)
+        if self._answer is not None:
+            self._answer(Begins())
+
+    def ended(self) -> None:
+        """Expect no moments until the next window, and keep one batch with the frames that were simulated so far."""
+        if self._recorder is not None:
+            self._recorder.expect(0)
+            self._loop.keep_last()
+
+
+def _recorder(request: Request, backend: VectorBackend, first: Batch) -> Recorder | None:
+    """Return what records this cell, None if nothing is to be recorded."""
+    if request.recording is None:
+        return None
+    return Recorder(backend, first, request.setup.seed, request.recording.seed, READINGS_PER_WINDOW)
+
+
+def _moments(settings: Settings) -> int:
+    """Return how many moments a window has, about."""
+    return max(1, round(MOMENTS_PER_SECOND * min(1.0, settings.duration)))
+
+
+def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch]:
+    """Build the backend, and reset it. Returns it ready for the first ``send``, with its first batch."""
     backend = factory(request.setup, **request.options)
     backend.reset(request.setup.seed)
-    check(backend.recv(), backend.info)
-    return backend
+    first = backend.recv()
+    check(first, backend.info)
+    return backend, first
 
 
 def check(batch: Batch, info: BackendInfo) -> None:
@@ -115,19 +164,26 @@ def layout(info: BackendInfo, binding: Binding) -> Layout:
 
 
 def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
-    request: Request, loop: Loop, pace: int, ahead: int, watched: Watched, started: int
+    request: Request,
+    loop: Loop,
+    pace: int,
+    ahead: int,
+    watched: Watched,
+    started: int,
+    clock: Callable[[], int],
+    around: Around,
 ) -> Iterator[Window | ReplicaWindow]:
     """Return an iterator that measures the cell's windows one by one, in the request's mode.
 
     The clock is read once every ``pace`` batches. ``ahead`` batches contain all rows that were ready before a turn.
     """
-    settings, clock, cpus = request.settings, time.perf_counter_ns, len(watched.cpus)
+    settings, cpus = request.settings, len(watched.cpus)
     duration = int(settings.duration * NANO)
 
     def step(span: int, batches: int = 1) -> Stretch:
         return loop.run_for(span, max(pace, batches))
 
-    meter = schedule.Meter(step, watched)
+    meter = schedule.Meter(step, watched, around.begins, around.ended)
     if request.mode == "in_step":
         start = schedule.number_on(request.go_ahead)
         return schedule.in_step(meter, settings.rounds, duration, start, clock)

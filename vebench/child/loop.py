@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpace, VectorBackend
+    from vebench.child.recorder import Recorder
 
 # A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
 # actions, small enough to leave the caches to the environments.
@@ -23,6 +24,9 @@ MOST_TAPE_BYTES = 8 << 20
 # The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
 # window, and a window exceeds its duration by at most 1 %.
 READINGS_PER_WINDOW = 100
+
+# Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
+CONSECUTIVE = 3
 
 
 def action_tape(space: ActionSpace, seed: int, batch_size: int) -> list[NDArray[np.generic]]:
@@ -49,30 +53,54 @@ class Loop:
     A row after an end is an autoreset, not a transition. Looking up each row would double the cost of the loop.
     Instead, the loop counts ends, and remembers for each environment whether its last row was an end. Every end is
     followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
+
+    At moments that a ``recorder`` draws, a stretch is split, and the last batch of a part is kept. The batches of all
+    parts are stepped by the same lines, so that a backend cannot tell which of them are kept. ``batches``: how many
+    have been stepped.
     """
 
     def __init__(
-        self, backend: VectorBackend, actions: Sequence[NDArray[np.generic]], clock: Callable[[], int]
+        self,
+        backend: VectorBackend,
+        actions: Sequence[NDArray[np.generic]],
+        clock: Callable[[], int],
+        recorder: Recorder | None = None,
     ) -> None:
         self._backend = backend
+        self._tape = actions
         self._actions = cycle(actions)
         self._clock = clock
+        self._recorder = recorder
+        self.batches = 0
         self._ended = np.zeros(backend.info.num_envs, np.bool_)
         self._resets_own_rows = backend.info.autoreset == "next_step"
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over. The clock is read once every ``batches_per_reading`` batches."""
-        clock = self._clock
+        clock, recorder = self._clock, self._recorder
         outstanding = self._outstanding()
         rows = ends = 0
         start = now = clock()
         while now - start < duration_ns:
-            more_rows, more_ends = self._step(batches_per_reading)
+            if recorder is None or not recorder.due():
+                more_rows, more_ends = self._step(batches_per_reading)[:2]  # the arrays are free again
+            else:
+                more_rows, more_ends = self._record(recorder, batches_per_reading)
             now = clock()
             rows += more_rows
             ends += more_ends
         resets = ends + outstanding - self._outstanding() if self._resets_own_rows else 0
+        if recorder is not None:
+            recorder.tidy()
         return Stretch(now - start, rows, resets)
+
+    def keep_last(self) -> None:
+        """Step one batch, and keep it and the frames that the backend counts. Call this outside a window."""
+        if self._recorder is not None:
+            batch = self._step(1)[2]
+            self._recorder.tidy()
+            self._recorder.keep(self.batches, batch, counts=True)
+            self._recorder.let_go()
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
         """Step batches for ``duration_ns``, at least one. Returns how many fit between two clock readings of a window.
@@ -95,14 +123,56 @@ class Loop:
     def _outstanding(self) -> int:
         return int(np.count_nonzero(self._ended))
 
-    def _step(self, batches: int) -> tuple[int, int]:
-        send, recv, ended = self._backend.send, self._backend.recv, self._ended
+    def _record(self, recorder: Recorder, batches: int) -> tuple[int, int]:
+        """Step ``batches`` and keep a few of them, from a place on that the recorder draws, or from an end on.
+
+        If these are fewer than it takes to keep some in a row, a few more are stepped.
+        """
+        rows = ends = 0
+        left, to_keep = max(batches, CONSECUTIVE), CONSECUTIVE
+        before = 0 if recorder.for_end else recorder.place(left - CONSECUTIVE + 1)
+        if recorder.for_end:
+            at = self.batches
+            rows, ends, batch = self._step(left, recorder.shown)
+            left -= self.batches - at
+            if recorder.shown.isdisjoint(batch[4][batch[2] | batch[3]].tolist()):
+                recorder.wait_on()
+                return rows, ends
+            recorder.for_end = False
+            recorder.keep(self.batches, batch)
+            to_keep -= 1
+            left = max(left, to_keep)
+        elif before:
+            rows, ends, _ = self._step(before)
+            left -= before
+        for _ in range(to_keep):
+            more_rows, more_ends, batch = self._step(1)
+            recorder.keep(self.batches, batch)
+            rows, ends = rows + more_rows, ends + more_ends
+        recorder.let_go()
+        left -= to_keep
+        if left:
+            more_rows, more_ends, _ = self._step(left)
+            rows, ends = rows + more_rows, ends + more_ends
+        return rows, ends
+
+    def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
+        """Step so many batches, at least one, but none after one in which an episode of ``watched`` environments ends.
+
+        Returns how many rows and ends they had, and the last of them.
+        """
+        send, recv, ended, recorder = self._backend.send, self._backend.recv, self._ended, self._recorder
+        note, note_end, in_order = None, None, True
+        if recorder is not None:
+            note, note_end, in_order = recorder.note, recorder.note_end, recorder.in_order
         rows = ends = 0
         outstanding = bool(self._outstanding())
         for actions in islice(self._actions, batches):
             send(actions)
-            _, _, terminated, truncated, env_ids = recv()
+            observations, rewards, terminated, truncated, env_ids = recv()
             rows += len(env_ids)
+            if note is not None:
+                note(env_ids.tobytes())
             # Most batches contain no end. Right after another thread has woken this one, caches are cold, and three
             # numpy calls take 4 microseconds; this takes 1. If a backend has as many threads as CPUs, this is visible.
             if 1 in terminated.tobytes() or 1 in truncated.tobytes():
@@ -110,7 +180,18 @@ class Loop:
                 ended[env_ids] = over
                 ends += int(np.count_nonzero(over))
                 outstanding = True
+                if note_end is not None:
+                    note_end(over if in_order else env_ids[over])
+                if watched is not None and not watched.isdisjoint(env_ids[over].tolist()):
+                    break
             elif outstanding:
                 ended[env_ids] = False
                 outstanding = bool(self._outstanding())
-        return rows, ends
+        # The batch that the last actions are known by says how many there were, even if some were too short.
+        if watched is not None:
+            batches = min(batches, rows // self._backend.info.batch_size)
+        self.batches += batches
+        if recorder is not None:
+            whole = self._tape[(self.batches - 1) % len(self._tape)] is actions
+            recorder.stepped(self.batches, rows if whole else -1, batches)
+        return rows, ends, (observations, rewards, terminated, truncated, env_ids)

@@ -37,6 +37,30 @@ class Proving:
 
 
 @dataclass(frozen=True)
+class Recording:
+    """Batches of the measurement are kept, and written to the file ``path`` when it is over.
+
+    At which moments, and of which environments, is drawn from ``seed``. In a cell of replicas, number ``replica`` does
+    so.
+    """
+
+    path: str
+    seed: int
+    replica: int = 0
+
+
+@dataclass(frozen=True)
+class Replaying:
+    """What a measurement has recorded in the file ``path`` is compared with the reference, instead of a measurement.
+
+    It ends after ``seconds``, or when all is compared.
+    """
+
+    path: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Request:
     """One cell, or one replica of it.
 
@@ -44,7 +68,7 @@ class Request:
     ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules. ``mode`` is ``alone``,
     ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas of its cell).
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
-    ``vebench.child.lifeline``, negative if there is none. With ``proving``, nothing is timed.
+    ``vebench.child.lifeline``, negative if there is none. With ``proving`` or ``replaying``, nothing is timed.
     """
 
     setup: Setup
@@ -58,6 +82,8 @@ class Request:
     go_ahead: int = -1
     lifeline: int = -1
     proving: Proving | None = None
+    recording: Recording | None = None
+    replaying: Replaying | None = None
 
     def written(self) -> str:
         """Return the request as JSON."""
@@ -67,12 +93,13 @@ class Request:
     def read(cls, text: str) -> Request:
         """Return the request from the JSON of ``written``."""
         body: dict[str, Any] = json.loads(text)
-        setup, proving = body["setup"], body["proving"]
+        setup = body["setup"]
+        jobs = {"proving": Proving, "recording": Recording, "replaying": Replaying}
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}
         body |= {
             "setup": Setup(**setup),
             "settings": Settings(**body["settings"]),
             "nodes": tuple(body["nodes"]),
-            "proving": None if proving is None else Proving(**proving),
+            **{name: None if body[name] is None else kind(**body[name]) for name, kind in jobs.items()},
         }
         return cls(**body)

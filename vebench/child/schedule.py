@@ -28,12 +28,27 @@ LEAD_SHARE = 20
 LEAD_NS = 50_000_000
 
 
-class Meter:
-    """Measures windows: ``run`` steps for a given number of nanoseconds; kernel counters are read before and after."""
+def _nothing() -> None:
+    """Do nothing."""
 
-    def __init__(self, run: Callable[[int], Stretch], watched: Watched) -> None:
+
+class Meter:
+    """Measures windows: ``run`` steps for a given number of nanoseconds; kernel counters are read before and after.
+
+    Before the first reading and after the second, ``begins`` and ``ended`` are called.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[int], Stretch],
+        watched: Watched,
+        begins: Callable[[], None] = _nothing,
+        ended: Callable[[], None] = _nothing,
+    ) -> None:
         self.run = run
+        self.begins = begins
         self._watched = watched
+        self._ended = ended
 
     def read(self) -> Counts:
         """Return the kernel's counters as they are now."""
@@ -41,10 +56,13 @@ class Meter:
 
     def window(self, stretch: Stretch, before: Counts) -> Window:
         """Return the window of a stretch that has just ended. ``before`` are the counters as read before it."""
-        return Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()))
+        window = Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()))
+        self._ended()
+        return window
 
     def measure(self, duration: int) -> Window:
         """Return a window of ``duration`` nanoseconds."""
+        self.begins()
         before = self.read()
         return self.window(self.run(duration), before)
 
@@ -127,6 +145,7 @@ def in_step(
     for number in range(rounds):
         begin = first + number * (duration + pause)
         meter.run(begin - READING_NS - clock())
+        meter.begins()
         before = meter.read()
         meter.run(begin - clock())
         began = clock()

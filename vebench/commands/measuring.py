@@ -6,18 +6,19 @@ import math
 import shlex
 import sys
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.precision import next_repeats, wide_cells
 from vebench.engine import runner
-from vebench.engine.events import CellFinished, CellStarted
+from vebench.engine.events import CellFinished, CellStarted, ProofDone
 from vebench.engine.interrupts import Interrupts
 from vebench.errors import InterruptedRunError, StorageError
 from vebench.plan.passes import next_pass
 from vebench.reports import console
 from vebench.reports.live import screen
 from vebench.results import logs, store
-from vebench.results.records import most_bytes, record
+from vebench.results.records import MOST_PROOF_BYTES, most_bytes, proof_record, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.commands.world import World
     from vebench.engine.conversation import Launch
-    from vebench.plan.cells import Cell, Plan
+    from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.results.records import CellRecord, RunRecord
     from vebench.results.store import RunWriter
 
@@ -83,21 +84,21 @@ def measure_pass(  # noqa: PLR0913 - a pass needs all of these
     plan: Plan, writer: RunWriter, world: World, *, done: int, quiet: bool, deadline: float = math.inf
 ) -> int:
     """Measure the plan's cells, but start none after the deadline. Returns the exit status."""
-    kept: list[CellRecord] = []
+    kept: dict[CellKey, CellRecord] = {}
     try:
         with Interrupts() as interrupts, world.start(plan.spec, interrupts) as launch:
             for cell in follow(plan, launch, lambda _: writer, world, done=done, quiet=quiet):
-                kept.append(cell)
+                kept[cell.key] = cell
                 if not writer.expects and world.clock() > deadline:
                     break
     except KeyboardInterrupt:
         writer.secure()
-        here = done + sum(not cell.interrupted for cell in kept)
+        here = done + sum(not cell.interrupted for cell in kept.values())
         raise InterruptedRunError(
             f"interrupted: {here} of {done + len(plan.cells)} cells are in {writer.path}; "
             f"to go on: vebench run --resume {shlex.quote(str(writer.path))}"
         ) from None
-    return FAILED if any(cell.status == "failed" for cell in kept) else DONE
+    return FAILED if any(cell.status == "failed" for cell in kept.values()) else DONE
 
 
 def follow(  # noqa: PLR0913 - a run needs all of these
@@ -111,8 +112,10 @@ def follow(  # noqa: PLR0913 - a run needs all of these
 ) -> Iterator[CellRecord]:
     """Measure the plan's cells, each into the file of ``writer_of(cell)``, and yield each once it is on disk.
 
+    A cell is yielded again once its proof is there, too.
     ``done`` cells were measured before. Raises KeyboardInterrupt if the user interrupts it.
     """
+    measured: dict[tuple[CellKey, str], CellRecord] = {}
     with (
         screen(console.for_progress(), world.clock, quiet=quiet) as display,
         closing(runner.run(plan, launch, done)) as events,
@@ -125,6 +128,12 @@ def follow(  # noqa: PLR0913 - a run needs all of these
                 writer = writer_of(event.cell)
                 finished = writer.append(record(event.cell, event.outcome))
                 logs.keep(writer.path, event.cell.key, event.outcome.log)
+                if event.cell.recording is not None and event.outcome.status == "ok":
+                    measured[event.cell.key, event.cell.side] = finished
+                    writer.expect(event.cell.key, MOST_PROOF_BYTES)
+            elif isinstance(event, ProofDone):
+                writer_of(event.cell).append_proof(proof_record(event.cell, event.proof))
+                finished = replace(measured.pop((event.cell.key, event.cell.side)), proof=event.proof)
             display.show(event)
             if finished is not None:
                 yield finished

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from vebench.child.answers import Done
 
 if TYPE_CHECKING:
-    from vebench.child.answers import Layout
+    from vebench.child.answers import CellProof, Layout
     from vebench.child.window import Window
     from vebench.plan.cells import Cell, Plan
 
@@ -79,4 +79,19 @@ class CellFinished:
     outcome: Outcome
 
 
-Event = RunStarted | CellStarted | CellReady | CellWarm | WindowDone | CellFinished
+@dataclass(frozen=True)
+class ProofStarted:
+    """What a cell returned while it was measured begins to be compared with the reference. It is over by then."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class ProofDone:
+    """What a cell returned has been compared, or could not be."""
+
+    cell: Cell
+    proof: CellProof
+
+
+Event = RunStarted | CellStarted | CellReady | CellWarm | WindowDone | CellFinished | ProofStarted | ProofDone

@@ -11,19 +11,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Done
+from vebench.child.answers import Begins, Done, ReplicaWindow
 from vebench.child.request import Request, Settings
+from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
 from vebench.engine.news import readable, wakeful
+from vebench.engine.pace import Pace
 from vebench.engine.replicas import Replicas
 from vebench.interpreters import guardian
 from vebench.interpreters.guarded import Guarded
@@ -36,10 +39,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vebench.child.answers import Answer
+    from vebench.child.request import Recording, Replaying
     from vebench.engine.conversation import Conversation
     from vebench.engine.interrupts import Interrupts
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
+
+T = TypeVar("T", "Recording", "Replaying")
 
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE
@@ -80,7 +86,7 @@ class Launcher:
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
         """Start all replicas of ``cell``, and return its conversation."""
-        self._keep_off(cell.cpus)
+        self._keep_off(_owned(cell))
         with contextlib.ExitStack() as stack:
             running = [stack.enter_context(self._start(cell, replica)) for replica in cell.all_replicas]
             yield Replicas(running, self._spec.rounds) if cell.replicas else running[0]
@@ -116,7 +122,7 @@ class Launcher:
                 os.close(child_end)
             stack.callback(self._end, process, mark)
             self._guarded.add(process.pid)
-            keep_off = partial(self._keep_off, cell.cpus)
+            keep_off = partial(self._keep_off, _owned(cell))
             watch = self._guarded.renew
             running = RunningCell(
                 process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch
@@ -136,7 +142,7 @@ class Launcher:
                 cell.envs_per_worker,
                 replica.cpus,
                 self._spec.seed + replica.first_env,
-                self._pinned,
+                self._pinned and cell.replaying is None,
             ),
             backend=cell.backend.name,
             target=cell.target,
@@ -148,7 +154,19 @@ class Launcher:
             go_ahead=go_ahead,
             lifeline=self._guarded.lifeline,
             proving=cell.proving,
+            recording=self._recording(cell, replica),
+            replaying=None if cell.replaying is None else self._with_path(cell.replaying),
         )
+
+    def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
+        """Return how this replica is recorded, with the whole path of its file; None if it is not."""
+        asked = cell.recording
+        if asked is None or cell.all_replicas[asked.replica] != replica:
+            return None
+        return self._with_path(asked)
+
+    def _with_path(self, job: T) -> T:
+        return replace(job, path=str(self._scratch / job.path))
 
     def _environment(self, folder: Path, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
@@ -170,6 +188,11 @@ class Launcher:
         self._guarded.discard(process.pid)
 
 
+def _owned(cell: Cell) -> tuple[int, ...]:
+    """Return the CPUs that a cell has for itself. What replays a measurement uses all that are free."""
+    return cell.cpus if cell.replaying is None else ()
+
+
 @dataclass
 class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
@@ -188,6 +211,7 @@ class RunningCell:
     watch: Callable[[], None]
 
     def __post_init__(self) -> None:
+        self._pace, self._lapses = Pace(time.perf_counter_ns), wakeful.lapses
         self._deadline = wakeful() + self.timeout
         self._resting_since = 0.0
         self._may_close_until = 0.0
@@ -230,31 +254,54 @@ class RunningCell:
         """Return the next answer if it has come, None if it has not, without waiting. Raises CellError if none will."""
         if self.interrupts.requested:
             raise InterruptedCellError("interrupted")
+        if self._lapses != wakeful.lapses:
+            self._lapses = wakeful.lapses
+            self._pace.late()
+        while True:
+            if not self._lines and not self._receive():
+                return None
+            try:
+                answer = decode(self._lines.popleft())
+            except ValueError as error:
+                raise CellError(f"its answer cannot be read: {error}") from None
+            if isinstance(answer, Begins):
+                self._pace.begins()
+                continue
+            self._check_clock(answer)
+            if isinstance(answer, Done):
+                self._may_close_until = wakeful() + CLOSE_S
+            return answer
+
+    def _receive(self) -> bool:
+        """Return whether a line has come, without waiting. Raises CellError if none will."""
         while not self._lines:
             ended = self.process.poll() is not None
             if not readable(self.results):
                 if ended:
                     raise CellError(self._cause_of_death())
                 self._check_limits()
-                return None
+                return False
             self._check_limits()
             chunk = os.read(self.results, 1 << 16)
             if not chunk:
                 raise CellError(self._cause_of_death())
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             self._lines.extend(lines)
-        try:
-            answer = decode(self._lines.popleft())
-        except ValueError as error:
-            raise CellError(f"its answer cannot be read: {error}") from None
-        if isinstance(answer, Done):
-            self._may_close_until = wakeful() + CLOSE_S
-        return answer
+        return True
 
     @property
     def news(self) -> tuple[int, ...]:
         """Descriptors of which one can be read when an answer has come, or its end, or a signal."""
         return self.results, self.interrupts.fileno()
+
+    def _check_clock(self, answer: Answer) -> None:
+        """Compare the cell's clock with our own. Raises CellError at its end if that runs at another pace."""
+        if isinstance(answer, Window):
+            self._pace.ended(answer.ns)
+        elif isinstance(answer, ReplicaWindow):
+            self._pace.ended(answer.window.ns)
+        elif isinstance(answer, Done) and (fault := self._pace.fault):
+            raise CellError(fault)
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""

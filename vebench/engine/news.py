@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 CHECK_S = 0.5
 # A wait that is longer than asked for by this many seconds was a time in which this process did not run.
 LATE_S = 1.0
+# If a wait is longer by this much, this process cannot say when something came.
+UNSURE_S = 0.1
 
 
 class Wakeful:
     """A clock that counts seconds, without those in which this process was stopped, as by Ctrl-Z.
 
-    Cells go on meanwhile. They must not be taken for hanging because nobody has read what they answered.
+    Cells go on meanwhile. They must not be taken for hanging because nobody has read what they answered. ``lapses``
+    counts the waits after which it is not certain when something came.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._stopped = 0.0
+        self.lapses = 0
 
     def __call__(self) -> float:
         """Return the time in seconds."""
@@ -37,6 +41,7 @@ class Wakeful:
         before = self._clock()
         poll.poll(seconds * 1000)
         late = self._clock() - before - seconds
+        self.lapses += late > UNSURE_S
         if late > LATE_S:
             self._stopped += late
 

@@ -22,6 +22,7 @@ from vebench.engine.events import (
     RunStarted,
     WindowDone,
 )
+from vebench.engine.replayer import recorded, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -36,15 +37,20 @@ def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
     """Measure the plan's cells in order, and yield events.
 
     ``done`` is the number of cells that an earlier run has measured. If the user interrupts a cell that has windows,
-    it is finished as failed with these windows. Then KeyboardInterrupt is raised.
+    it is finished as failed with these windows. Then KeyboardInterrupt is raised. What cells have recorded is compared
+    with the reference once they have finished, and those that they take turns with.
     """
     yield RunStarted(plan, done)
-    for number, cells in groupby(plan.cells, key=attrgetter("group")):
-        if number is not None:
-            yield from _in_turn(tuple(cells), launch)
-            continue
-        for cell in cells:
-            yield from _alone(cell, launch)
+    cells = [recorded(cell, plan.spec) for cell in plan.cells]
+    for number, group in groupby(cells, key=attrgetter("group")):
+        for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
+            measured = []
+            for event in _alone(part[0], launch) if number is None else _in_turn(part, launch):
+                yield event
+                if isinstance(event, CellFinished):
+                    measured.append(event)
+            for event in measured:
+                yield from replayed(event.cell, event.outcome, launch, plan.spec)
 
 
 def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import Task
-    from vebench.child.request import Mode, Proving
+    from vebench.child.request import Mode, Proving, Recording, Replaying
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.known_work import Knowledge, Known
@@ -79,7 +79,8 @@ class Cell:
 
     ``target`` is ``module:Class`` of the adapter. ``cpus`` are the CPUs that the cell owns, in the order of placement;
     ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
-    With ``proving``, the cell is compared with the reference instead of timed. ``replicas`` is empty if there is only
+    With ``proving``, the cell is compared with the reference instead of timed. With ``recording``, some of what it
+    returns while it is timed is kept, and with ``replaying`` that is compared. ``replicas`` is empty if there is only
     one. ``side`` names the interpreter if the cells of a run use different ones. Consecutive cells with the same
     ``group`` number take turns, window by window; a cell without a number is measured alone.
     """
@@ -94,6 +95,8 @@ class Cell:
     repeat: int = 0
     skip: str | None = None
     proving: Proving | None = None
+    recording: Recording | None = None
+    replaying: Replaying | None = None
     known: Known | None = None
     nodes: tuple[int, ...] = ()
     replicas: tuple[Replica, ...] = ()
@@ -202,6 +205,15 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
             for cell in plan.cells
         ),
     )
+
+
+def is_proven(cell: Cell, spec: RunSpec) -> bool:
+    """Return whether what the cell returns is compared with the reference, once it is measured.
+
+    The reference need not be, nor rows that are no backends.
+    """
+    entry = registry.find(cell.backend.name)
+    return spec.proof != "off" and cell.skip is None and not entry.reference_row and entry.name != registry.REFERENCE
 
 
 def seconds(plan: Plan) -> float:

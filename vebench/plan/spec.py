@@ -21,6 +21,7 @@ MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
 PER_NODE = "node"
+PROOFS = ("auto", "full", "off")
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 MAX_SEED = 2_000_000_000
 MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
@@ -146,6 +147,12 @@ class RunSpec:
     timeout: float = option(
         300.0, "SECONDS", "Longest time for a cell, or for comparing a backend, before it is ended."
     )
+    proof: str = option(
+        "off",
+        "HOW",
+        "Whether what each cell returned is compared with the plain loop's rows: auto (takes about as long again), "
+        "full (to the last window) or off.",
+    )
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Whether the backend with this label is to have this many workers, apart from the cells of ``base``."""
@@ -177,6 +184,8 @@ def check(spec: RunSpec) -> None:
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
     check_smt(spec.smt)
+    if spec.proof not in PROOFS:
+        raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(PROOFS)}")
     _check_membind(spec)
     _check_replicas(spec)
     check_seconds("--duration", spec.duration)

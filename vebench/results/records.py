@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.environments.engine_copies import Engine
-from vebench.child.answers import Done, Layout, WorkVerdict
+from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import Window
@@ -38,6 +38,7 @@ SCHEMA = 1
 # of a window has at most 19 digits; its name comes with two quotes, a colon and a comma.
 BYTES_PER_WINDOW = len("{},") + sum(len(item.name) + 19 + 4 for item in fields(Window))
 BYTES_PER_THREAD, BYTES_PER_CELL = 64, 8192
+MOST_PROOF_BYTES = 8192
 INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -51,7 +52,8 @@ class CellRecord(Done, Layout):
     A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; worker ``i`` is on the
     ``i``-th. ``replicas`` are the CPUs of each replica, empty if there is only one; the windows count all replicas
     together. ``verdict`` is what was known about the backend's work when the cell was measured, None for a reference
-    row and in files of versions without verdicts.
+    row and in files of versions without verdicts. ``proof`` is what was found in the cell itself, None if it recorded
+    nothing or that was not compared; in a run file, it has a line of its own.
     """
 
     env: str
@@ -68,6 +70,7 @@ class CellRecord(Done, Layout):
     verdict: WorkVerdict | None = None
     verdict_reason: str = ""
     windows: tuple[Window, ...] = ()
+    proof: CellProof | None = None
     type: Literal["cell"] = "cell"
 
     def __post_init__(self) -> None:
@@ -98,7 +101,28 @@ class CellRecord(Done, Layout):
 
 # People read run files, too: the type comes first, then the cell's own fields, then the inherited ones.
 _INHERITED = {item.name for kind in (Layout, Done) for item in fields(kind)}
-_CELL_FIELDS = sorted((item.name for item in fields(CellRecord)), key=lambda name: (name != "type", name in _INHERITED))
+_CELL_FIELDS = sorted(
+    (item.name for item in fields(CellRecord) if item.name != "proof"),
+    key=lambda name: (name != "type", name in _INHERITED),
+)
+
+
+class ProofRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="proof"):
+    """The proof of a cell: a line of its own, after that of the cell which it names."""
+
+    env: str
+    backend: str
+    options: dict[str, bool | int | float | str]
+    workers: Positive
+    envs_per_worker: Positive
+    repeat: NonNegative
+    proof: CellProof
+
+    @property
+    def key(self) -> CellKey:
+        """The key of the cell."""
+        label = BackendChoice(self.backend, self.options).label
+        return CellKey(self.env, label, self.workers, self.envs_per_worker, self.repeat)
 
 
 class CacheRecord(Struct, frozen=True):
@@ -216,6 +240,28 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
     )
 
 
+def proof_record(cell: Cell, proof: CellProof) -> ProofRecord:
+    """Return the line of a cell's proof."""
+    mismatch = proof.mismatch and replace(
+        proof.mismatch, expected=one_line(proof.mismatch.expected), found=one_line(proof.mismatch.found)
+    )
+    return ProofRecord(
+        env=cell.task.id,
+        backend=cell.backend.name,
+        options=dict(cell.backend.options),
+        workers=cell.workers,
+        envs_per_worker=cell.envs_per_worker,
+        repeat=cell.repeat,
+        proof=replace(
+            proof,
+            fault=None if proof.fault is None else one_line(proof.fault),
+            reason=None if proof.reason is None else one_line(proof.reason),
+            mismatch=mismatch,
+            allowed=tuple(map(one_line, proof.allowed)),
+        ),
+    )
+
+
 def _still_known(cell: Cell, layout: Layout) -> Known | None:
     """Return what was known of a cell's work, unless it was of other parts than have stepped."""
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
@@ -234,20 +280,20 @@ def most_bytes(shape: Shape, rounds: int) -> int:
     return BYTES_PER_CELL + BYTES_PER_WINDOW * MOST_TRIES * rounds + BYTES_PER_THREAD * threads
 
 
-def encode(line: CellRecord | RunRecord) -> bytes:
+def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
     """Return the line as bytes for a run file. Raises ValueError, which says why, if it could not be read again."""
     try:
         body = msgspec.to_builtins(line)
-        data = msgspec.json.encode(
-            {name: body[name] for name in _CELL_FIELDS} if isinstance(line, CellRecord) else _with_one_count(body)
-        )
+        if isinstance(line, CellRecord):
+            body = {name: body[name] for name in _CELL_FIELDS}
+        data = msgspec.json.encode(_with_one_count(body) if isinstance(line, RunRecord) else body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"a value that cannot be written: {error}") from None
     try:
         if isinstance(line, RunRecord):
             decode_run(data)
         else:
-            msgspec.json.decode(data, type=CellRecord)
+            msgspec.json.decode(data, type=type(line))
     except msgspec.DecodeError as error:
         what, _, path = str(error).replace("`", "").partition(" - at $.")
         value = f"{path} = {shown(str(_at(line, path)))}: " if path else ""

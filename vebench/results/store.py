@@ -14,6 +14,7 @@ import fcntl
 import os
 import stat
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -23,7 +24,7 @@ from vebench.results import checksums
 from vebench.results.checksums import RUN_BEGINS, claimed, sealed
 from vebench.results.keeping import is_copied, is_kept, write_anew
 from vebench.results.paths import DEFAULT_FOLDER
-from vebench.results.records import SCHEMA, CellRecord, Run, RunRecord, decode_run, encode, unreadable
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, decode_run, encode, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -145,14 +146,23 @@ class RunWriter:
         except ValueError as error:
             cell = unreadable(cell, f"the adapter reported {error}")
             line = encode(cell)
+        self._add(line)
+        self._cells += 1
+        return cell
+
+    def append_proof(self, proof: ProofRecord) -> None:
+        """Write the proof of a cell that has been appended, and sync it to the disk. Raises StorageError as above."""
+        self._expected.pop(proof.key, None)
+        self._add(encode(proof))
+
+    def _add(self, line: bytes) -> None:
+        """Write a line, elsewhere if that is not possible here, and remember what is in the file now."""
         self.secure()
         try:
             _write_line(self._fd, line)
         except OSError as error:
             self._write_elsewhere(error, lambda descriptor: _write_line(descriptor, line))
         self._content += os.pread(self._fd, os.fstat(self._fd).st_size, len(self._content))
-        self._cells += 1
-        return cell
 
     def secure(self) -> None:
         """See that the file is where its user will look for it, with all that was written, or write it again.
@@ -280,8 +290,11 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
         checked = checked or claimed(line)
         if checked:
             _check(line, name, number)
-        cell = _decode(line, name, number)
-        cells[cell.key] = cell
+        found = _decode(line, name, number)
+        if isinstance(found, CellRecord):
+            cells[found.key] = found
+        elif found.key in cells:
+            cells[found.key] = replace(cells[found.key], proof=found.proof)
     return Run(header, tuple(cells.values()), tuple(notes)), len(data) - len(tail)
 
 
@@ -291,10 +304,13 @@ class _Kind(msgspec.Struct):
     type: str
 
 
-def _decode(line: bytes, name: str, number: int) -> CellRecord:
+def _decode(line: bytes, name: str, number: int) -> CellRecord | ProofRecord:
     try:
-        if msgspec.json.decode(line, type=_Kind).type == "run":
+        kind = msgspec.json.decode(line, type=_Kind).type
+        if kind == "run":
             raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
+        if kind == "proof":
+            return msgspec.json.decode(line, type=ProofRecord)
         return msgspec.json.decode(line, type=CellRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunFileError(_at(name, number, error)) from None

@@ -97,7 +97,7 @@ def strayed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
         return None
     return Finding(
         Code.UNPINNED,
-        "ran on other CPUs than those it owns",
+        f"ran on other CPUs than those it owns{'; compared with nothing' if cell.struck else ''}",
         "measure where the CPU affinity of a process can be set, or say so with --pin none",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Finding
+from vebench.analysis.cell import OTHER_WORK, Finding
 from vebench.analysis.finding_codes import Code
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import REFERENCE, find_recorded
@@ -44,7 +44,7 @@ def skipped(cell: CellSummary, _sweep: Sweep) -> Finding | None:
 
 def different_work(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if the backend does other work than the reference."""
-    if not cell.struck:
+    if cell.why_struck != OTHER_WORK:
         return None
     return Finding(
         Code.DIFFERENT_WORK,

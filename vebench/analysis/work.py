@@ -1,0 +1,79 @@
+"""Whether a cell has done the same work: by what was known before, and by what was found in the cell itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from vebench.plan.known_work import BEST_FIRST, SAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.child.answers import CellProof, Mismatch, WorkVerdict
+    from vebench.results.records import CellRecord
+
+# A proof in the cell is a verdict where none was known if each environment has ended so often, or made so many steps.
+ENOUGH_ENDS, ENOUGH_STEPS = 3, 5000
+
+
+class Work(NamedTuple):
+    """The verdict on a cell's work, and why it is not plainly ``identical``, or where it comes from."""
+
+    verdict: WorkVerdict
+    reason: str
+
+
+def work_of(records: Sequence[CellRecord], proof: CellProof | None) -> Work:
+    """Return the verdict on the work of a cell, given all its repeats, and the proof of all that have one.
+
+    Work that was seen to differ in the cell is different, whatever was known before. Work of which nothing was known
+    is what it was seen to be in the cell, if enough was seen. Otherwise, what was known before counts.
+    """
+    each = (Work(record.verdict or "unverified", record.verdict_reason) for record in records)
+    known = max(each, key=lambda work: BEST_FIRST.index(work.verdict))
+    if proof is None:
+        return known
+    if proof.verdict == "different":
+        return Work("different", f"in the measured cell: {difference(proof)}")
+    if known.verdict == "unverified" and proof.verdict in SAME and _enough(proof):
+        return Work(proof.verdict, f"seen in the measured cell: {steps(proof)}")
+    return known
+
+
+def _enough(proof: CellProof) -> bool:
+    return proof.rows > 0 and (proof.ends >= ENOUGH_ENDS or proof.steps >= ENOUGH_STEPS)
+
+
+def steps(proof: CellProof) -> str:
+    """Return in words how far a proof goes."""
+    environments = f"{proof.environments} environment{'s' * (proof.environments != 1)}"
+    whole = "all" if proof.steps >= proof.of_steps else f"{proof.steps:,} of"
+    return f"{proof.rows:,} rows on the way of {environments} through {whole} {proof.of_steps:,} steps"
+
+
+def difference(proof: CellProof) -> str:
+    """Return in words how the work differs that a proof has found to be different."""
+    where = "" if proof.mismatch is None else _where(proof.mismatch)
+    return "; ".join(filter(None, (proof.fault, where))) or "rows differ"
+
+
+def _where(mismatch: Mismatch) -> str:
+    at = f"environment {mismatch.env_id} after {mismatch.step:,} steps"
+    return f"{mismatch.field} of {at} are {mismatch.found} instead of {mismatch.expected}"
+
+
+def together(proofs: Sequence[CellProof]) -> CellProof | None:
+    """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
+    if not proofs:
+        return None
+    worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
+    return replace(
+        worst,
+        rows=sum(proof.rows for proof in proofs),
+        ends=sum(proof.ends for proof in proofs),
+        environments=sum(proof.environments for proof in proofs),
+        steps=sum(proof.steps for proof in proofs),
+        of_steps=sum(proof.of_steps for proof in proofs),
+        seconds=sum(proof.seconds for proof in proofs),
+    )

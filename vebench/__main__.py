@@ -15,14 +15,15 @@ REPEAT_S = 0.01
 
 def main() -> None:
     """Run the command line of this process, and exit. Until it is loaded, Ctrl-C ends the process in silence."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # not one that ignores it, as under nohup
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and it is not ignored, as under nohup
+    if raises:
         signal.signal(signal.SIGINT, _end)
     from vebench import cli  # noqa: PLC0415 - what takes a moment
 
     sys.unraisablehook = _send_again
     try:
-        signal.signal(signal.SIGINT, handler)
+        if raises:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         status = cli.invoke(sys.argv[1:])
     except KeyboardInterrupt:  # just before or after the command
         status = INTERRUPTED

@@ -18,6 +18,7 @@ from support.leaks import segments
 from support.places import ENVIRONMENTS
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
+from vebench.backends.shared_memory.memory_layout import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,27 +150,29 @@ def test_a_worker_killed_between_steps_is_an_error_at_the_next(build: Build) -> 
         ours.step(np.zeros(4, np.int64))
 
 
-class DiesSending(Troubled):
-    """In a worker, it is killed in the middle of sending a long info; in the caller, a step waits until it is dead."""
+class DiesWriting(Troubled):
+    """In a worker, it is killed in the middle of writing a long info; in the caller, a step waits until it is dead."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:  # noqa: ARG002 - any will do
         if multiprocessing.parent_process() is None:
             for worker in multiprocessing.active_children():
                 worker.join(LONG)
             return 0, 0.0, False, False, {}
-        threading.Thread(target=self._die_sending, args=(threading.get_ident(),), daemon=True).start()
-        return 0, 0.0, False, False, {"longer than a socket holds": np.zeros(1 << 20)}
+        Memory.write = _write_half_and_die  # type: ignore[method-assign]
+        return 0, 0.0, False, False, {"long": np.zeros(1 << 20)}
 
-    @staticmethod
-    def _die_sending(main: int) -> None:
-        while sys._current_frames()[main].f_code.co_name != "_send":  # noqa: SLF001 - it has no other name
-            pass
-        os.kill(os.getpid(), signal.SIGKILL)
+
+_write = Memory.write
+
+
+def _write_half_and_die(memory: Memory, place: int, text: bytes) -> None:
+    _write(memory, place, text[: len(text) // 2])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("batch_size", [2, 1])
-def test_a_worker_that_is_killed_while_it_sends_is_an_error(batch_size: int) -> None:
-    ours = SharedMemoryVectorEnv([DiesSending] * 2, num_processes=2, batch_size=batch_size)
+def test_a_worker_that_is_killed_while_it_writes_is_an_error(batch_size: int) -> None:
+    ours = SharedMemoryVectorEnv([DiesWriting] * 2, num_processes=2, batch_size=batch_size)
     ours.reset()
     with pytest.raises(WorkerError, match=r"environments 1 to 1 died \(SIGKILL\)"):  # noqa: PT012 - whichever meets it
         if batch_size == 2:

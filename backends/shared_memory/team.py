@@ -164,7 +164,7 @@ class Team:
 
     def _own_answer(self, number: int) -> Any:  # noqa: ANN401 - whatever the share returned
         """Do the caller's own part of the round, unless that was begun before."""
-        if self._own_begun == number:
+        if self._own_begun == number and self.division.own:
             return _BROKEN_OFF
         request = self._request or self.own.step
         self._own_begun = number
@@ -243,8 +243,9 @@ class Team:
         self.lost = self.lost or "it was closed"
         self.closed = True
         try:
-            for worker in self.workers:
-                worker.ask_to_end()
+            with held_back():
+                for worker in self.workers:
+                    worker.ask_to_end()
             until = time.monotonic() + within
             while self.inside not in {0, get_ident()} and time.monotonic() < until:
                 time.sleep(0.001)

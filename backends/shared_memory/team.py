@@ -44,7 +44,7 @@ class Team:
     """
 
     def __init__(self, config: TeamConfig) -> None:
-        self.division = division = config.division
+        self.division = config.division
         self._owner = os.getpid()
         self.lost: str | None = None  # why nothing can be asked for any more
         self.closed = False
@@ -57,26 +57,30 @@ class Team:
         self._fence = light_fence()
         self.workers: list[WorkerHandle] = []
         register()
-        with held_back():
-            self._memory = Memory(config.layout.size, config.layout.places)
-            *pipes, own_pipe = bell_pipes(len(division.shares) + 1)
-        self.arrays = config.layout.arrays(self._memory.map)
-        self._message = config.layout.message(self._memory.map)
-        asleep = config.layout.caller_asleep(self._memory.map)
-        self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), division.spin_ns)
-        self.own = config.make_share(self.arrays.rows(0, division.own), 0, division.own)
-        _living.add(self)
         try:
             with held_back():
-                for number, pipe in enumerate(pipes):
-                    self.workers.append(start_worker(config, self._memory, number, pipe, own_pipe))
+                self._build(config)
             self.send()  # the first entry of each worker means to build its environments
             self._request = self.own.open
             self.opened = self.gather()
             self.finish()
         except BaseException:
-            self.close()
+            if hasattr(self, "own"):
+                self.close()
             raise
+
+    def _build(self, config: TeamConfig) -> None:
+        """Make the memory and start the workers."""
+        self._memory = Memory(config.layout.size, config.layout.places)
+        self.arrays = config.layout.arrays(self._memory.map)
+        self._message = config.layout.message(self._memory.map)
+        self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
+        _living.add(self)
+        *pipes, own_pipe = bell_pipes(len(self.division.shares) + 1)
+        asleep = config.layout.caller_asleep(self._memory.map)
+        self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
+        for number, pipe in enumerate(pipes):
+            self.workers.append(start_worker(config, self._memory, number, pipe, own_pipe))
 
     @property
     def sleeps(self) -> int:

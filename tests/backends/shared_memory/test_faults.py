@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -80,6 +82,64 @@ def test_an_exception_of_any_kind_in_a_worker_is_reported(build: Build, action: 
     error = caught.value if isinstance(caught.value, WorkerError) else caught.value.__cause__
     assert text in str(error)
     assert "environment 2" in str(error)
+
+
+class SilentError(Exception):
+    """Raises whenever it is looked at."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class Silent(Troubled):
+    """Raises an exception that cannot be looked at, in the environment that is told to."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:
+        if action == self.RAISE:
+            raise SilentError
+        return super().step(action)
+
+
+@pytest.mark.parametrize("env_id", [0, 3])
+def test_an_exception_without_a_text_is_reported_too(env_id: int) -> None:
+    ours = SharedMemoryVectorEnv([Silent] * 4, num_processes=2, caller_steps=True)
+    ours.reset()
+    with pytest.raises((WorkerError, SilentError)) as caught:
+        ours.step(acts(env_id, T.RAISE))
+    cause = caught.value if env_id == 3 else caught.value.__cause__
+    assert f"environment {env_id}: SilentError: <its text cannot be had: SystemExit>" in str(cause)
+    assert "in step\n" in str(cause)
+    ours.reset()
+    ours.close()
+
+
+class Unreadable:
+    """Can be sent, and not be read back."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number",)
+
+
+def test_infos_that_cannot_be_read_are_an_error_each_time_and_not_a_hang(build: Build) -> None:
+    ours = build()
+    ours.set_attr("level", 1.0)
+    ours.call("spoil", Unreadable)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no number") as caught:
+            ours.get_attr("spoilt")
+        assert "environments 2 to 3 returned cannot be read" in str(caught.value.__cause__)
+    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_cannot_be_copied_says_so(build: Build, make: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="SharedMemoryVectorEnv cannot be pickled or copied"):
+        make(build())
 
 
 def test_an_exception_that_cannot_be_sent_is_raised_as_it_is_where_it_need_not_be(build: Build) -> None:

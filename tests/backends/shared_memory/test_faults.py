@@ -43,7 +43,7 @@ def build() -> Iterator[Build]:
     built: list[SharedMemoryVectorEnv] = []
 
     def build_one(**options: object) -> SharedMemoryVectorEnv:
-        built.append(SharedMemoryVectorEnv([Troubled] * 4, **{"num_processes": 2, **options}))
+        built.append(SharedMemoryVectorEnv([Troubled] * 4, **{"num_processes": 2, "caller_steps": True, **options}))
         built[-1].reset()
         return built[-1]
 
@@ -181,7 +181,7 @@ def test_an_environment_that_cannot_be_built_is_an_error_with_its_index() -> Non
         raise OSError("no such ROM")
 
     with pytest.raises(OSError, match="no such ROM") as caught:
-        SharedMemoryVectorEnv([Troubled, Troubled, Troubled, fail], num_processes=2)
+        SharedMemoryVectorEnv([Troubled, Troubled, Troubled, fail], num_processes=2, caller_steps=True)
     assert "environment 3" in str(caught.value.__cause__)
     assert multiprocessing.active_children() == []
 
@@ -232,7 +232,7 @@ def _write_half_and_die(memory: Memory, place: int, text: bytes) -> None:
 
 @pytest.mark.parametrize("batch_size", [2, 1])
 def test_a_worker_that_is_killed_while_it_writes_is_an_error(batch_size: int) -> None:
-    ours = SharedMemoryVectorEnv([DiesWriting] * 2, num_processes=2, batch_size=batch_size)
+    ours = SharedMemoryVectorEnv([DiesWriting] * 2, num_processes=2, caller_steps=True, batch_size=batch_size)
     ours.reset()
     with pytest.raises(WorkerError, match=r"environments 1 to 1 died \(SIGKILL\)"):  # noqa: PT012 - whichever meets it
         if batch_size == 2:
@@ -271,7 +271,7 @@ def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
 
 def test_one_that_is_forgotten_is_closed(build: Build) -> None:
     build().close()
-    forgotten = SharedMemoryVectorEnv([Troubled] * 4, num_processes=3)
+    forgotten = SharedMemoryVectorEnv([Troubled] * 4, num_processes=3, caller_steps=True)
     assert len(multiprocessing.active_children()) == 2
     del forgotten
     assert multiprocessing.active_children() == []
@@ -304,7 +304,7 @@ from various import Troubled as T
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
 def main():
-    vector = SharedMemoryVectorEnv([T] * 3, num_processes=3, context={context!r})
+    vector = SharedMemoryVectorEnv([T] * 3, num_processes=3, caller_steps=True, context={context!r})
     vector.reset()
     print(*(process.pid for process in multiprocessing.active_children()), flush=True)
     {then}

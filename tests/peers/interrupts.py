@@ -199,22 +199,29 @@ def took(call: Callable[[], object]) -> float:
 def interrupted_in(call: Callable[[], object], seconds: float, rng: random.Random) -> None:
     """Make the call, and be interrupted about within so many seconds, by a timer or by another process."""
     delay = max(1e-5, rng.uniform(0.0, 1.2 * seconds))
+    other = 0 if rng.random() < 0.5 else other_process(delay)
     with contextlib.suppress(KeyboardInterrupt):
-        if rng.random() < 0.5:
+        if other:
+            os.kill(other, signal.SIGUSR1)
+        else:
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, delay)
-            other = 0
-        else:
-            caller = os.getpid()
-            if (other := os.fork()) == 0:
-                time.sleep(delay)
-                os.kill(caller, signal.SIGINT)
-                os._exit(0)
         call()
-        time.sleep(60 if other else delay)  # it comes after the call, then
+        time.sleep(60)  # it comes after the call, then
     if other:
         os.waitpid(other, 0)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def other_process(delay: float) -> int:
+    """Return a process that sends this one SIGINT so many seconds after it was sent SIGUSR1."""
+    caller = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    if (other := os.fork()) == 0:
+        signal.sigwait({signal.SIGUSR1})
+        time.sleep(delay)
+        os.kill(caller, signal.SIGINT)
+        os._exit(0)
+    return other
 
 
 def count_descriptors() -> int:

@@ -128,7 +128,10 @@ class Team:
     def receive(self, timeout: float | None = None) -> list[Any]:
         """Wait for the round to be over and return what each share returned, None mostly. Raises as ``gather`` does."""
         answers = self.gather(timeout)
-        self.finish()
+        if self._request is None:
+            self._finished = self._begun  # what ``finish`` does, without a call
+        else:
+            self.finish()
         return answers
 
     def gather(self, timeout: float | None = None) -> list[Any]:
@@ -146,7 +149,16 @@ class Team:
                 for worker in self.workers:
                     worker.wake()  # an interrupt may have come before it was rung for
             if self._own_done != number:
-                self._answers = [self._own_answer(number)]
+                if self._own_begun == number and self.division.own:
+                    answer = _BROKEN_OFF
+                else:
+                    request = self._request or self.own.step
+                    self._own_begun = number
+                    try:
+                        answer = request()
+                    except Exception as error:  # noqa: BLE001 - described as those of workers are
+                        answer = WorkerFailure.of(error, 0, self.own)
+                self._answers = [answer]
                 self._own_done = number
             answers = self._answers
             if self.workers:
@@ -155,27 +167,19 @@ class Team:
             self.inside = 0
             if self.closed:
                 self.leave()
-        if self.closed:
-            self.raise_if_lost()
+                self.raise_if_lost()
         for answer in answers:
             if answer is not None and type(answer) is WorkerFailure:
-                if answer is _BROKEN_OFF:
-                    raise BrokenOffError(range(self.division.own))
-                self.finish()
-                self._answers = []
-                raise WorkerError(answer.message, answer)
+                self._raise(answer)
         return answers
 
-    def _own_answer(self, number: int) -> Any:  # noqa: ANN401 - whatever the share returned
-        """Do the caller's own part of the round, unless that was begun before."""
-        if self._own_begun == number and self.division.own:
-            return _BROKEN_OFF
-        request = self._request or self.own.step
-        self._own_begun = number
-        try:
-            return request()
-        except Exception as error:  # noqa: BLE001 - described as those of workers are
-            return WorkerFailure.of(error, 0, self.own)
+    def _raise(self, failure: WorkerFailure) -> NoReturn:
+        """Raise the error for a failure, with which the round is over unless an interrupt was its cause."""
+        if failure is _BROKEN_OFF:
+            raise BrokenOffError(range(self.division.own))
+        self.finish()
+        self._answers = []
+        raise WorkerError(failure.message, failure)
 
     def _gather_workers(self, answers: list[Any], timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout

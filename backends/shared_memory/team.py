@@ -97,7 +97,7 @@ class Team:
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
         if self._begun != self._finished or self.lost is not None:
-            self._refuse()
+            self.check_idle()
         self._request = None
         self._begun = number = self._finished + 1
         WorkerHandle.step_all(self.workers, number, self._fence)
@@ -105,8 +105,7 @@ class Team:
 
     def ask(self, name: str, argument: object) -> None:
         """Begin a round in which each share is asked for the same."""
-        if self._begun != self._finished or self.lost is not None:
-            self._refuse()
+        self.check_idle()
         if self.workers:
             message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL)
             self._memory.write(MESSAGE_PLACE, message)
@@ -233,9 +232,11 @@ class Team:
         if self.lost is not None:
             raise WorkerError(self.lost, None)
 
-    def _refuse(self) -> None:
+    def check_idle(self) -> None:
+        """Raise RuntimeError if a round is busy, and WorkerError if nothing can be asked for any more."""
         self.raise_if_lost()
-        raise RuntimeError("what was asked for before is not over: an interrupt may have broken it off")
+        if self.busy:
+            raise RuntimeError("what was asked for before is not over: an interrupt may have broken it off")
 
     # The end.
 

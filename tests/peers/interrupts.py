@@ -279,6 +279,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--what", choices=tuple(KINDS), action="append")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no further trial begins after so many")
     parser.add_argument("--load", type=int, default=0, help="processes that compute meanwhile")
     options = parser.parse_args()
     before = segments()
@@ -289,7 +290,10 @@ def main() -> int:
     rng = random.Random(options.seed)  # noqa: S311 - it keeps no secrets
     counts: Counter[tuple[str, ...]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
+        start = time.monotonic()
         for number in range(options.trials):
+            if time.monotonic() - start > options.seconds:
+                break
             kind = rng.choice(options.what or [*KINDS])
             one_by_one, caller_steps = rng.random() < 0.5, rng.random() < 0.5
             stepping = "step" if kind != "backend" and not one_by_one else "send and recv"
@@ -306,7 +310,7 @@ def main() -> int:
     for (kind, mode, call, ended), count in sorted(counts.items()):
         print(f"{kind:8} {mode:20} {call:14} {ended:16} {count:5}")
     totals = Counter(ended for *_, ended in counts.elements())
-    print(f"{options.trials} interrupts, seed {options.seed}, load {options.load}: {dict(totals)}")
+    print(f"{totals.total()} interrupts, seed {options.seed}, load {options.load}: {dict(totals)}")
     if left := segments() - before:
         print(f"segments left: {sorted(map(str, left))}")
     return int(bool(left) or set(totals) != {"fine"})

@@ -277,3 +277,17 @@ def test_a_forked_copy_of_the_caller_is_told_that_it_has_no_part() -> None:
         assert f"it belongs to process {os.getpid()}" in said.read()
     np.testing.assert_array_equal(envs.step(ACTIONS)[0], expected)
     envs.close()
+
+
+def test_workers_do_nothing_at_a_signal_that_the_caller_handles() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        envs = make(context="fork")
+        envs.reset(seed=7)
+        for worker in multiprocessing.active_children():
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGUSR1)
+        envs.step(ACTIONS)
+        envs.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)

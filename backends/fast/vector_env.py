@@ -20,6 +20,7 @@ from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import make_share
 from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.arguments import checked_seeds
+from vebench.backends.shared_memory.division import usable_cpus
 from vebench.backends.shared_memory.spaces import VectorSpaces
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.fast.building import Building
     from vebench.backends.shared_memory.division import Division
+    from vebench.backends.shared_memory.results import Reset
     from vebench.backends.shared_memory.share import MakeShare
     from vebench.backends.shared_memory.spaces import Value
 
@@ -88,7 +90,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     - ``copy``: with False ``reset`` and ``step`` return one and the same array, which the next step overwrites. That of
       our own classes can only be read: they change what is in a row, and do not write all of it anew.
 
-    The other arguments are those of ``SharedMemoryVectorEnv``.
+    The other arguments are those of ``SharedMemoryVectorEnv``; but a few processes step all environments, one for each
+    CPU by default and the caller among them, since they crash no process and draw from generators of their own.
 
     Raises TypeError for a setting that means nothing to the task, ValueError for arguments that make no sense and if
     our own class is insisted on and cannot step, and what Gymnasium raises for a task that it cannot make.
@@ -128,7 +131,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         context=context,
         daemon=daemon,
         autoreset_mode=autoreset_mode,
-        num_processes=num_processes,
+        num_processes=num_processes if num_processes is not None or cpus is not None else usable_cpus(),
         batch_size=batch_size,
         cpus=cpus,
         caller_steps=caller_steps,
@@ -203,23 +206,26 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             written[wrong] = 0
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
-    def reset_async(
-        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> None:
-        """Ask for a reset, to be waited for with ``reset_wait``.
+    def _begin_reset(self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
+        """Begin a reset. An environment that was not reset before is seeded as ``make_vec`` was told.
 
-        An environment that was not reset before is seeded as ``make_vec`` was told, if ``seed`` has none for it.
+        It is if ``seed`` has none for it.
         """
-        first = self._first_seeds
         given = checked_seeds(seed, self.num_envs)
-        super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
-        for env_id in self._to_reset:
-            first[env_id] = None
+        first = self._first_seeds
+        super()._begin_reset([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
 
-    def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
-        """Ask for a call. Raises AttributeError if the environments are of our own class, which has no attributes."""
+    def reset_wait(self, timeout: float | None = None) -> Reset:
+        """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        result = super().reset_wait(timeout)
+        for env_id in self._to_reset:
+            self._first_seeds[env_id] = None
+        return result
+
+    def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
+        """Begin a call. Raises AttributeError if the environments are of our own class, which has no attributes."""
         self._refuse_if_own(name)
-        super().call_async(name, *args, **kwargs)
+        super()._begin_call(name, args, kwargs)
 
     def set_attr(self, name: str, values: Value) -> None:
         """Set each environment's attribute ``name``. Raises AttributeError if they are of our own class."""

@@ -5,7 +5,8 @@ Begin reading with ``team``: the caller and its workers, which step environments
 - ``share``: what one process steps, as the users of a team define it; ``errors``: what a team raises;
 - ``division``: how environments are divided among processes; ``memory_layout``: where everything is in memory;
 - ``handshake``: how two processes wait for each other, and why no wake-up is lost;
-- ``worker``: the worker's side, a loop in its own process; ``worker_handle``: the caller's side of one worker.
+- ``worker``: the worker's side, a loop in its own process; ``worker_handle``: the caller's side of one worker;
+- ``interrupts``: how signal handlers are kept from raising where that cannot be borne.
 
 What is built on it:
 
@@ -23,12 +24,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vebench.backends.shared_memory.errors import OverdueError, WorkerError
+    from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
     from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
-__all__ = ["OverdueError", "SharedMemoryVectorEnv", "WorkerError"]
+__all__ = ["BrokenOffError", "OverdueError", "SharedMemoryVectorEnv", "WorkerError"]
 
-_MODULES = {"OverdueError": "errors", "SharedMemoryVectorEnv": "vector_env", "WorkerError": "errors"}
+_MODULES = {
+    "BrokenOffError": "errors",
+    "OverdueError": "errors",
+    "SharedMemoryVectorEnv": "vector_env",
+    "WorkerError": "errors",
+}
 
 
 def __getattr__(name: str) -> object:

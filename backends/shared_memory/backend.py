@@ -171,7 +171,7 @@ class ShmSync(_SharedMemoryBackend):
         self, setup: Setup, *, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
     ) -> None:
         super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, one_by_one=False)
-        self._asked = self._stepping = False
+        self._stepping = False
         self._given: NDArray[Any] = self._actions
         # Without workers nobody else needs to see the actions: they are not copied into shared memory.
         own = self._team.own
@@ -179,10 +179,10 @@ class ShmSync(_SharedMemoryBackend):
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        if self._stepping or self._asked:
-            self.recv()
+        if self._team.busy:
+            self._team.discard()
+        self._stepping = False
         self._team.ask("reset", seed)
-        self._asked = True
 
     def send(self, actions: NDArray[np.generic]) -> None:
         """Write the actions into shared memory and let the workers step."""
@@ -198,23 +198,19 @@ class ShmSync(_SharedMemoryBackend):
 
         Raises RuntimeError with the traceback if an environment raised, and if a worker died.
         """
-        if self._stepping:
-            self._stepping = False
-            if self._loop is None:
-                self._team.receive()
-            else:
-                self._loop.step(self._given)
-        elif self._asked:
-            self._asked = False
-            self._team.answers()
+        if self._team.busy:
+            self._team.receive()
+        elif self._loop is not None and self._stepping:
+            self._loop.step(self._given)
         else:
             raise NothingToReceiveError
+        self._stepping = False
         return self._batch
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if that of one is unknown."""
         self._team.ask("frames", None)
-        return as_counts([count for share in self._team.answers() for count in share])
+        return as_counts([count for share in self._team.receive() for count in share])
 
 
 class ShmAsync(_SharedMemoryBackend):
@@ -233,16 +229,15 @@ class ShmAsync(_SharedMemoryBackend):
         self._in_flight = InFlight(self._team)
         self._size = setup.batch_size
         self._out = Batch._make(array[: self._size].copy() for array in self._batch)
-        self._asked = self._stepping = False
+        self._stepping = False
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        if self._asked:
-            self._team.answers()
+        if self._team.busy:
+            self._team.discard()
         self._in_flight.settle()
         self._stepping = False
         self._team.ask("reset", seed)
-        self._asked = True
 
     def send(self, actions: NDArray[np.generic]) -> None:
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
@@ -256,10 +251,10 @@ class ShmAsync(_SharedMemoryBackend):
 
         Raises RuntimeError with the traceback if an environment raised, and if a worker died.
         """
-        if self._asked:
-            self._asked = False
-            self._team.answers()
+        if self._team.busy:
+            self._team.gather()
             self._in_flight.put_back(range(self.info.num_envs))
+            self._team.finish()
         elif not self._stepping:
             raise NothingToReceiveError
         self._stepping = False

@@ -11,7 +11,7 @@ A word has one writer. The writer writes its data, then the word. The other side
 
 **Order.** A process that sees the new word must also see the data. x86 keeps stores in order and loads in order (Intel
 SDM volume 3, 9.2.2), so nothing is needed there. Elsewhere both sides call a ``light_fence`` between word and data. It
-releases a lock that it always holds, and takes it again. On Arm all that comes before a release is done before it, a
+releases a lock that it holds, and takes it again. On Arm all that comes before a release is done before it, a
 release before a later acquire, and an acquire before all that comes after it (Arm ARM B2.3, "barrier-ordered-before").
 POSIX asks the same of the semaphores that the lock is made of.
 
@@ -70,6 +70,7 @@ def light_fence() -> Callable[[], None] | None:
     lock.acquire()
 
     def fence() -> None:
+        lock.acquire(False)  # it is held already, unless an interrupt came between the other two lines
         lock.release()
         lock.acquire()
 

@@ -7,10 +7,11 @@ environments observe, their actions, their results.
 
 from __future__ import annotations
 
-import contextlib
+import io
 import math
 import mmap
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,8 +66,8 @@ class Words(NamedTuple):
     """What the caller and one worker show each other, by ``request`` and ``done`` as in ``handshake``.
 
     ``request``: entries that the caller has made; ``done``: entries that the worker has answered. ``asleep``: whether
-    the worker is asleep, for the futex. ``entries``: a ring of what the caller asks for. ``remarks``: a ring beside it,
-    1 where something about that entry follows on the channel; the worker sets it and the caller clears it.
+    the worker is asleep, for the futex. ``entries``: a ring of what the caller asks for. ``remarks``: a ring beside it
+    that the worker writes: how long what it says about that entry is, in bytes; 0 if it says nothing.
     """
 
     request: memoryview
@@ -116,6 +117,20 @@ class MemoryLayout:
         """Bytes needed in all, whole pages."""
         return -(-self._offsets[1] // PAGE) * PAGE
 
+    @property
+    def places(self) -> int:
+        """How many texts there may be at a time: a message to all workers, and a remark for each slot of each ring."""
+        return 1 + len(self.shares) * self.ring
+
+    def place_of(self, worker: int, slot: int) -> int:
+        """Return the place of the remark of one worker for a slot of its ring."""
+        return 1 + worker * self.ring + slot
+
+    @staticmethod
+    def message(memory: mmap.mmap) -> memoryview:
+        """Return the word that says how long the message to all workers is. It is seldom written, and never polled."""
+        return memoryview(memory)[WORD : 2 * WORD].cast("q")
+
     def caller_asleep(self, memory: mmap.mmap) -> memoryview:
         """Return the word that says whether the caller is asleep."""
         return memoryview(memory)[0:4].cast("i")
@@ -162,38 +177,73 @@ def _stack(pieces: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], int]:
     return tuple(offsets), end
 
 
+MESSAGE_PLACE = 0
+
+
 class Memory:
     """Zeroed memory without a name: nothing is left of it once no process maps it, however the processes end.
 
-    Forked processes inherit it. A process that is started otherwise gets it among its arguments and maps it then. None
-    can any more once ``seal`` was called.
+    Forked processes inherit it. A process that is started otherwise gets it among its arguments and maps it then.
+
+    Behind what is mapped, in the same file, there are ``places`` for texts of any length. To read one takes nothing
+    away: it can be read again if an interrupt came before it was used. Texts of up to a page are in one area, those of
+    up to two in the next, then four, and so on, so that a place and a length say where a text is.
     """
 
-    def __init__(self, size: int) -> None:
-        self._descriptor = _nameless_file()
-        os.ftruncate(self._descriptor, size)
-        self.map = mmap.mmap(self._descriptor, size)
+    def __init__(self, size: int, places: int = 1) -> None:
+        self._open(_nameless_file(), size, places)
 
-    def seal(self) -> None:
-        """Let no more processes in."""
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
-        self._descriptor = -1
+    def _open(self, file: io.FileIO, size: int, places: int) -> None:
+        self._file, self._size, self._places = file, size, places
+        if os.fstat(file.fileno()).st_size < size:
+            os.ftruncate(file.fileno(), size)
+        self.map = mmap.mmap(file.fileno(), size, **_UNTRACKED)
 
-    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[object, int]]:
-        return _enter, (reduction.DupFd(self._descriptor), len(self.map))
+    def write(self, place: int, text: bytes) -> None:
+        """Write the text of a place."""
+        at, left = self._at(place, len(text)), memoryview(text)
+        while left:
+            written = os.pwrite(self._file.fileno(), left, at)
+            at, left = at + written, left[written:]
+
+    def read(self, place: int, length: int) -> bytes:
+        """Return the text of a place."""
+        at = self._at(place, length)
+        text = os.pread(self._file.fileno(), length, at)
+        while len(text) < length:  # a system call handles 2 GiB at most
+            if not (more := os.pread(self._file.fileno(), length - len(text), at + len(text))):
+                raise EOFError(f"a text of {length} bytes ends after {len(text)}")
+            text += more
+        return text
+
+    def _at(self, place: int, length: int) -> int:
+        most = PAGE << max(0, (max(1, length) - 1).bit_length() - (PAGE - 1).bit_length())
+        return self._size + self._places * (most - PAGE) + place * most
+
+    def free_long(self) -> None:
+        """Give back the memory of all texts that are longer than a page."""
+        os.ftruncate(self._file.fileno(), self._size + self._places * PAGE)
+
+    def close(self) -> None:
+        """Have no texts any more. What is mapped stays for as long as it is used."""
+        self._file.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[object, int, int]]:
+        return _enter, (reduction.DupFd(self._file.fileno()), self._size, self._places)
 
 
-def _enter(descriptor: Any, size: int) -> Memory:  # noqa: ANN401 - multiprocessing has two classes for it
+def _enter(descriptor: Any, size: int, places: int) -> Memory:  # noqa: ANN401 - multiprocessing has two classes for it
     memory = Memory.__new__(Memory)
-    memory._descriptor = descriptor.detach()  # noqa: SLF001 - this is the other half of its constructor
-    memory.map = mmap.mmap(memory._descriptor, size)  # noqa: SLF001 - likewise
-    memory.seal()
+    memory._open(io.FileIO(descriptor.detach(), "r+"), size, places)  # noqa: SLF001 - the other half of its constructor
     return memory
 
 
-def _nameless_file() -> int:
+# The map needs no descriptor of its own, as long as Python does not keep one to resize it.
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+def _nameless_file() -> io.FileIO:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("vebench")
+        return io.FileIO(os.memfd_create("vebench"), "r+")
     with tempfile.TemporaryFile() as file:  # unlinked as soon as it is made
-        return os.dup(file.fileno())
+        return io.FileIO(os.dup(file.fileno()), "r+")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import logger
@@ -20,7 +20,7 @@ from vebench.backends.shared_memory.arguments import (
     write_actions,
 )
 from vebench.backends.shared_memory.division import divide
-from vebench.backends.shared_memory.errors import OverdueError, WorkerError
+from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, ShareConfig
 from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.results import Received, batch_infos, infos_of
@@ -45,16 +45,22 @@ NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps environments in a few processes that share memory, the caller among them. It is used as ``AsyncVectorEnv``.
+    """Steps environments in processes that share memory. It is used as ``AsyncVectorEnv``.
 
     ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean what they do there;
-    ``shared_memory`` and ``worker`` are there so that the same call works, and can only have their defaults. Further:
+    ``shared_memory`` and ``worker`` are there so that the same call works, and can only have their defaults.
 
-    - ``num_processes``: processes that step environments, by default one for each CPU that may be used;
+    By default each environment has a process of its own, as there: one that crashes its process leaves the caller
+    alive, one that draws from the global generator of ``random`` or numpy has it for itself, and one whose simulator
+    exists once in a process has that process. With ``caller_steps=True`` few processes step all, the caller among them.
+    That is several times faster for environments that step fast, and safe for those that do none of this. Further:
+
+    - ``num_processes``: processes that step environments. By default one for each environment; with ``caller_steps``
+      one for each CPU that may be used, and with ``cpus`` one for each of them. Fewer than environments share them;
+    - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
     - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
     - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. If the caller steps environments, ``cpus[0]``
       is left to it; it is not moved;
-    - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
     - ``spin``: for how many microseconds a process that waits polls before it sleeps (by default 400, and 0 if there
       are more processes than CPUs);
     - ``infos``: False if nobody reads them, so that they need not travel. The last observations that ``SAME_STEP``
@@ -62,6 +68,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     An exception in an environment is raised as it is, its cause a ``WorkerError`` that names the environment and has
     the worker's traceback. After a worker has died every call raises ``WorkerError``, until ``close``.
+
+    Ctrl-C, or what another signal handler raises, may break off any call. Then ``reset`` can be called, or ``close``;
+    and what was broken off can be waited for, as with ``step_wait`` for a step. The next step raises
+    ``AlreadyPendingCallError`` before that; or ``BrokenOffError``, if an environment was stopped within a step that
+    the caller made itself, until that is reset. ``close`` can be called by another thread, and again.
+
+    It can be used by the process that has made it, and not be copied or pickled.
     """
 
     closed = True  # until there is a team to close: Gymnasium before 1.3 closes what was never built, too
@@ -80,7 +93,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         num_processes: int | None = None,
         batch_size: int | None = None,
         cpus: Sequence[int] | None = None,
-        caller_steps: bool = True,
+        caller_steps: bool = False,
         spin: float | None = None,
         infos: bool = True,
     ) -> None:
@@ -99,11 +112,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = spaces.render_mode
         self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
         self.single_action_space, self.action_space = spaces.single_action, spaces.action
-        self._pending: str | None = None
+        self._asked_for = ""  # what the team was asked for last
+        self._calling = False  # whether a method has begun and not ended: then an interrupt has broken it off
         self._overdue = False
-        self._away = bytearray(count)  # 1 for each environment that was sent an action and not received since
+        self._broken: set[int] = set()  # those whose step or reset was broken off: they can only be reset
         self._last_ids = self._to_reset = np.arange(count)
         one_by_one = self.batch_size < count
+        if num_processes is None and cpus is None and not caller_steps:
+            num_processes = max(1, count)
         division = divide(count, num_processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=one_by_one)
         with clear_mpi_env_vars():
             self._team = self._start(division, context=context, daemon=daemon, infos=infos)
@@ -121,7 +137,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         layout = division.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
         share = self._make_share(division, infos=infos)
         config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
-        return self._answered(lambda: Team(config))
+        try:
+            return Team(config)
+        except WorkerError as error:
+            _raise_as_it_was(error)
 
     # What steps the environments: a class that has others than Gymnasium's do it says so in these three methods.
 
@@ -145,7 +164,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Write the actions of so many environments, which are not stepped before. Raises if they cannot be any."""
         write_actions(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets and steps.
+    # Resets and steps. Each is begun, and finished with one assignment once all is there that is returned: whatever an
+    # interrupt breaks off before can be finished.
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
@@ -154,13 +174,17 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         those of environments that are not reset can still be received. The next ``send`` is by default to those of the
         last ``recv`` that are not reset, and then to those that are.
         """
-        self.reset_async(seed, options)
+        self._begin_reset(seed, options)
         return self.reset_wait()
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
         """Ask for a reset, to be waited for with ``reset_wait``."""
+        self._begin_reset(seed, options)
+        self._calling = False
+
+    def _begin_reset(self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
         self._assert_idle("reset_async")
         count = self.num_envs
         seeds = checked_seeds(seed, count)
@@ -174,60 +198,67 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        remarks = self._wait("reset", self._team.answers, timeout)
+        remarks = self._wait("reset", timeout)
+        infos = batch_infos(self.num_envs, infos_of(remarks))
+        observed = self._observed()
+        reset = self._to_reset.tolist()
         if self._in_flight is not None:
-            reset = self._to_reset.tolist()
             self._in_flight.forget(reset)
-            for env_id in reset:
-                self._away[env_id] = 0
+            away = self._in_flight.away
             others = self._last_ids[~np.isin(self._last_ids, self._to_reset)]  # in the order of that recv
-            kept = [env_id for env_id in others.tolist() if not self._away[env_id]]
+            kept = [env_id for env_id in others.tolist() if not away[env_id]]
             self._last_ids = np.array([*kept, *reset])
-        return self._observed(), batch_infos(self.num_envs, infos_of(remarks))
+        self._broken.difference_update(reset)
+        self._finish()
+        return observed, infos
 
     def step(self, actions: Value) -> Step:
         """Step every environment and return what Gymnasium's vector environments return."""
-        self.step_async(actions)
+        self._begin_step(actions)
         return self.step_wait()
 
     def step_async(self, actions: Value) -> None:
         """Let every environment step, to be waited for with ``step_wait``."""
+        self._begin_step(actions)
+        self._calling = False
+
+    def _begin_step(self, actions: Value) -> None:
         self._assert_idle("step_async")
         if self._in_flight is not None:
             raise RuntimeError(
                 f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
             )
+        if self._broken:
+            self._refuse_broken()
         self._write_actions(slice(None), self.num_envs, actions)
-        entry = self._team.next_entry
-        self._pending = "step"
-        try:
-            self._team.send(entry)
-        except KeyboardInterrupt:
-            # Some may have been asked, and others not: the step that is pending is one of all.
-            self._team.send(entry)
-            raise
+        self._calling = True
+        self._asked_for = "step"
+        self._team.send()
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        remarks = self._wait("step", self._team.receive, timeout)
+        remarks = self._wait("step", timeout)
         rewards, terminated, truncated = self._results
-        return (
+        result = (
             self._observed(),
             rewards.copy(),
             terminated.copy(),
             truncated.copy(),
             batch_infos(self.num_envs, infos_of(remarks)),
         )
+        self._finish()
+        return result
 
     def send(self, actions: Value, env_ids: Iterable[int] | None = None) -> None:
         """Let environments step, a row of actions each; by default those of the last ``recv`` or ``reset``."""
         self._assert_idle("send")
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
-        check_free(ids, self._away)
+        check_free(ids, in_flight.away)
+        if in_flight.broken or self._broken:
+            self._broken |= in_flight.broken
+            self._refuse_broken(ids)
         self._write_actions(ids, len(ids), actions)
-        for env_id in ids:
-            self._away[env_id] = 1
         in_flight.send(ids)
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
@@ -241,26 +272,31 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         least = self.batch_size if min_batch is None else min_batch
         if not 1 <= least <= self.batch_size:
             raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
-        ids = self._answered(lambda: in_flight.recv(least, self.batch_size, timeout))
-        for env_id in ids:
-            self._away[env_id] = 0
-        self._last_ids = rows = np.asarray(ids, np.int64)
+        ids = self._answered(lambda: in_flight.look(least, self.batch_size, timeout))
+        rows = np.asarray(ids, np.int64)
         observations = assemble(self.single_observation_space, (leaf[rows] for leaf in self._team.arrays.observations))
         infos = batch_infos(
             len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
         )
         rewards, terminated, truncated = self._results
-        return Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
+        received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
+        self._last_ids = rows
+        in_flight.take(ids)
+        return received
 
     # Everything else.
 
     def call(self, name: str, *args: Value, **kwargs: Value) -> tuple[Any, ...]:
         """Return each environment's attribute ``name``, or what it returns if it is a method."""
-        self.call_async(name, *args, **kwargs)
+        self._begin_call(name, args, kwargs)
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
         """Ask for a call, to be waited for with ``call_wait``. Steps that are on their way are finished first."""
+        self._begin_call(name, args, kwargs)
+        self._calling = False
+
+    def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
         self._assert_idle("call_async")
         if name in NOT_CALLED:
             raise ValueError(f"call() cannot call {name}: use the method of that name")
@@ -269,8 +305,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        answers = self._wait("call", self._team.answers, timeout)
-        return tuple(result for answer in answers if answer is not None for result in answer)
+        answers = self._wait("call", timeout)
+        results = tuple(result for answer in answers if answer is not None for result in answer)
+        self._finish()
+        return results
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return each environment's attribute ``name``."""
@@ -282,7 +320,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         values = checked_values(values, self.num_envs)
         self._settle()
         self._ask("set_attr", (name, values))
-        self._wait("set_attr", self._team.answers, None)
+        self._wait("set_attr", None)
+        self._finish()
 
     def render(self) -> tuple[Any, ...] | None:
         """Return what each environment renders."""
@@ -301,22 +340,57 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End every process: by itself within ``timeout`` seconds (2 by default), or else by force.
 
-        If ``terminate``, by force at once.
+        If ``terminate``, or if an interrupt comes, by force at once.
         """
-        if self._pending is not None and not self._overdue:
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
-        self._pending = None
-        self._team.close(0.0 if terminate else END_WITHIN_SECONDS if timeout is None else timeout)
+        if self._team.busy and not (self._overdue or self._calling):
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._asked_for}` to complete.")
+        try:
+            self._team.close(0.0 if terminate else END_WITHIN_SECONDS if timeout is None else timeout)
+        finally:
+            self.closed = not self._team.workers
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled or copied, since its processes cannot: make another one, of the "
+            "same functions"
+        )
 
     # Helpers.
 
     def _assert_idle(self, name: str) -> None:
-        if self.closed:
+        team = self._team
+        if self.closed or team.lost is not None:
+            self._refuse_lost()
+        if team.busy:
+            self._leave_behind(name)
+
+    def _refuse_lost(self) -> None:
+        """Raise the error that says why nothing can be asked for any more."""
+        if self.closed or self._team.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
-        if self._pending is not None:
+        self._team.raise_if_lost()
+
+    def _leave_behind(self, name: str) -> None:
+        """Discard a call that an interrupt has broken off, unless that might not be noticed."""
+        pending = self._asked_for
+        if not self._calling:
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete", self._pending
+                f"Calling `{name}` while waiting for a pending call to `{pending}` to complete", pending
             )
+        if pending in {"step", "reset"}:
+            if name != "reset_async":
+                raise AlreadyPendingCallError(
+                    f"Calling `{name}` after an interrupt has broken off a call to `{pending}`: `{pending}_wait` "
+                    "finishes that, and `reset` begins anew",
+                    pending,
+                )
+            self._broken.update(self._to_reset.tolist() if pending == "reset" else range(self.num_envs))
+        self._answered(self._team.discard)
+
+    def _refuse_broken(self, env_ids: Iterable[int] | None = None) -> None:
+        """Raise BrokenOffError if some of these environments, or of all, need a reset."""
+        if found := sorted(self._broken if env_ids is None else self._broken.intersection(env_ids)):
+            raise BrokenOffError(found)
 
     def _checked_in_flight(self) -> InFlight:
         if self._in_flight is None:
@@ -328,36 +402,48 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             self._answered(self._in_flight.settle)
 
     def _ask(self, name: str, argument: object) -> None:
+        self._calling = True
+        self._asked_for = name
         self._team.ask(name, argument)
-        self._pending = name
 
-    def _wait(self, name: str, wait: Callable[[float | None], Result], timeout: float | None) -> Result:
-        if self.closed:
-            self._assert_idle(name)
-        if self._pending != name:
+    def _wait(self, name: str, timeout: float | None) -> list[Any]:
+        """Return what the team answers to what it was asked for by this name, and leave it to ``_finish``."""
+        team = self._team
+        if self.closed or team.lost is not None:
+            self._refuse_lost()
+        if not team.busy or self._asked_for != name:
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
+        self._calling = True
         try:
-            answers = self._answered(lambda: wait(timeout))
+            return self._answered(lambda: team.gather(timeout))
         except OverdueError:
-            self._overdue = True
+            self._overdue, self._calling = True, False
             raise
-        self._pending, self._overdue = None, False
-        return answers
+
+    def _finish(self) -> None:
+        """Count what was waited for as done."""
+        self._overdue = False
+        self._team.finish()
+        self._calling = False
 
     def _answered(self, ask: Callable[[], Result]) -> Result:
         """Return what ``ask`` does. An environment's exception is raised as it is, its cause is the ``WorkerError``."""
         try:
             return ask()
         except WorkerError as error:
-            self._pending, self._overdue = None, False
-            failure = error.failure
-            if failure is not None and failure.env_id is not None:
-                self._away[failure.env_id] = 0
-            if failure is None or failure.error is None:
-                raise
-            raise failure.error from error
+            self._overdue = False
+            if self._team.closed:
+                self._refuse_lost()
+            _raise_as_it_was(error)
 
     def _observed(self) -> Value:
         if not self.copy:
             return self.observations
         return assemble(self.single_observation_space, (leaf.copy() for leaf in self._team.arrays.observations))
+
+
+def _raise_as_it_was(error: WorkerError) -> NoReturn:
+    """Raise the exception that an environment has raised, or the error itself if there is none."""
+    if error.failure is None or error.failure.error is None:
+        raise error
+    raise error.failure.error from error

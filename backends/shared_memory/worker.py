@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence, register
+from vebench.backends.shared_memory.interrupts import leave_to_caller
+from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class TeamConfig:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker is started with: what its team has in common, its number, and its ways to the caller.
+    """What a worker is started with: what its team has in common, its number, and what it knows of the caller.
 
     ``caller`` is the process id of the caller. ``forked``: the worker is its child. ``bound``: besides, the thread that
     started the worker lives as long as the caller. ``pipe`` and ``caller_pipe`` are those of their bells.
@@ -61,7 +62,6 @@ class WorkerConfig:
     team: TeamConfig
     memory: Memory
     number: int
-    channel: Connection
     caller: int
     forked: bool
     bound: bool
@@ -76,15 +76,13 @@ def make_bell(memory: Memory, flag: memoryview, pipe: Pipe | None) -> Bell:
 
 def run_worker(config: WorkerConfig) -> None:
     """Run a worker until it is to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole process group: the caller decides
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    leave_to_caller()
     caller_lives = _end_with_caller(config)
     cpu = config.team.division.cpu_of(config.number)
     if cpu is not None:
         pinning.restrict([cpu])
     register()
-    with contextlib.suppress(ConnectionError, EOFError):  # the caller is gone, or has closed its end
-        _Worker(config, caller_lives).run()
+    _Worker(config, caller_lives).run()
 
 
 def _end_with_caller(config: WorkerConfig) -> Callable[[], bool]:
@@ -123,6 +121,7 @@ class _Worker:
         division, layout, memory = config.team.division, config.team.layout, config.memory
         self._start, self._stop = division.shares[config.number]
         self._words = layout.words(memory.map, config.number)
+        self._message = layout.message(memory.map)
         self._caller_asleep = layout.caller_asleep(memory.map)
         self._caller_bell = make_bell(memory, self._caller_asleep, config.caller_pipe)
         asleep = self._words.asleep
@@ -140,6 +139,7 @@ class _Worker:
         request, done, _, entries, remarks = self._words
         fence, caller_asleep = light_fence(), self._caller_asleep
         ring = len(entries)
+        said = bytearray(ring)  # 1 where ``remarks`` is not 0
         count = 0
 
         def changed() -> bool:
@@ -155,16 +155,16 @@ class _Worker:
                 return
             remark = self._handle(entry)
             if remark is not None:
-                remarks[slot] = 1
+                remarks[slot] = self._say(slot, remark)
+                said[slot] = 1
+            elif said[slot]:
+                remarks[slot] = said[slot] = 0
             count += 1
             if fence:
                 fence()
             done[0] = count
             if caller_asleep[0]:
                 self._wake_caller()
-            # Only now, since a long remark is not sent off before the caller reads it.
-            if remark is not None:
-                self._config.channel.send_bytes(remark)
 
     def _wait(self, changed: Callable[[], bool]) -> bool:
         """Return True once ``changed()``, and False if the caller is gone, so that nothing will change any more."""
@@ -179,22 +179,32 @@ class _Worker:
 
     def _handle(self, entry: int) -> bytes | None:
         """Do what an entry asks for, and return the bytes of the remark on it, None if there is none."""
-        message = self._config.channel.recv_bytes() if entry == MESSAGE else None
         try:
-            remark = self._answer(entry, message)
+            remark = self._answer(entry)
             return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
             return WorkerFailure.of(error, self._start, self._share).pickled()
 
-    def _answer(self, entry: int, message: bytes | None) -> object:
+    def _say(self, slot: int, remark: bytes) -> int:
+        """Write a remark where the caller reads it; return its length."""
+        config = self._config
+        place = config.team.layout.place_of(config.number, slot)
+        try:
+            config.memory.write(place, remark)
+        except OSError as error:  # there is no memory for it
+            remark = WorkerFailure.of(error, self._start, self._share).pickled()
+            config.memory.write(place, remark)
+        return len(remark)
+
+    def _answer(self, entry: int) -> object:
         share = self._share
         if entry == ALL and share is not None:
             return share.step()
         if share is None:
             return self._open()
-        if message is not None:
-            name, argument = pickle.loads(message)  # noqa: S301 - from the caller
-            return share.answer(name, argument)
+        if entry == MESSAGE:
+            message = self._config.memory.read(MESSAGE_PLACE, self._message[0])
+            return share.answer(*pickle.loads(message))  # noqa: S301 - from the caller
         return share.step_one(entry)
 
     def _open(self) -> object:

@@ -7,17 +7,15 @@ import multiprocessing
 import os
 import pickle
 import signal
-import socket
 import threading
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.shared_memory.errors import WorkerError
+from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.handshake import FUTEX, light_fence
 from vebench.backends.shared_memory.worker import (
     ALL,
     END,
-    LOOK_SECONDS,
     MESSAGE,
     TeamConfig,
     WorkerConfig,
@@ -26,12 +24,11 @@ from vebench.backends.shared_memory.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from multiprocessing.connection import Connection
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from multiprocessing.process import BaseProcess
 
     from vebench.backends.shared_memory.handshake import Bell
-    from vebench.backends.shared_memory.memory_layout import Memory, Words
+    from vebench.backends.shared_memory.memory_layout import Memory
     from vebench.backends.shared_memory.worker import Pipe
 
 END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
@@ -42,17 +39,19 @@ class WorkerHandle:
     """A worker process, and the caller's side of the ring of entries through which it is asked.
 
     An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order. What
-    its share returned for an entry, the remark on it, follows on the channel unless it is None. A ring has a slot for
+    its share returned for an entry, the remark on it, is in a place of its own unless it is None. A ring has a slot for
     each entry that may be on its way. The ring of a synchronous team has one slot, which asks for a step of all
     environments again and again. The worker has the environments ``start`` to ``stop - 1``.
+
+    An interrupt may come between any two lines of the caller's. So entries are numbered: what has been done for one can
+    be done again, which changes nothing. And an answer can be read again.
     """
 
-    def __init__(
-        self, process: BaseProcess, channel: Connection, words: Words, bell: Bell, share: tuple[int, int]
-    ) -> None:
-        self.process, self._channel, self._bell = process, channel, bell
-        self.start, self.stop = share
-        self._request, self._done, self._asleep, self._entries, self._remarks = words
+    def __init__(self, process: BaseProcess, team: TeamConfig, memory: Memory, number: int, bell: Bell) -> None:
+        self.process, self._bell, self._memory = process, bell, memory
+        self.start, self.stop = team.division.shares[number]
+        self._request, self._done, self._asleep, self._entries, self._remarks = team.layout.words(memory.map, number)
+        self._first_place = team.layout.place_of(number, 0)
         self._fence = light_fence()
         self._ring = len(self._entries)
         self._sent = self._read = 0  # entries put into the ring, and answers read
@@ -74,42 +73,40 @@ class WorkerHandle:
             worker._sent = entry  # noqa: SLF001 - its own class
             worker._request[0] = entry  # noqa: SLF001 - likewise
             if worker._asleep[0]:  # noqa: SLF001 - likewise
-                worker._wake()  # noqa: SLF001 - likewise
+                worker.wake()
 
     @property
     def next_entry(self) -> int:
         """The number of the next entry."""
         return self._sent + 1
 
-    def ask(self, entry: int) -> None:
+    def ask(self, index: int) -> None:
         """Put an entry into the ring: the index of an environment in the share, which asks for a step of it."""
-        self._entries[self._sent % self._ring] = entry
+        self._entries[self._sent % self._ring] = index
         self._sent += 1
 
-    def ask_message(self, message: bytes) -> None:
-        """Ask for what a message says, and notify the worker."""
-        self.ask(MESSAGE)
-        self.notify()
-        # Only now, since it may be longer than the socket holds: the worker must be reading.
-        with contextlib.suppress(OSError):  # if the worker is gone, waiting for its answer will say so
-            self._channel.send_bytes(message)
+    def take_back(self) -> None:
+        """Take back the entries that were put into the ring since the worker was notified last."""
+        self._sent = self._request[0]
 
-    def ask_for_steps_again(self) -> None:
-        """Let the first slot of the ring ask for a step of all environments again, after a message was answered."""
+    def ask_message(self, entry: int) -> None:
+        """Ask for what the message to all workers says, by the entry of this number; all before it are answered."""
+        self._entries[(entry - 1) % self._ring] = MESSAGE
+        self._sent = entry
+        self.notify()
+
+    def rest(self) -> None:
+        """Count everything as read, and let the first slot ask for a step of all environments, as it does at first."""
         self._entries[0] = ALL
+        self._read = self._sent
 
     def ask_to_end(self) -> None:
         """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
         for slot in range(self._ring):
             self._entries[slot] = END
         self._sent += 1
-        # Without the fence: if an interrupt came within it, its lock may be free, and releasing that would raise.
         self._request[0] = self._sent
-        self._wake()
-        # Processes forked since then hold copies of this end, so closing ours alone would not reach the worker.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._channel.fileno())) as ours:
-            ours.shutdown(socket.SHUT_RDWR)
-        self._channel.close()
+        self.wake()
 
     def notify(self) -> None:
         """Let the worker see the entries that were put into the ring since it was notified last, if any."""
@@ -119,10 +116,10 @@ class WorkerHandle:
             self._fence()
         self._request[0] = self._sent
         if self._asleep[0]:
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
-        """Wake the worker, which is asleep or about to be."""
+    def wake(self) -> None:
+        """Wake the worker, if it is asleep or about to be."""
         self._asleep[0] = 0
         self._bell.ring()
 
@@ -141,53 +138,55 @@ class WorkerHandle:
         """How many entries there are whose answer was not read yet, answered or not."""
         return self._sent - self._read
 
-    def answer(self) -> Any:  # noqa: ANN401 - whatever the share returned
-        """Return the remark on what was asked for last, None mostly; ``NOT_YET`` if that has not been answered.
+    def on_their_way(self) -> list[int]:
+        """Return the ids of the environments whose steps were asked for and whose answers were not read yet."""
+        return [self.start + self._entries[entry % self._ring] for entry in range(self._read, self._sent)]
 
-        Raises WorkerError if the worker dies before it has sent the remark.
-        """
+    def answer(self) -> Any:  # noqa: ANN401 - whatever the share returned
+        """Return the remark on what was asked for last, None mostly; ``NOT_YET`` if that has not been answered."""
         if self._done[0] != self._sent:
             return NOT_YET
         if self._fence:
             self._fence()
-        remark = self._receive() if self._remarks[self._read % self._ring] else None
-        self._read = self._sent
-        return remark
+        slot = (self._sent - 1) % self._ring
+        return self._remark(slot) if self._remarks[slot] else None
 
     def answers(self) -> Iterator[tuple[int, Any]]:
-        """Read the answers that there are, one by one: the index of the environment and the remark, None mostly.
+        """Read the answers that there are, one by one: the id of the environment and the remark, None mostly.
 
-        Raises WorkerError as ``answer`` does.
+        An answer counts as read when the next is asked for: one with which an interrupt came is still there.
         """
         done = self._done[0]
         if self._fence:
             self._fence()
-        entries, remarks, ring = self._entries, self._remarks, self._ring
+        start, entries, remarks, ring = self.start, self._entries, self._remarks, self._ring
         while self._read != done:
             slot = self._read % ring
-            remark = self._receive() if remarks[slot] else None
+            yield start + entries[slot], self._remark(slot) if remarks[slot] else None
             self._read += 1
-            yield entries[slot], remark
 
-    def _receive(self) -> Any:  # noqa: ANN401 - whatever the share returned
+    def skip(self, env_ids: Collection[int]) -> None:
+        """Count answers of these environments as read, up to the first of another one."""
+        while self.has_answers() and self.start + self._entries[self._read % self._ring] in env_ids:
+            self._read += 1
+
+    def _remark(self, slot: int) -> Any:  # noqa: ANN401 - whatever the share returned
+        text = self._memory.read(self._first_place + slot, self._remarks[slot])
         try:
-            remark = self._next_message()
-        except (EOFError, OSError):  # the latter if it breaks off within a message
-            raise WorkerError(self.cause_of_death(), None) from None
-        self._remarks[self._read % self._ring] = 0
-        return pickle.loads(remark)  # noqa: S301 - from our own worker
-
-    def _next_message(self) -> bytes:
-        while not self._channel.poll(LOOK_SECONDS):
-            if self.has_died():  # its own processes may keep its end of the channel open
-                raise EOFError
-        return self._channel.recv_bytes()
+            return pickle.loads(text)  # noqa: S301 - from our own worker
+        except Exception as error:  # noqa: BLE001 - what an environment returns may fail to be read in any way
+            failure = WorkerFailure.of(error, self.start, None)
+            where = f"what environments {self.start} to {self.stop - 1} returned cannot be read"
+            return failure._replace(env_id=None, text=f"{where}: {failure.text}")
 
     # Its end.
 
     def has_died(self) -> bool:
         """Return whether the process has ended."""
-        return bool(connection.wait([self.process.sentinel], 0))
+        try:
+            return bool(connection.wait([self.process.sentinel], 0))
+        except ValueError:  # it was forgotten
+            return True
 
     def cause_of_death(self) -> str:
         """Return which environments died with the worker, and how."""
@@ -196,11 +195,18 @@ class WorkerHandle:
         ended = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
         return f"the worker of environments {self.start} to {self.stop - 1} died ({ended})"
 
+    def has_ended(self, within: float) -> bool:
+        """Return whether the process ends within so many seconds."""
+        try:
+            return bool(connection.wait([self.process.sentinel], max(0.0, within)))
+        except ValueError:  # it was forgotten
+            return True
+
     def kill(self) -> None:
-        """End the process by force if it has not ended, and forget it."""
-        self.process.kill()
-        self.process.join()
-        with contextlib.suppress(ValueError):  # somebody else has collected its exit status
+        """End the process by force if it has not ended, and forget it. A second call does nothing."""
+        with contextlib.suppress(ValueError):  # it is forgotten, or somebody else has collected its exit status
+            self.process.kill()
+            self.process.join()
             self.process.close()
 
 
@@ -215,14 +221,11 @@ def start_worker(
     """Start a worker, which builds its environments at the first entry. The pipes are for its bell and the caller's."""
     context = multiprocessing.get_context(team.context)
     method = context.get_start_method()
-    words = team.layout.words(memory.map, number)
-    bell = make_bell(memory, words.asleep, pipe)
-    ours, theirs = context.Pipe()
+    bell = make_bell(memory, team.layout.words(memory.map, number).asleep, pipe)
     config = WorkerConfig(
         team,
         memory,
         number,
-        theirs,
         caller=os.getpid(),
         forked=method == "fork",
         # A spawned worker may come to the call that binds it after the caller has gone.
@@ -235,8 +238,7 @@ def start_worker(
     )
     with _interrupts_held() if method != "forkserver" else contextlib.nullcontext():
         process.start()
-    theirs.close()
-    return WorkerHandle(process, ours, words, bell, team.division.shares[number])
+    return WorkerHandle(process, team, memory, number, bell)
 
 
 @contextlib.contextmanager

@@ -190,7 +190,7 @@ def test_methods_and_attributes_of_environments_can_be_used(build: Build) -> Non
     agree(ours, SyncVectorEnv(samplers()))  # after an error in a call, too
 
 
-def test_a_message_longer_than_a_socket_holds_gets_through_both_ways(build: Build) -> None:
+def test_a_long_message_gets_through_both_ways(build: Build) -> None:
     ours = build(samplers(count=3), num_processes=3)
     long = np.arange(1 << 19)
     ours.set_attr("level", [long, long, long])

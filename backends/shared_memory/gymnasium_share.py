@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -108,9 +109,10 @@ class GymnasiumShare:
         info = self._told(info)
         if terminated or truncated:
             if autoreset == "SameStep":
-                final = {"final_obs": observation, "final_info": info}
+                last, final = observation, info
                 observation, info = environment.reset()
-                info = {**final, **self._told(info)}
+                # A copy: what the caller steps itself need not be sent, and the environment may go on with its array.
+                info = {"final_obs": deepcopy(last), "final_info": final, **self._told(info)}
             elif autoreset == "NextStep":
                 self._ended[index] = True
         try:  # what _put does, without a call in every step

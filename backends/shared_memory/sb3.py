@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -137,7 +138,7 @@ def info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
     """Return the info of each of ``count`` environments, the empty one of those of which nothing is told."""
     each: list[Info] = [{} for _ in range(count)]
     for env_id, info in infos:
-        each[env_id] = dict(info)  # the environment may have kept it
+        each[env_id] = deepcopy(info)  # the environment may have kept it, or what is in it
     return each
 
 

@@ -33,9 +33,9 @@ TESTS = ("tests/vector", "tests/wrappers/vector", "tests/envs/registration/test_
 KNOWN = {
     "test_custom_worker_with_semaphore*": "workers are of our own: another `worker` is refused",
     "test_incompatible_custom_worker*": "likewise, whatever its arguments: it is refused in other words",
-    "test_custom_space_async_vector_env_shared_memory": "expects an error: what has no fixed shape is pickled instead",
-    "test_async_vector_subenv_error": "expects warnings that a worker is shut down: it is not, and the exception itself "
-    "has the environment and its traceback",
+    "test_custom_space_async_vector_env_shared_memory": "expects an error: what has no fixed shape is pickled",
+    "test_async_vector_subenv_error": "expects warnings that a worker is shut down: it is not, and the exception "
+    "itself has the environment and its traceback",
     "test_reset_timeout_async_vector_env*": "the caller steps environments itself, and cannot be timed out in them: "
     "passes with caller_steps=False",
 }

@@ -60,8 +60,9 @@ def _shared_memory(built: Built, settings: Sequence[str], notes: Sequence[str]) 
         f"[make_env] * {built.num_envs}",
         *settings,
         f"num_processes={built.processes}",
+        f"caller_steps={_literal(built.options.get('caller_steps', True))}",
         "infos=False",
-        *_given(built, "spin", "caller_steps", "context"),
+        *_given(built, "spin", "context"),
     )
     lines = (*notes, *_call("envs = SharedMemoryVectorEnv", arguments))
     imported = ("from vebench.backends.shared_memory import SharedMemoryVectorEnv",)

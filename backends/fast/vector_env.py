@@ -20,6 +20,7 @@ from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import make_share
 from vebench.backends.own_classes import OwnClasses
 from vebench.backends.shared_memory.arguments import checked_seeds
+from vebench.backends.shared_memory.division import usable_cpus
 from vebench.backends.shared_memory.spaces import VectorSpaces
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
@@ -89,7 +90,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     - ``copy``: with False ``reset`` and ``step`` return one and the same array, which the next step overwrites. That of
       our own classes can only be read: they change what is in a row, and do not write all of it anew.
 
-    The other arguments are those of ``SharedMemoryVectorEnv``.
+    The other arguments are those of ``SharedMemoryVectorEnv``; but a few processes step all environments, one for each
+    CPU by default and the caller among them, since they crash no process and draw from generators of their own.
 
     Raises TypeError for a setting that means nothing to the task, ValueError for arguments that make no sense and if
     our own class is insisted on and cannot step, and what Gymnasium raises for a task that it cannot make.
@@ -129,7 +131,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         context=context,
         daemon=daemon,
         autoreset_mode=autoreset_mode,
-        num_processes=num_processes,
+        num_processes=num_processes if num_processes is not None or cpus is not None else usable_cpus(),
         batch_size=batch_size,
         cpus=cpus,
         caller_steps=caller_steps,

@@ -64,6 +64,7 @@ class InFlight:
 
         If an interrupt breaks this off, all of them are asked for or none.
         """
+        self._team.check_idle()
         if self._doing:
             self._mend()
         workers = self._team.workers
@@ -89,6 +90,7 @@ class InFlight:
 
     def look(self, least: int, most: int, timeout: float | None = None) -> list[int]:
         """Return what ``recv`` does, and let them be ready until they are taken."""
+        self._team.check_idle()
         if self._doing:
             self._mend()
         self._doing = _RECEIVING

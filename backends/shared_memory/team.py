@@ -44,7 +44,7 @@ class Team:
     """
 
     def __init__(self, config: TeamConfig) -> None:
-        self.division = division = config.division
+        self.division = config.division
         self._owner = os.getpid()
         self.lost: str | None = None  # why nothing can be asked for any more
         self.closed = False
@@ -57,26 +57,30 @@ class Team:
         self._fence = light_fence()
         self.workers: list[WorkerHandle] = []
         register()
-        with held_back():
-            self._memory = Memory(config.layout.size, config.layout.places)
-            *pipes, own_pipe = bell_pipes(len(division.shares) + 1)
-        self.arrays = config.layout.arrays(self._memory.map)
-        self._message = config.layout.message(self._memory.map)
-        asleep = config.layout.caller_asleep(self._memory.map)
-        self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), division.spin_ns)
-        self.own = config.make_share(self.arrays.rows(0, division.own), 0, division.own)
-        _living.add(self)
         try:
             with held_back():
-                for number, pipe in enumerate(pipes):
-                    self.workers.append(start_worker(config, self._memory, number, pipe, own_pipe))
+                self._build(config)
             self.send()  # the first entry of each worker means to build its environments
             self._request = self.own.open
             self.opened = self.gather()
             self.finish()
         except BaseException:
-            self.close()
+            if hasattr(self, "own"):
+                self.close()
             raise
+
+    def _build(self, config: TeamConfig) -> None:
+        """Make the memory and start the workers."""
+        self._memory = Memory(config.layout.size, config.layout.places)
+        self.arrays = config.layout.arrays(self._memory.map)
+        self._message = config.layout.message(self._memory.map)
+        self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
+        _living.add(self)
+        *pipes, own_pipe = bell_pipes(len(self.division.shares) + 1)
+        asleep = config.layout.caller_asleep(self._memory.map)
+        self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
+        for number, pipe in enumerate(pipes):
+            self.workers.append(start_worker(config, self._memory, number, pipe, own_pipe))
 
     @property
     def sleeps(self) -> int:
@@ -93,7 +97,7 @@ class Team:
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
         if self._begun != self._finished or self.lost is not None:
-            self._refuse()
+            self.check_idle()
         self._request = None
         self._begun = number = self._finished + 1
         WorkerHandle.step_all(self.workers, number, self._fence)
@@ -101,8 +105,7 @@ class Team:
 
     def ask(self, name: str, argument: object) -> None:
         """Begin a round in which each share is asked for the same."""
-        if self._begun != self._finished or self.lost is not None:
-            self._refuse()
+        self.check_idle()
         if self.workers:
             message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL)
             self._memory.write(MESSAGE_PLACE, message)
@@ -124,7 +127,10 @@ class Team:
     def receive(self, timeout: float | None = None) -> list[Any]:
         """Wait for the round to be over and return what each share returned, None mostly. Raises as ``gather`` does."""
         answers = self.gather(timeout)
-        self.finish()
+        if self._request is None:
+            self._finished = self._begun  # what ``finish`` does, without a call
+        else:
+            self.finish()
         return answers
 
     def gather(self, timeout: float | None = None) -> list[Any]:
@@ -142,7 +148,16 @@ class Team:
                 for worker in self.workers:
                     worker.wake()  # an interrupt may have come before it was rung for
             if self._own_done != number:
-                self._answers = [self._own_answer(number)]
+                if self._own_begun == number and self.division.own:
+                    answer = _BROKEN_OFF
+                else:
+                    request = self._request or self.own.step
+                    self._own_begun = number
+                    try:
+                        answer = request()
+                    except Exception as error:  # noqa: BLE001 - described as those of workers are
+                        answer = WorkerFailure.of(error, 0, self.own)
+                self._answers = [answer]
                 self._own_done = number
             answers = self._answers
             if self.workers:
@@ -151,27 +166,19 @@ class Team:
             self.inside = 0
             if self.closed:
                 self.leave()
-        if self.closed:
-            self.raise_if_lost()
+                self.raise_if_lost()
         for answer in answers:
             if answer is not None and type(answer) is WorkerFailure:
-                if answer is _BROKEN_OFF:
-                    raise BrokenOffError(range(self.division.own))
-                self.finish()
-                self._answers = []
-                raise WorkerError(answer.message, answer)
+                self._raise(answer)
         return answers
 
-    def _own_answer(self, number: int) -> Any:  # noqa: ANN401 - whatever the share returned
-        """Do the caller's own part of the round, unless that was begun before."""
-        if self._own_begun == number:
-            return _BROKEN_OFF
-        request = self._request or self.own.step
-        self._own_begun = number
-        try:
-            return request()
-        except Exception as error:  # noqa: BLE001 - described as those of workers are
-            return WorkerFailure.of(error, 0, self.own)
+    def _raise(self, failure: WorkerFailure) -> NoReturn:
+        """Raise the error for a failure, with which the round is over unless an interrupt was its cause."""
+        if failure is _BROKEN_OFF:
+            raise BrokenOffError(range(self.division.own))
+        self.finish()
+        self._answers = []
+        raise WorkerError(failure.message, failure)
 
     def _gather_workers(self, answers: list[Any], timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -225,9 +232,11 @@ class Team:
         if self.lost is not None:
             raise WorkerError(self.lost, None)
 
-    def _refuse(self) -> None:
+    def check_idle(self) -> None:
+        """Raise RuntimeError if a round is busy, and WorkerError if nothing can be asked for any more."""
         self.raise_if_lost()
-        raise RuntimeError("what was asked for before is not over: an interrupt may have broken it off")
+        if self.busy:
+            raise RuntimeError("what was asked for before is not over: an interrupt may have broken it off")
 
     # The end.
 
@@ -243,8 +252,9 @@ class Team:
         self.lost = self.lost or "it was closed"
         self.closed = True
         try:
-            for worker in self.workers:
-                worker.ask_to_end()
+            with held_back():
+                for worker in self.workers:
+                    worker.ask_to_end()
             until = time.monotonic() + within
             while self.inside not in {0, get_ident()} and time.monotonic() < until:
                 time.sleep(0.001)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -41,7 +43,7 @@ def build() -> Iterator[Build]:
     built: list[SharedMemoryVectorEnv] = []
 
     def build_one(**options: object) -> SharedMemoryVectorEnv:
-        built.append(SharedMemoryVectorEnv([Troubled] * 4, **{"num_processes": 2, **options}))
+        built.append(SharedMemoryVectorEnv([Troubled] * 4, **{"num_processes": 2, "caller_steps": True, **options}))
         built[-1].reset()
         return built[-1]
 
@@ -80,6 +82,64 @@ def test_an_exception_of_any_kind_in_a_worker_is_reported(build: Build, action: 
     error = caught.value if isinstance(caught.value, WorkerError) else caught.value.__cause__
     assert text in str(error)
     assert "environment 2" in str(error)
+
+
+class SilentError(Exception):
+    """Raises whenever it is looked at."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class Silent(Troubled):
+    """Raises an exception that cannot be looked at, in the environment that is told to."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:
+        if action == self.RAISE:
+            raise SilentError
+        return super().step(action)
+
+
+@pytest.mark.parametrize("env_id", [0, 3])
+def test_an_exception_without_a_text_is_reported_too(env_id: int) -> None:
+    ours = SharedMemoryVectorEnv([Silent] * 4, num_processes=2, caller_steps=True)
+    ours.reset()
+    with pytest.raises((WorkerError, SilentError)) as caught:
+        ours.step(acts(env_id, T.RAISE))
+    cause = caught.value if env_id == 3 else caught.value.__cause__
+    assert f"environment {env_id}: SilentError: <its text cannot be had: SystemExit>" in str(cause)
+    assert "in step\n" in str(cause)
+    ours.reset()
+    ours.close()
+
+
+class Unreadable:
+    """Can be sent, and not be read back."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number",)
+
+
+def test_infos_that_cannot_be_read_are_an_error_each_time_and_not_a_hang(build: Build) -> None:
+    ours = build()
+    ours.set_attr("level", 1.0)
+    ours.call("spoil", Unreadable)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no number") as caught:
+            ours.get_attr("spoilt")
+        assert "environments 2 to 3 returned cannot be read" in str(caught.value.__cause__)
+    assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_cannot_be_copied_says_so(build: Build, make: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="SharedMemoryVectorEnv cannot be pickled or copied"):
+        make(build())
 
 
 def test_an_exception_that_cannot_be_sent_is_raised_as_it_is_where_it_need_not_be(build: Build) -> None:
@@ -121,7 +181,7 @@ def test_an_environment_that_cannot_be_built_is_an_error_with_its_index() -> Non
         raise OSError("no such ROM")
 
     with pytest.raises(OSError, match="no such ROM") as caught:
-        SharedMemoryVectorEnv([Troubled, Troubled, Troubled, fail], num_processes=2)
+        SharedMemoryVectorEnv([Troubled, Troubled, Troubled, fail], num_processes=2, caller_steps=True)
     assert "environment 3" in str(caught.value.__cause__)
     assert multiprocessing.active_children() == []
 
@@ -172,7 +232,7 @@ def _write_half_and_die(memory: Memory, place: int, text: bytes) -> None:
 
 @pytest.mark.parametrize("batch_size", [2, 1])
 def test_a_worker_that_is_killed_while_it_writes_is_an_error(batch_size: int) -> None:
-    ours = SharedMemoryVectorEnv([DiesWriting] * 2, num_processes=2, batch_size=batch_size)
+    ours = SharedMemoryVectorEnv([DiesWriting] * 2, num_processes=2, caller_steps=True, batch_size=batch_size)
     ours.reset()
     with pytest.raises(WorkerError, match=r"environments 1 to 1 died \(SIGKILL\)"):  # noqa: PT012 - whichever meets it
         if batch_size == 2:
@@ -211,7 +271,7 @@ def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
 
 def test_one_that_is_forgotten_is_closed(build: Build) -> None:
     build().close()
-    forgotten = SharedMemoryVectorEnv([Troubled] * 4, num_processes=3)
+    forgotten = SharedMemoryVectorEnv([Troubled] * 4, num_processes=3, caller_steps=True)
     assert len(multiprocessing.active_children()) == 2
     del forgotten
     assert multiprocessing.active_children() == []
@@ -244,7 +304,7 @@ from various import Troubled as T
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
 def main():
-    vector = SharedMemoryVectorEnv([T] * 3, num_processes=3, context={context!r})
+    vector = SharedMemoryVectorEnv([T] * 3, num_processes=3, caller_steps=True, context={context!r})
     vector.reset()
     print(*(process.pid for process in multiprocessing.active_children()), flush=True)
     {then}

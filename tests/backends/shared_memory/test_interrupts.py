@@ -1,0 +1,279 @@
+"""Ctrl-C between any two instructions: whatever is called afterwards works or says why not, and nothing is left."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from support.interrupting import Interrupt
+from various import Sampler
+
+from vebench.backends.interface import Setup, Task
+from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
+from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
+from vebench.backends.shared_memory.interrupts import held_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+# Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+ACTIONS = np.array([0, 1, 2, 1])
+STEPS = 2
+LONG = 60  # seconds; what hangs ends the test by SIGALRM
+MOMENTS = 40  # in each call
+
+
+def make(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
+    functions = [partial(Sampler, spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(3))] * 4
+    return SharedMemoryVectorEnv(functions, **{"num_processes": 2, "caller_steps": True, **options})
+
+
+@pytest.fixture(autouse=True)
+def _limit() -> Iterator[None]:
+    def give_up(_number: int, _frame: object) -> None:
+        pytest.fail(f"not done within {LONG} seconds")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LONG)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    assert multiprocessing.active_children() == []
+
+
+def rows_of(envs: SharedMemoryVectorEnv) -> list[NDArray[np.float32]]:
+    """Return the observations of a reset and some steps."""
+    rows = [envs.reset(seed=7)[0]]
+    for _ in range(STEPS):
+        if envs.batch_size == envs.num_envs:
+            rows.append(envs.step(ACTIONS)[0])
+            continue
+        envs.send(ACTIONS, range(4))
+        rows.append(np.zeros((4, 3), np.float32))
+        left = 4
+        while left:
+            received = envs.recv(min_batch=1)
+            rows[-1][received.env_ids] = received.observations
+            left -= len(received.env_ids)
+    return rows
+
+
+def moments(call: Callable[[], object]) -> list[int]:
+    """Return moments all over a call: an instruction in so many, and the very next as well."""
+    whole = Interrupt(0)
+    whole.into(call)
+    return [at + more for at in range(1, whole.count, max(1, 2 * whole.count // MOMENTS)) for more in (0, 1)]
+
+
+CALLS: dict[str, Callable[[SharedMemoryVectorEnv], object]] = {
+    "step": lambda envs: envs.step(ACTIONS),
+    "send": lambda envs: envs.send(ACTIONS, range(4)),
+    "recv": lambda envs: envs.recv(min_batch=1),
+    "reset": lambda envs: envs.reset(seed=3),
+    "call": lambda envs: envs.get_attr("level"),
+}
+SAID = (AlreadyPendingCallError, NoAsyncCallError, BrokenOffError, ValueError, RuntimeError)
+
+
+@pytest.mark.parametrize("caller_steps", [True, False], ids=["caller-steps", "workers-step"])
+@pytest.mark.parametrize(("name", "batch_size"), [("step", 4), ("reset", 4), ("call", 4), ("send", 2), ("recv", 2)])
+def test_after_an_interrupt_every_call_works_or_says_why_not_and_a_reset_begins_anew(
+    name: str, batch_size: int, caller_steps: bool
+) -> None:
+    envs = make(batch_size=batch_size, caller_steps=caller_steps)
+    expected = rows_of(envs)
+    interrupted = partial(CALLS[name], envs)
+    sent = partial(envs.send, ACTIONS, range(4))
+    envs.reset()
+    if name == "recv":
+        sent()
+    after = [envs.step_wait, partial(envs.step, ACTIONS), partial(envs.call, "add", 1), lambda: None]
+    if batch_size < 4:
+        after[0], after[1] = partial(envs.recv, min_batch=1), partial(envs.send, ACTIONS)
+    for number, moment in enumerate(moments(interrupted)):
+        envs.reset()
+        if name == "recv":
+            sent()
+        with suppress(KeyboardInterrupt):
+            Interrupt(moment).into(interrupted)
+        with suppress(*SAID):
+            after[number % len(after)]()
+        np.testing.assert_array_equal(rows_of(envs), expected)
+    envs.close()
+
+
+def test_a_step_that_was_broken_off_can_be_waited_for() -> None:
+    envs = make(caller_steps=False)
+    envs.reset(seed=7)
+    expected = envs.step(ACTIONS)[0]
+    waited = 0
+    for moment in moments(lambda: envs.step(ACTIONS)):
+        envs.reset(seed=7)
+        with suppress(KeyboardInterrupt):
+            Interrupt(moment).into(lambda: envs.step(ACTIONS))
+        with suppress(NoAsyncCallError):  # it was not begun, or it was over
+            np.testing.assert_array_equal(envs.step_wait()[0], expected)
+            waited += 1
+    assert waited > MOMENTS / 2
+    envs.close()
+
+
+@pytest.mark.parametrize("kind", [ShmSync, ShmAsync])
+def test_a_backend_whose_reset_was_broken_off_refuses_a_step_and_can_be_reset(kind: type[ShmSync | ShmAsync]) -> None:
+    setup = Setup(Task("CartPole-v1", "classic", 1), workers=2, cpus=(0, 1), pinned=False)
+    backend = kind(setup)
+
+    def reset() -> NDArray[Any]:
+        backend.reset(7)
+        return backend.recv().observations.copy()
+
+    expected = reset()
+    for moment in moments(reset)[::2]:
+        with suppress(KeyboardInterrupt):
+            Interrupt(moment).into(reset)
+        with suppress(RuntimeError):
+            backend.send(np.array([0, 1]))
+        np.testing.assert_array_equal(reset(), expected)
+    backend.close()
+
+
+class Interrupted(Sampler):
+    """Is interrupted in the middle of its step if told to."""
+
+    def step(self, action: int) -> Any:  # noqa: ANN401 - what Gymnasium returns
+        if action == 2:
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_environments_stopped_within_a_step_are_not_stepped_before_they_are_reset(batch_size: int) -> None:
+    functions = [partial(Interrupted, spaces.Discrete(9), spaces.Discrete(3))] * 4
+    envs = SharedMemoryVectorEnv(functions, num_processes=2, caller_steps=True, batch_size=batch_size)
+    envs.reset(seed=1)
+    others = np.array([False, False, True, True])
+    if batch_size == 4:
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(np.array([0, 2, 0, 0]))
+        with pytest.raises(BrokenOffError, match="reset them"):
+            envs.step_wait()
+        with pytest.raises(AlreadyPendingCallError, match="`reset` begins anew"):
+            envs.step(ACTIONS * 0)
+        envs.reset(options={"reset_mask": others})
+        with pytest.raises(BrokenOffError, match=r"\[0, 1\]"):
+            envs.step(ACTIONS * 0)
+    else:
+        envs.send(np.array([0, 2, 0, 0]))
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - whichever recv meets it
+            while True:
+                envs.recv(min_batch=1)
+        with suppress(RuntimeError):
+            while True:
+                envs.recv(min_batch=1)
+        with pytest.raises(BrokenOffError, match=r"\[1\]"):
+            envs.send(np.zeros(4, np.int64), range(4))
+        envs.send(np.zeros(3, np.int64), [0, 2, 3])
+    envs.reset()
+    envs.send(ACTIONS * 0) if batch_size == 2 else envs.step(ACTIONS * 0)
+    envs.close()
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")
+def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -> None:
+    make().close()
+    before = descriptors()
+    first: list[SharedMemoryVectorEnv] = []
+    chosen = moments(lambda: first.append(make()))
+    first.pop().close()
+    for moment in chosen[::3]:
+        built: list[SharedMemoryVectorEnv] = []
+        with suppress(KeyboardInterrupt):
+            Interrupt(moment).into(lambda: built.append(make()))  # noqa: B023 - it is called at once
+        if built:  # it was built before that moment
+            built.pop().close()
+        assert (multiprocessing.active_children(), descriptors()) == ([], before), moment
+
+
+def test_an_interrupt_in_close_does_not_keep_close_from_ending_all() -> None:
+    whole = Interrupt(0)
+    whole.into(make().close)
+    for moment in range(1, whole.count, whole.count // 10):
+        envs = make()
+        with suppress(KeyboardInterrupt):
+            Interrupt(moment).into(envs.close)
+        envs.close()
+        assert multiprocessing.active_children() == []
+        with pytest.raises(ClosedEnvironmentError):
+            envs.reset()
+
+
+def test_handlers_that_are_held_back_run_at_the_end_and_are_there_again() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    reached = False
+    with pytest.raises(KeyboardInterrupt), held_back() as came:  # noqa: PT012 - the end of the block raises
+        signal.raise_signal(signal.SIGINT)
+        reached = came == [signal.SIGINT]
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_close_from_another_thread_ends_a_step_that_waits() -> None:
+    class Waits(Sampler):
+        def step(self, action: int) -> Any:  # noqa: ANN401, ARG002 - what Gymnasium returns
+            stepping.set()
+            threading.Event().wait()
+
+    stepping = multiprocessing.get_context("fork").Event()
+    functions = [partial(Waits, spaces.Discrete(9), spaces.Discrete(3))] * 2
+    envs = SharedMemoryVectorEnv(functions, num_processes=2, caller_steps=False, context="fork")
+    envs.reset()
+
+    def close() -> None:
+        stepping.wait(LONG)
+        envs.close(timeout=0)
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    with pytest.raises(ClosedEnvironmentError):
+        envs.step(ACTIONS[:2])
+    closer.join()
+
+
+def test_a_forked_copy_of_the_caller_is_told_that_it_has_no_part() -> None:
+    envs = make()
+    envs.reset(seed=7)
+    expected = envs.step(ACTIONS)[0]
+    envs.reset(seed=7)
+    ours, theirs = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            envs.step(ACTIONS * 0)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the parent looks at it
+            os.write(theirs, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(theirs)
+    with os.fdopen(ours) as said:
+        assert f"it belongs to process {os.getpid()}" in said.read()
+    np.testing.assert_array_equal(envs.step(ACTIONS)[0], expected)
+    envs.close()

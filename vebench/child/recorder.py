@@ -13,7 +13,7 @@ import numpy as np
 
 from vebench.backends.interface import CountsFrames
 from vebench.child.proof.batches import about, changed, malformed
-from vebench.child.proof.recording import Began, Broken, Ended, Order, Rows, write
+from vebench.child.proof.recording import Began, Broken, Ended, Failed, Order, Rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,7 @@ SHOWN, FEW, NOT_MANY = 4, 2, 16
 MOST_BYTES, MOST_HISTORY_BYTES = 64 << 20, 128 << 20
 CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 NOTHING = np.empty(0, np.int64)
+ORDER_LOST = "its rows came in another order than at first: which actions they answer is not known any more"
 
 # The arrays of a batch, in the order of ``Batch``.
 Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
@@ -243,8 +244,8 @@ class Recorder:
             if self._broken is not None and kept.number >= self._broken[0]:
                 break
             if self.in_order and not np.array_equal(kept.env_ids, self._ids):
-                batches = kept.number - 1  # from here on, it is not known which environment had which action
-                break
+                write(file, Failed(ORDER_LOST))
+                return
             write(file, _rows(kept))
         if self._broken is not None:
             write(file, Broken(*self._broken))

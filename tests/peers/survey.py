@@ -27,7 +27,7 @@ from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
 from vebench.backends.setup import Setup, Task
 from vebench.child.answers import Proof
-from vebench.child.main import one_line
+from vebench.child.loading import one_line
 from vebench.child.proof.prove import here, prove
 from vebench.child.request import Proving, Request, Settings
 from vebench.interpreters.interpreter import packages_here

@@ -42,6 +42,7 @@ HONEST = "honest"
 SHORT = ("--duration", "0.5", "--rounds", "4", "--warmup", "0.5", "--repeats", "1", "--no-interleave", "--no-base")
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
+ROUGH = ("other observations: rewards and ends agree", "another picture: rewards and ends agree", "instead of")
 WAYS = ("verify", "cell")
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",
@@ -101,11 +102,13 @@ class Found:
         return self.verdict in ("different", "failed", "struck")
 
     def outcome(self, adapter: Adapter) -> str:
-        """Return ``named``, ``unnamed`` or ``misnamed`` if it was caught, otherwise the verdict."""
+        """Return ``named``, ``roughly``, ``unnamed`` or ``misnamed`` if it was caught, otherwise the verdict."""
         if not self.caught():
             return self.verdict
-        if any(words in self.words for words in UNNAMED):
+        if not self.words or any(words in self.words for words in UNNAMED):
             return "unnamed"
+        if any(words in self.words for words in ROUGH):
+            return "roughly"
         return "named" if re.search(adapter.named, self.words, re.IGNORECASE) else "misnamed"
 
 
@@ -200,18 +203,27 @@ def by_cell(adapter: Adapter, folder: Path, cpu: int, seed: str) -> Found:
     what = ("-e", adapter.task, "-b", adapter.target, *layout, *SHORT, "-o", "run.jsonl", "-q")
     status, _, err = command(folder, "run", *what)
     seconds = time.monotonic() - began
-    _, out, said = command(folder, "report", "run.jsonl", "-f", "json")
-    if not out.startswith("["):
-        return Found("failed", last_line(err) or last_line(said) or f"exit status {status}", seconds)
-    return of_cell(json.loads(out), seconds)
+    file = folder / "run.jsonl"
+    if not file.exists():
+        return Found("failed", last_line(err) or f"exit status {status}", seconds)
+    return of_cell([json.loads(each) for each in file.read_text().splitlines()], seconds)
 
 
-def of_cell(cells: list[dict[str, Any]], seconds: float) -> Found:
-    """Return what the report's one cell says of its work."""
-    (cell,) = cells
-    if cell["status"] != "ok":
-        return Found("failed", str(cell["reason"]), seconds)
-    return Found(cell["verdict"], cell["verdict_reason"], seconds)
+def of_cell(lines: list[dict[str, Any]], seconds: float) -> Found:
+    """Return what the lines of a run file with one cell say of its work."""
+    by_type = {each["type"]: each for each in lines}
+    cell = by_type.get("cell")
+    if cell is None or cell["status"] != "ok":
+        return Found("failed", str(cell and cell["reason"]), seconds)
+    proof = by_type.get("proof", {}).get("proof")
+    if proof is None:
+        return Found("unproven", "", seconds)
+    return Found(proof["verdict"], proof.get("fault") or proof.get("reason") or _mismatch(proof), seconds)
+
+
+def _mismatch(proof: Mapping[str, Any]) -> str:
+    first = proof.get("mismatch")
+    return "" if not first else f"{first['field']} {first['found']} instead of {first['expected']}"
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, str, str]:

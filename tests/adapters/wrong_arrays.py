@@ -81,20 +81,22 @@ class LazySteps(ForLoop):
 class _Made(Batch):
     """A batch whose observations are made when they are asked for by name."""
 
-    __slots__ = ()
+    right: NDArray[Any]
 
     @property
     def observations(self) -> Any:  # type: ignore[override] # noqa: ANN401 - the fault
-        return self[0].copy()
+        return self.right.copy()
 
 
 class LazyBatch(Altered):
     """Batches are of a class of its own, in which observations are a property."""
 
-    tried = On(LAZY + "|Batch|batch", fraud=True)
+    tried = On(LAZY + "|observation", fraud=True)
 
     def alter(self, batch: Batch) -> Batch:
-        return _Made(*batch)
+        made = _Made(np.zeros_like(batch.observations), *batch[1:])
+        made.right = batch.observations
+        return made
 
 
 class FilledLater(Altered):

@@ -38,6 +38,7 @@ FILED = HERE / "docs" / "faults.json"
 PAGE = HERE / "docs" / "same-work.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 HONEST = "honest"
+CONTROL = "Copies"  # an honest adapter that is tried first: if it is accused, nothing else means anything
 # A run whose cell is short, and long enough for faults that begin after seconds or tens of thousands of steps.
 SHORT = ("--duration", "0.5", "--rounds", "4", "--warmup", "0.5", "--repeats", "1", "--no-interleave", "--no-base")
 LONGEST = 400.0  # seconds of one command
@@ -129,11 +130,16 @@ def main() -> int:
             print(f"{adapter.target} on {adapter.task} x {adapter.envs}: {adapter.about}")
         return 0
     before = json.loads(FILED.read_text()) if FILED.exists() else {}
+    ways = asked.ways.split(",")
     if asked.render:
         write_page(before)
         return 0
+    ((control, found),) = tried(list(chosen(CONTROL)), ways, 1, asked.seed)
+    if place(control, found) == "accused":
+        print(f"the commands themselves fail: {line(control, found)}")
+        return 2
     results: dict[str, dict[str, Found]] = {}
-    for adapter, found in tried(adapters, asked.ways.split(","), asked.processes, asked.seed):
+    for adapter, found in tried(adapters, ways, asked.processes, asked.seed):
         results[adapter.target] = found
         print(line(adapter, found), flush=True)
     summary(adapters, results)

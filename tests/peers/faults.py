@@ -48,6 +48,7 @@ WAYS = ("verify", "cell")
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",
     "wrong_layouts": "some environments or layouts only",
+    "wrong_async": "asynchronous: what belongs to whom",
     "wrong_buffers": "buffers: overwritten, shared, torn",
     "wrong_seeds": "seeds and resets",
     "wrong_ends": "autoresets, flags, time limits",

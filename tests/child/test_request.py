@@ -15,6 +15,9 @@ from vebench.backends.setup import Setup, Task
 from vebench.child.answers import (
     KINDS,
     Answer,
+    Begins,
+    CellProof,
+    Comparing,
     Done,
     Failure,
     Layout,
@@ -25,7 +28,7 @@ from vebench.child.answers import (
     Warm,
     writer,
 )
-from vebench.child.request import Proving, Request, Settings
+from vebench.child.request import Proving, Recording, Replaying, Request, Settings
 from vebench.child.window import Window
 from vebench.engine.messages import decode
 from vebench.plan.spec import RunSpec
@@ -62,6 +65,8 @@ requests = st.builds(
     mode=st.sampled_from(["alone", "in_turn", "in_step"]),
     go_ahead=st.integers(0, 99),
     proving=st.none() | st.builds(Proving, steps=counts, frames=st.none() | texts),
+    recording=st.none() | st.builds(Recording, path=texts, seed=counts, replica=counts),
+    replaying=st.none() | st.builds(Replaying, path=texts, seconds=seconds),
 )
 
 
@@ -82,6 +87,11 @@ ANSWERS: tuple[Answer, ...] = (
     Warm(),
     WINDOW,
     ReplicaWindow(7, WINDOW),
+    Begins(),
+    Comparing(3),
+    CellProof(
+        "different", 9, 2, 4, 700, 900, mismatch=Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), seed=7, seconds=0.5
+    ),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped", pictures=("a.png",)),
     Failure("ValueError: \u00e9"),

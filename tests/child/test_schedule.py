@@ -11,6 +11,7 @@ import pytest
 
 from vebench.backends.setup import Setup, Task
 from vebench.child import schedule
+from vebench.child.cell import Around
 from vebench.child.cell import windows as windows_of
 from vebench.child.loop import Stretch
 from vebench.child.request import Request, Settings
@@ -120,8 +121,8 @@ class FakeLoop:
 @pytest.mark.parametrize(
     ("mode", "log"),
     [
-        ("alone", ["read", "10 ms, 3 batches", "read"] * 2),
-        ("in_turn", ["50 ms, 8 batches", "read", "10 ms, 3 batches", "read"] * 2),
+        ("alone", ["told", "read", "10 ms, 3 batches", "read"] * 2),
+        ("in_turn", ["50 ms, 8 batches", "told", "read", "10 ms, 3 batches", "read"] * 2),
     ],
 )
 def test_counters_are_read_around_the_window_alone_and_before_a_turn_comes_what_does_not_count(
@@ -132,7 +133,8 @@ def test_counters_are_read_around_the_window_alone_and_before_a_turn_comes_what_
     reading, writing = os.pipe()
     os.write(writing, b"\n" * 3)
     asked = Request(**{**vars(request_of), "mode": mode, "go_ahead": reading})
-    measured = list(windows_of(asked, loop, 3, 8, NOTHING_WATCHED, 0))
+    around = Around(loop, None, 0, lambda _: loop.log.append("told"))
+    measured = list(windows_of(asked, loop, 3, 8, NOTHING_WATCHED, 0, time.perf_counter_ns, around))
     os.close(reading)
     os.close(writing)
     assert [window.ns for window in measured] == [1429 * FakeLoop.BATCH] * 2
@@ -149,7 +151,8 @@ def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_t
     reading, writing = os.pipe()
     os.write(writing, b"\n" * 4)  # of two windows, three tries, and the end
     asked = Request(**{**vars(request_of), "mode": "in_turn", "go_ahead": reading})
-    measured = list(windows_of(asked, loop, 3, 8, Watched([], (0,), ()), time.perf_counter_ns()))
+    around, clock = Around(loop, None, 0, None), time.perf_counter_ns
+    measured = list(windows_of(asked, loop, 3, 8, Watched([], (0,), ()), clock(), clock, around))
     os.close(writing)
     assert (os.read(reading, 1), [window.others_ns for window in measured]) == (b"", [5 * 10**7, 0, 0])
     os.close(reading)

@@ -124,6 +124,7 @@ def cell(backend: str, workers: int, rate: float, *, waits: bool) -> CellSummary
         faulty_repeats=0,
         verdict="identical",
         verdict_reason="",
+        proof=None,
         differences=(),
         engines=(),
         own_classes=None,

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,20 +40,23 @@ def start_here(
     """Start cells that are alone on their CPUs, in this process."""
     assert python == sys.executable
 
-    @contextmanager
-    def launch(cell: Cell) -> Iterator[CellHere]:
-        yield CellHere(cell, spec)
+    with tempfile.TemporaryDirectory() as scratch:
 
-    assert not interrupts.requested
-    yield launch
+        @contextmanager
+        def launch(cell: Cell) -> Iterator[CellHere]:
+            yield CellHere(cell, spec, Path(scratch))
+
+        assert not interrupts.requested
+        yield launch
+        assert not list(Path(scratch).iterdir()), "what was recorded is removed once it is compared"
 
 
 class CellHere:
     """A cell that has done all it was asked for before its first answer is read."""
 
-    def __init__(self, cell: Cell, spec: RunSpec) -> None:
+    def __init__(self, cell: Cell, spec: RunSpec, recordings: Path) -> None:
         assert cell.mode == "alone"
-        self._cell, self._spec = cell, spec
+        self._cell, self._spec, self._recordings = cell, spec, recordings
         self._printed = io.StringIO()
 
     def messages(self) -> Iterator[Answer]:
@@ -79,6 +82,8 @@ class CellHere:
             folder=str(Path.cwd()),
             go_ahead=go_ahead,
             proving=cell.proving,
+            recording=cell.recording and replace(cell.recording, path=str(self._recordings / cell.recording.path)),
+            replaying=cell.replaying and replace(cell.replaying, path=str(self._recordings / cell.replaying.path)),
         )
 
     @contextmanager

@@ -71,7 +71,6 @@ class Loop:
         self._actions = cycle(actions)
         self._clock = clock
         self._recorder = recorder
-        self._ends = 0
         self.batches = 0
         self._ended = np.zeros(backend.info.num_envs, np.bool_)
         self._resets_own_rows = backend.info.autoreset == "next_step"
@@ -99,7 +98,8 @@ class Loop:
         """Step one batch, and keep it and the frames that the backend counts. Call this outside a window."""
         if self._recorder is not None:
             batch = self._step(1)[2]
-            self._recorder.keep(self.batches, batch, ends=self._ends, frames=True)
+            self._recorder.tidy()
+            self._recorder.keep(self.batches, batch, counts=True)
             self._recorder.let_go()
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
@@ -139,7 +139,7 @@ class Loop:
                 recorder.wait_on()
                 return rows, ends
             recorder.for_end = False
-            recorder.keep(self.batches, batch, ends=self._ends)
+            recorder.keep(self.batches, batch)
             to_keep -= 1
             left = max(left, to_keep)
         elif before:
@@ -147,7 +147,7 @@ class Loop:
             left -= before
         for _ in range(to_keep):
             more_rows, more_ends, batch = self._step(1)
-            recorder.keep(self.batches, batch, ends=self._ends)
+            recorder.keep(self.batches, batch)
             rows, ends = rows + more_rows, ends + more_ends
         recorder.let_go()
         left -= to_keep
@@ -162,7 +162,9 @@ class Loop:
         Returns how many rows and ends they had, and the last of them.
         """
         send, recv, ended, recorder = self._backend.send, self._backend.recv, self._ended, self._recorder
-        note = None if recorder is None else recorder.note
+        note, note_end, in_order = None, None, True
+        if recorder is not None:
+            note, note_end, in_order = recorder.note, recorder.note_end, recorder.in_order
         rows = ends = 0
         outstanding = bool(self._outstanding())
         for actions in islice(self._actions, batches):
@@ -178,12 +180,13 @@ class Loop:
                 ended[env_ids] = over
                 ends += int(np.count_nonzero(over))
                 outstanding = True
+                if note_end is not None:
+                    note_end(over if in_order else env_ids[over])
                 if watched is not None and not watched.isdisjoint(env_ids[over].tolist()):
                     break
             elif outstanding:
                 ended[env_ids] = False
                 outstanding = bool(self._outstanding())
-        self._ends += ends
         # The batch that the last actions are known by says how many there were, even if some were too short.
         if watched is not None:
             batches = min(batches, rows // self._backend.info.batch_size)

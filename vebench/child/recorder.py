@@ -33,7 +33,7 @@ ENDS_EVERY = 3
 SHOWN, FEW, NOT_MANY = 4, 2, 16
 # What is kept takes at most so much memory: copies of batches, and which environments were in which batch.
 MOST_BYTES, MOST_HISTORY_BYTES = 64 << 20, 128 << 20
-HISTORY_CHUNK = 1 << 16  # batches whose ids are put together at a time
+CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 NOTHING = np.empty(0, np.int64)
 
 # The arrays of a batch, in the order of ``Batch``.
@@ -86,14 +86,18 @@ class Recorder:
         self._is_shown[drawn] = True
         self._ids = np.arange(count)
         # A backend that has returned all rows, in order, does so always; recorded batches show if it does not.
-        self._in_order = np.array_equal(first.env_ids, self._ids)
+        self.in_order = bool(np.array_equal(first.env_ids, self._ids))
         self._about = self._reported()
         self._id_type = np.asarray(first.env_ids).dtype
         self._history: list[bytes] = []
         self._joined: list[NDArray[Any]] = []
         self._last: tuple[Kept, Arrays] | None = None
+        # Ends: a row of flags for each batch with any where rows are in order, or else the ids.
+        self._ended: list[NDArray[Any]] = []
+        self._ends = np.zeros(count, np.int64)
+        self.note_end: Callable[[NDArray[Any]], None] = self._ended.append
         self.for_end = False
-        self.note: Callable[[bytes], None] | None = None if self._in_order else self._history.append
+        self.note: Callable[[bytes], None] | None = None if self.in_order else self._history.append
         if self.note is not None:
             self.note(first.env_ids.tobytes())
         self.keep(0, tuple(first))
@@ -133,10 +137,11 @@ class Recorder:
         self._left += 1
         self._moments -= 1
 
-    def keep(self, number: int, arrays: tuple[Any, ...], *, ends: int | None = None, frames: bool = False) -> None:
+    def keep(self, number: int, arrays: tuple[Any, ...], *, counts: bool = False) -> None:
         """Copy batch ``number``: its flags, rewards and ids, and the observations of environments that are shown.
 
-        ``ends``: how many there were of the only environment. With ``frames``, the backend is asked for its frames.
+        With ``counts``, also keep how often each environment has ended, and ask the backend for its frames. That takes
+        time.
         """
         if self._over:
             return
@@ -159,8 +164,8 @@ class Recorder:
             terminated.copy(),
             truncated.copy(),
             env_ids.copy(),
-            self._frames(env_ids) if frames else NOTHING,
-            NOTHING if ends is None or len(self._ids) > 1 else np.array([ends]),
+            self._frames(env_ids) if counts else NOTHING,
+            self._ends.copy() if counts else NOTHING,
         )
         self._check_last(number)
         self._kept.append(kept)
@@ -175,13 +180,15 @@ class Recorder:
 
     def stepped(self, number: int, rows: int, batches: int) -> None:
         """Check that so many ``batches``, up to batch ``number``, had so many ``rows``."""
-        if len(self._history) > HISTORY_CHUNK:
+        if len(self._history) > CHUNK or len(self._ended) > CHUNK:
             self.tidy()
         if rows != batches * self._batch_size and not self._over:
             self._break(number, f"rows counted that were not returned: batches without their {self._batch_size} rows")
 
     def tidy(self) -> None:
-        """Put together the ids of the last batches, because they take less room."""
+        """Put together the ids of the last batches, because they take less room, and count their ends."""
+        if self._ended:
+            self._count()
         if not self._history:
             return
         joined = b"".join(self._history)
@@ -195,6 +202,17 @@ class Recorder:
         if sum(part.nbytes for part in self._joined) > MOST_HISTORY_BYTES:
             self._over, self.note = True, None
 
+    def _count(self) -> None:
+        try:
+            joined = np.concatenate(self._ended)
+            if self.in_order:
+                self._ends += joined.reshape(-1, len(self._ids)).sum(axis=0)
+            else:
+                self._ends += np.bincount(joined, minlength=len(self._ids))
+        except ValueError:
+            self._over = True  # batches of odd lengths or types, which is noticed elsewhere
+        self._ended.clear()
+
     def write(self, file: IO[bytes], batches: int) -> None:
         """Check what was kept, and write it to a file. ``batches`` have been stepped since the reset."""
         self.let_go()
@@ -206,9 +224,9 @@ class Recorder:
         for kept in self._kept:
             wrong = self._malformed(kept)
             if wrong is not None:
-                write(file, Broken(kept.number, wrong))
-                return
-            while not self._in_order and told <= kept.number:
+                self._broken = (kept.number, wrong)
+                break
+            while not self.in_order and told <= kept.number:
                 part = next(order, None)
                 if part is None:
                     break
@@ -216,12 +234,13 @@ class Recorder:
                 told += len(part.env_ids)
             if self._broken is not None and kept.number >= self._broken[0]:
                 break
-            if self._in_order and not np.array_equal(kept.env_ids, self._ids):
+            if self.in_order and not np.array_equal(kept.env_ids, self._ids):
                 batches = kept.number - 1  # from here on, it is not known which environment had which action
                 break
             write(file, _rows(kept))
         if self._broken is not None:
             write(file, Broken(*self._broken))
+            write(file, Ended(self._broken[0]))
         else:
             write(file, Ended(batches, changed(self._about, self._reported()) or ""))
 
@@ -243,7 +262,7 @@ class Recorder:
             self._backend.info,
             tape_seed=self._backend_seed,
             constructor_seed=self._backend_seed,
-            in_order=self._in_order,
+            in_order=self.in_order,
             frames_from=self._backend.frames_from if isinstance(self._backend, CountsFrames) else None,
         )
 

@@ -191,6 +191,25 @@ class Backwards(Altered):
         super().send(actions[::-1])
 
 
+class InAnyOrder(Altered):
+    """Returns all rows: those of the reset in the order of ids, all others in the order in which they were done."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._random = np.random.default_rng(os.getpid())
+        self._order = np.arange(setup.batch_size)
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches > 1:
+            self._order = self._random.permutation(len(self._order))
+        return Batch._make(array[self._order] for array in batch)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        by_id = np.empty_like(actions)
+        by_id[self._order] = actions
+        super().send(by_id)
+
+
 class ShortIds(Altered):
     """Ids are int32."""
 

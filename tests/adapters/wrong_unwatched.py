@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from altered import Altered, On
 
+from vebench.backends.interface import Batch
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Batch, Setup
+    from vebench.backends.interface import Setup
 
 IDLE = "not step|same row|repeat|stuck|frozen|stale|action|frame|observation"
 
@@ -160,6 +162,16 @@ class HalfOfThem(_Idles):
             for array, rows in zip(batch[:-1], self._frozen, strict=True):
                 array[half:] = rows
         return batch
+
+
+class LosesTheTrack(_Idles):
+    """After 200 batches it returns one batch in another order, so that nobody knows who gets which action, and rests."""
+
+    def watched(self) -> bool:
+        return self.batches < 201
+
+    def alter(self, batch: Batch) -> Batch:
+        return Batch._make(array[::-1].copy() for array in batch) if self.batches == 200 else batch
 
 
 class Remembers(Altered):

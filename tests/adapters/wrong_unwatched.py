@@ -165,7 +165,7 @@ class HalfOfThem(_Idles):
 
 
 class LosesTheTrack(_Idles):
-    """After 200 batches it returns one batch in another order, so that nobody knows who gets which action, and rests."""
+    """After 200 batches it returns one batch in another order, so that actions are no longer known, and rests."""
 
     def watched(self) -> bool:
         return self.batches < 201

@@ -43,7 +43,7 @@ CONTROL = "Copies"  # an honest adapter that is tried first: if it is accused, n
 SHORT = ("--duration", "0.5", "--rounds", "4", "--warmup", "0.5", "--repeats", "1", "--no-interleave", "--no-base")
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
-ROUGH = ("other observations: rewards and ends agree", "another picture: rewards and ends agree", "instead of")
+ROUGH = ("other observations: rewards and ends agree", "another picture: rewards and ends agree", "first difference:")
 WAYS = ("verify", "cell")
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",
@@ -230,7 +230,7 @@ def of_cell(lines: list[dict[str, Any]], seconds: float) -> Found:
 
 def _mismatch(proof: Mapping[str, Any]) -> str:
     first = proof.get("mismatch")
-    return "" if not first else f"{first['field']} {first['found']} instead of {first['expected']}"
+    return "" if not first else f"first difference: {first['field']} {first['found']} instead of {first['expected']}"
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, str, str]:

@@ -318,7 +318,7 @@ class Masked(Altered):
 class OtherOrderLater(Altered):
     """From batch 600 on rows come in another order, and ids say the old one."""
 
-    tried = On("swap|order|ids|environment")
+    tried = On("swap|shows? the row|order")
 
     def alter(self, batch: Batch) -> Batch:
         if self.batches < 600:

@@ -60,7 +60,7 @@ class SkipsMoreLater(Altered):
 class SwapsAfterSeconds(Altered):
     """After 0.8 seconds the last two environments are confused: a table that a timer renews."""
 
-    tried = On("swap|environment|ids")
+    tried = On("swap|shows? the row")
 
     def due(self) -> bool:
         return time.monotonic() > self.built + 0.8
@@ -74,7 +74,7 @@ class SwapsAfterSeconds(Altered):
 class CountsInSixteenBits(Altered):
     """Batch 32,768 and those after it show rows shifted by one: a counter of 16 bits that has overflowed."""
 
-    tried = On("swap|environment|shift|ids|row")
+    tried = On("swap|shows? the row|shift")
 
     def due(self) -> bool:
         return self.batches >= 1 << 15

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class LastRowTwice(Altered):
     """The last environment shows the row of the one before it: an upper bound that is off by one."""
 
-    tried = On("swap|environment|row|ids")
+    tried = On("swap|shows? the row|same row")
 
     def alter(self, batch: Batch) -> Batch:
         batch.observations[-1] = batch.observations[-2]
@@ -26,7 +26,7 @@ class LastRowTwice(Altered):
 class BeyondEight(Altered):
     """Environments above 7 show the rows of those below 8: an index of which three bits are kept."""
 
-    tried = On("swap|environment|row|ids", envs=12)
+    tried = On("swap|shows? the row|same row", envs=12)
 
     def alter(self, batch: Batch) -> Batch:
         return batch._replace(observations=batch.observations[np.arange(len(batch.env_ids)) & 7])
@@ -35,7 +35,7 @@ class BeyondEight(Altered):
 class BeyondSixteen(BeyondEight):
     """Environments above 15 show the row of environment 15: a table of fixed length."""
 
-    tried = On("swap|environment|row|ids", envs=24)
+    tried = On("swap|shows? the row|same row", envs=24)
 
     def alter(self, batch: Batch) -> Batch:
         return batch._replace(observations=batch.observations[np.minimum(np.arange(len(batch.env_ids)), 15)])

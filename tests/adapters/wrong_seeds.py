@@ -43,6 +43,8 @@ class SeededOnce(_Seeded):
 class SameSeed(_Seeded):
     """All environments begin alike: one seed for all."""
 
+    tried = On("same seed|alike|one seed|seed for all")
+
     def seed_of(self, seed: int, index: int) -> int | None:
         return seed
 

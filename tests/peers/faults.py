@@ -5,7 +5,8 @@ verify`` and a short ``vebench run``, on the task on which its fault can show. P
 which name and in which time. What has changed since the results on file is printed at the end. The exit status is 1 if
 an honest adapter is accused, or a mistake gets through both that was found before.
 
-``--write`` keeps what was found in ``docs/faults.json`` and renews its table in ``docs/same-work.md``. ``--only`` takes
+Answers are kept as they come. ``--write`` files them in ``docs/faults.json`` and renews the table in
+``docs/same-work.md``, in which only adapters stand that were tried in both ways. ``--only`` takes
 names of adapters or modules, such as ``DeadWorker,wrong_ends``; names may be patterns, such as ``Late*``.
 """
 
@@ -121,8 +122,11 @@ def main() -> int:
     parser.add_argument("--ways", default=",".join(WAYS), help="verify, cell or both")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="tried at a time")
     parser.add_argument("--seed", default="0", help="of the commands")
-    parser.add_argument("--write", action="store_true", help="keep what was found, and renew the table in the docs")
-    parser.add_argument("--render", action="store_true", help="try nothing, renew the table from what is kept")
+    parser.add_argument(
+        "--answers", type=Path, default=Path("faults-answers.jsonl"), help="gets a line for each answer"
+    )
+    parser.add_argument("--write", action="store_true", help="file all answers, and renew the table in the docs")
+    parser.add_argument("--render", action="store_true", help="try nothing, file all answers and renew the table")
     parser.add_argument("--list", action="store_true", help="try nothing, print what there is")
     asked = parser.parse_args()
     adapters = list(chosen(asked.only))
@@ -133,7 +137,7 @@ def main() -> int:
     before = json.loads(FILED.read_text()) if FILED.exists() else {}
     ways = asked.ways.split(",")
     if asked.render:
-        write_page(before)
+        write(read(asked.answers), before)
         return 0
     ((control, found),) = tried(list(chosen(CONTROL)), ways, 1, asked.seed)
     if place(control, found) == "accused":
@@ -142,11 +146,12 @@ def main() -> int:
     results: dict[str, dict[str, Found]] = {}
     for adapter, found in tried(adapters, ways, asked.processes, asked.seed):
         results[adapter.target] = found
+        keep(asked.answers, adapter, found)
         print(line(adapter, found), flush=True)
     summary(adapters, results)
     worse = changed(adapters, results, before)
     if asked.write:
-        write(results, before)
+        write(read(asked.answers), before)
     return int(worse)
 
 
@@ -297,6 +302,21 @@ def summary(adapters: Iterable[Adapter], results: Mapping[str, Mapping[str, Foun
                 print(f"  {bad}: {adapter.target}: {adapter.about}")
 
 
+def keep(path: Path, adapter: Adapter, found: Mapping[str, Found]) -> None:
+    """Add what was found to the answers, so that nothing is lost if this is ended."""
+    with path.open("a") as file:
+        for way, one in found.items():
+            file.write(json.dumps({"adapter": adapter.target, "way": way, **asdict(one)}) + "\n")
+
+
+def read(path: Path) -> dict[str, dict[str, Found]]:
+    """Return the last answers, by adapter and way."""
+    found: dict[str, dict[str, Found]] = {}
+    for body in map(json.loads, path.read_text().splitlines() if path.exists() else ()):
+        found.setdefault(body.pop("adapter"), {})[body.pop("way")] = Found(**body)
+    return found
+
+
 def changed(adapters: Iterable[Adapter], results: Mapping[str, Mapping[str, Found]], before: Mapping[str, Any]) -> bool:
     """Print what has another outcome than on file. Returns whether anything is worse."""
     worse = False
@@ -320,6 +340,8 @@ def write(results: Mapping[str, Mapping[str, Found]], before: Mapping[str, Any])
     there = {adapter.target for adapter in chosen("")}
     merged = {target: found for target, found in before.items() if target in there}
     for target, found in results.items():
+        if target not in there:
+            continue
         merged[target] = {**merged.get(target, {}), **{way: asdict(one) for way, one in found.items()}}
     lines = ",\n".join(f"{json.dumps(target)}: {json.dumps(found)}" for target, found in sorted(merged.items()))
     FILED.write_text(f"{{\n{lines}\n}}\n")
@@ -335,7 +357,7 @@ def write_page(filed: Mapping[str, Any]) -> None:
 
 def section(filed: Mapping[str, Any]) -> str:
     """Return as Markdown how many were caught by which way, by kind, and each one that gets through both."""
-    adapters = [adapter for adapter in chosen("") if adapter.target in filed]
+    adapters = [adapter for adapter in chosen("") if set(WAYS) <= set(filed.get(adapter.target, ()))]
     found = {adapter.target: {way: Found(**one) for way, one in filed[adapter.target].items()} for adapter in adapters}
     rows = ["| fault | tried | caught by `verify` | in the cell | by neither |", "| --- | ---: | ---: | ---: | ---: |"]
     for module, words in KINDS.items():

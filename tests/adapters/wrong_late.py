@@ -74,7 +74,7 @@ class SwapsAfterSeconds(Altered):
 class CountsInSixteenBits(Altered):
     """Batch 32,768 and those after it show rows shifted by one: a counter of 16 bits that has overflowed."""
 
-    tried = On("swap|shows? the row|shift")
+    tried = On("swap|shows? the row|shift", envs=2)
 
     def due(self) -> bool:
         return self.batches >= 1 << 15

@@ -168,8 +168,9 @@ class CountsFrames(Protocol):
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames of each environment's episode so far, by id, or None if they are not known.
 
-        It is called after every ``recv`` or never, and counts up to the row that the environment returned last. Frames
-        of the reset itself, such as no-ops, may be among them.
+        It may be called after any ``recv``, and counts up to the row that the environment returned last. That of an
+        environment without a row in the last batch may be out of date. Frames of the reset itself, such as no-ops, may
+        be among them.
         """
 
 

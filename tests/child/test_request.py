@@ -88,12 +88,12 @@ ANSWERS: tuple[Answer, ...] = (
     WINDOW,
     ReplicaWindow(7, WINDOW),
     Begins(),
-    Comparing(3),
     CellProof(
         "different", 9, 2, 4, 700, 900, mismatch=Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), seed=7, seconds=0.5
     ),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped", pictures=("a.png",)),
+    Comparing(7),
     Failure("ValueError: \u00e9"),
 )
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.commands import ONE_PASS
+from support.fakes import FakeStart, fake_world
 from support.in_this_process import world_here
 
+from vebench.child.answers import CellProof, Mismatch
+from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.results import store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support.commands import Command
-
-    from vebench.child.answers import CellProof
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.1", "--warmup", "0.05", "--rounds", "2", "-q", "-o", "run.jsonl")
 HERE = ("run", "-e", "CartPole", "-w", "2", "--no-base")
@@ -56,3 +58,99 @@ def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_i
     proof = proof_of(vebench, tmp_path, backend)
     assert proof.verdict == "different"
     assert words in f"{proof.fault} {proof.mismatch and proof.mismatch.field}"
+
+
+ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--repeats", "1", "--rounds", "3", "-o", "run.jsonl")
+OTHER = CellProof("different", rows=3, mismatch=Mismatch(0, 7, "rewards", "1.0", "0.5"), steps=9, of_steps=90)
+
+
+def proven_cell(vebench: Command) -> dict[str, Any]:
+    """Return the only cell that has a proof, as JSON has it."""
+    (cell,) = (cell for cell in json.loads(vebench("report", "run.jsonl", "-f", "json").out) if cell["proof"])
+    return cell
+
+
+def lines(path: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the lines of a run file of this type."""
+    return [line for line in map(json.loads, path.read_text().splitlines()) if line["type"] == kind]
+
+
+def test_what_a_cell_returned_is_compared_when_nothing_is_measured_any_more(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart()
+    asked = [*ASKED[:-2], "-b", "shm-sync", "-q", "-o", "run.jsonl"]
+    assert vebench(*asked, world=fake_world(start)).status == 0
+    assert sorted(cell.backend.name for cell in start.replayed) == ["gym-sync", "shm-sync"]
+    kinds = [json.loads(line)["type"] for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert kinds == ["run", "cell", "cell", "cell", "proof", "proof"], "cells that take turns end before"
+    (cell, *_) = (cell for cell in store.read(tmp_path / "run.jsonl").cells if cell.backend == "gym-sync")
+    assert cell.proof is not None
+    assert (cell.proof.verdict, cell.proof.rows) == ("identical", 40)
+    assert cell.proof.seed > 0, "what was drawn is on record"
+    assert "proof" not in lines(tmp_path / "run.jsonl", "cell")[0], "it has a line of its own"
+
+
+def test_proof_off_records_nothing_and_another_word_is_refused(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart()
+    assert vebench(*ASKED, "-q", "--proof", "off", world=fake_world(start)).status == 0
+    assert (start.replayed, lines(tmp_path / "run.jsonl", "proof")) == ([], [])
+    refused = vebench(*ASKED, "--proof", "maybe", world=fake_world(start))
+    assert (refused.status, refused.refusal) == (2, "vebench: --proof maybe: must be one of auto, full, off\n")
+
+
+def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench: Command) -> None:
+    world = fake_world(FakeStart(proofs={"gym-sync": [OTHER]}))
+    found = vebench(*ASKED, world=world)
+    assert (
+        "other work while it was measured: rewards of environment 0 after 7 steps are 0.5 instead of 1.0" in found.err
+    )
+    assert "other work" in found.out
+    cell = proven_cell(vebench)
+    assert (cell["verdict"], cell["struck"], cell["speedup"]) == ("different", "other work", None)
+    assert cell["verdict_reason"].startswith("in the measured cell: rewards of environment 0")
+    vebench(*ASKED[:-1], "again.jsonl", "-q", world=world)
+    checked = vebench("check", "run.jsonl", "again.jsonl")
+    assert checked.status == 3
+    assert "not comparable" in checked.out
+
+
+def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cell(vebench: Command) -> None:
+    mine = [*ASKED[:5], "-b", "timed_liars:Honest", *ASKED[7:], "-q"]
+    assert vebench(*mine, world=fake_world(FakeStart())).status == 0
+    cell = proven_cell(vebench)
+    assert (cell["verdict"], cell["proof"], cell["proof_rows"], cell["proof_share"]) == (
+        "identical",
+        "identical",
+        40,
+        0.9,
+    )
+    assert cell["verdict_reason"].startswith("seen in the measured cell: 40 rows on the way of 2 environments")
+
+
+def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart(proofs={"gym-sync": [InterruptedCellError("interrupted")]})
+    stopped = vebench(*ASKED, "-q", "--no-base", world=fake_world(start))
+    assert stopped.status == 130
+    assert "1 of 1 cells are in run.jsonl" in stopped.err
+    assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]
+    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(start)).status == 0
+
+
+def test_a_comparison_that_hangs_is_ended_and_the_cell_is_as_good_as_before(vebench: Command, tmp_path: Path) -> None:
+    start = FakeStart(proofs={"gym-sync": [CellError("no end after 300 s (--timeout)")]})
+    assert vebench(*ASKED, "-q", world=fake_world(start)).status == 0
+    (proof,) = lines(tmp_path / "run.jsonl", "proof")
+    assert proof["proof"]["verdict"] == "unverified"
+    assert proof["proof"]["reason"] == "no end after 300 s (--timeout)"
+    cell = proven_cell(vebench)
+    assert (cell["verdict"], cell["struck"]) == ("identical", "")
+
+
+def test_a_cell_whose_clock_runs_at_half_the_pace_is_faulty(vebench: Command, tmp_path: Path) -> None:
+    """A real process, since the other clock is that of the one that has started it."""
+    mine = (*HERE, "-b", "timed_liars:SlowClock", *ONE_PASS, "--duration", "0.4", "--warmup", "0.05", "--rounds", "3")
+    assert vebench(*mine, "-q", "-o", "run.jsonl").status == 1
+    (cell,) = lines(tmp_path / "run.jsonl", "cell")
+    assert (cell["status"], cell["reason"]) == (
+        "failed",
+        "its clock runs at another pace than the runner's: its windows take longer than it claims",
+    )

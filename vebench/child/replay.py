@@ -66,7 +66,7 @@ def _free_cpus() -> int:
 
 
 class Outline(NamedTuple):
-    """What a recording is of: what the backend reports, the environments that are shown, batches stepped, a fault."""
+    """What a recording is of: what the backend reports, environments that are shown, the last batch, and a fault."""
 
     about: About
     env_ids: tuple[int, ...]
@@ -86,10 +86,11 @@ def _outline(path: str) -> Outline:
         for record in records:
             if isinstance(record, Rows):
                 shown.update(record.env_ids[record.shown].tolist())
+                batches = record.number
             elif isinstance(record, Broken):
-                batches, fault = record.number, record.fault
+                fault = record.fault
             elif isinstance(record, Ended):
-                batches, fault = record.batches, record.fault or None
+                fault = fault or record.fault or None
     return Outline(about, tuple(sorted(shown)), batches, fault)
 
 

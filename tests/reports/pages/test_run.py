@@ -213,7 +213,8 @@ def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
         make_cell("ceiling", 1, (500,) * 4),
     )
     table = table_of(page_of(*cells))
-    assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "plain", "reference_row"]
+    assert [row.texts[0].tone for row in table.rows] == ["best", "plain", "struck", "reference_row"]
+    assert table.rows[2].texts[0].lines == ("3,600 ±4.0%", "above ceiling")
 
 
 def test_the_last_column_says_whether_the_work_is_the_same() -> None:

@@ -8,7 +8,7 @@ goes; the backend is only stepped again, up to there, to see what actions and se
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,10 +18,10 @@ from vebench.child.loop import action_tape
 from vebench.child.proof.pictures import picture as as_picture
 from vebench.child.proof.recording import CutOffError, Rows
 from vebench.child.proof.reference import Reference
-from vebench.child.proof.rows import Row, digested
+from vebench.child.proof.rows import Row, alike, digested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 NAMING_S = 10.0  # how long a name is sought
 FRAME_SKIPS = range(1, 9)
 LATEST = 4  # observations this many steps late are recognised
+# Where nothing but observations differs, so many steps are to say that rewards and ends agree.
+PICTURE_STEPS = 200
 SINCE_RESET = 16  # a fault of the first rows of an episode is one of no more than these
 # Steps of an environment from which on the backend is not stepped again: that would take longer than a name is sought.
 MOST_AGAIN = 4000
@@ -66,6 +68,7 @@ class Case:
     mismatch: Mismatch
     again: Again | None
     until: float
+    kept: list[Reference] = field(default_factory=list)  # references of the task that are not in use
 
     @property
     def task(self) -> Task:
@@ -131,25 +134,28 @@ class Case:
         variant: Mapping[str, int] | None = None,
         other_autoreset: bool = False,
         runs_on_at: int = -1,
-    ) -> Iterator[Row]:
+    ) -> Generator[Row]:
         """Yield the rows of the environment as another reference gives them, from its reset on, digested.
 
         At the step ``runs_on_at`` it goes on where an episode is over. Raises TimeUpError.
         """
-        reference = Reference(
-            task or self.task,
-            self.env_id,
-            self.seed if seed is None else seed,
-            variant or {},
-            same_step=self.same_step != other_autoreset,
+        ordinary = task is None and variant is None
+        reference = (
+            self.kept.pop()
+            if ordinary and self.kept
+            else Reference(task or self.task, self.env_id, None, variant or {})
         )
+        reference.stand_for(self.env_id, same_step=self.same_step != other_autoreset)
         try:
-            yield digested(reference.rows[0])
+            yield digested(reference.reset(self.seed if seed is None else seed))
             for step, action in enumerate(actions, 1):
                 self.check_time()
                 yield digested(reference.step_on(action) if step == runs_on_at else reference.step(action))
         finally:
-            reference.close()
+            if ordinary:
+                self.kept.append(reference)
+            else:
+                reference.close()
 
     def check_time(self) -> None:
         """Raise TimeUpError if the search has taken long enough."""
@@ -161,20 +167,32 @@ class Case:
         seen = False
         for step, row in enumerate(rows):
             found = self.found(step)
-            if found is not None and not _alike(row, found):
+            if found is not None and not alike(row, found):
                 return False
             seen = seen or step == self.step
         return seen
+
+    @property
+    def differs_in_sight_alone(self) -> bool:
+        """Whether nothing but observations differs, as far as was recorded."""
+        return all(found[1:] == expected[1:] for found, expected in _pairs(self, self.later))
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether rows before the first that counts were the reference's; a difference there may be excused."""
+        pairs = list(_pairs(self, self.earlier))
+        return bool(pairs) and all(alike(*pair) for pair in pairs)
 
     def late(self, text: str) -> str:
         """Return the fault with the step from which on it is there."""
         return f"from step {self.step} on {text}"
 
 
-def name_fault(bench: Bench, again: Again | None, until: float) -> str:
+def name_fault(bench: Bench, again: Again | None, look: Callable[[int], None], until: float) -> str:
     """Return the first known fault that explains the backend's rows, or what can be said of them without one.
 
-    ``until``, by ``time.monotonic``, is when the search ends; ``again`` steps the backend once more, if it can.
+    ``until``, by ``time.monotonic``, is when the search ends; ``again`` steps the backend once more, if it can, and
+    ``look`` takes the rows of more steps after the first that differs.
     """
     if bench.mismatch is None:
         return ""
@@ -184,19 +202,21 @@ def name_fault(bench: Bench, again: Again | None, until: float) -> str:
             case.check_time()
             fault = hypothesis(case)
         except TimeUpError:
-            return f"{pattern(case)}; it was not sought for longer"
+            return f"{pattern(case)} (the search for its name was ended after {NAMING_S:g} s)"
         except Exception as error:  # noqa: BLE001 - a hypothesis may ask of an environment what it cannot do
             print(f"{hypothesis.__name__}: {type(error).__name__}: {error}")  # noqa: T201 - for the log
             continue
         if fault is not None:
             return fault
+    if case.differs_in_sight_alone:
+        look(PICTURE_STEPS)
     return pattern(case)
 
 
 def miscounted_frames(case: Case) -> str | None:
     """Return the fault if rows agree but frames do not."""
     mismatch = case.mismatch
-    if any(not _alike(found, expected) for found, expected in _pairs(case, case.later)):
+    if any(not alike(found, expected) for found, expected in _pairs(case, case.later)):
         return None
     if mismatch.field == "frames":
         return f"simulates {mismatch.found} frames of {mismatch.expected} claimed"
@@ -229,7 +249,7 @@ def no_reset(case: Case) -> str | None:
         return None
     *_, continued = case.stepped(case.actions[: case.step], runs_on_at=case.step)
     found = case.found(case.step)
-    return "no reset after the end" if found is not None and _alike(found, continued) else None
+    return "no reset after the end" if found is not None and alike(found, continued) else None
 
 
 def other_autoreset(case: Case) -> str | None:
@@ -243,31 +263,43 @@ def other_autoreset(case: Case) -> str | None:
     return f"resets as {real}, but reports {reported}"
 
 
-def ignored_seed(case: Case) -> str | None:
-    """Return the fault if the row of a reset is one of another seed."""
+def wrong_seed(case: Case) -> str | None:
+    """Return the fault if the row of a reset is one of another seed: of the constructor's, or another environment's."""
     found, expected = case.found(0), case.expected(0)
     if case.step != 0 or found is None or expected is None:
         return None
     given = case.bench.about.constructor_seed
-    seeds = {seed: f"the reset ignores its seed: rows are those of {seed}, the constructor's" for seed in (given,)}
-    seeds |= {
-        seed: f"the reset ignores its seed: rows are those of {seed}, an earlier reset's"
-        for seed in case.bench.seeds[:-1]
-    }
-    if case.env_id:
-        seeds[case.seed - case.env_id] = "every environment gets the same seed"
-    seeds |= {case.seed + by: f"environments get the seeds from seed {by:+} on" for by in (1, -1)}
-    for seed, fault in seeds.items():
-        if seed + case.env_id < 0 or seed == case.seed:
-            continue
-        row = next(iter(case.stepped((), seed=seed)))
-        if seed == given and _alike(row, expected):
-            return None  # on this task, no seed shows in the first row
-        if _alike(row, found):
-            return fault
-    if len(case.bench.seeds) > 1 and any(_alike(found, row) for row in case.bench.first_rows(case.env_id)):
+    if alike(_first(case, given), expected):
+        return None  # on this task, no seed shows in the first row
+    others = {given: "the constructor's", **dict.fromkeys(case.bench.seeds[:-1], "an earlier reset's")}
+    for seed, whose in others.items():
+        if alike(_first(case, seed), found):
+            return f"the reset ignores its seed: rows are those of seed {seed}, {whose}"
+    if any(alike(found, row) for row in case.bench.first_rows(case.env_id)):
         return "the reset ignores its seed: it begins as an earlier one did"
+    for other in sorted(case.bench.followed):
+        if other != case.env_id and case.explained_by(case.stepped(case.actions, seed=case.seed + other - case.env_id)):
+            return _seed_of(case, other)
     return None
+
+
+def _seed_of(case: Case, other: int) -> str:
+    """Return the fault of an environment that is seeded as another one."""
+    back, own, first = case.found(0, other), case.expected(0), case.expected(0, other)
+    if back is not None and own is not None and alike(back, own):
+        return f"env ids are swapped: environment {case.env_id} shows the rows of environment {other}"
+    shown = [row for env_id in case.bench.followed if (row := case.found(0, env_id)) is not None]
+    if first is not None and len(shown) > 1 and all(alike(row, first) for row in shown):
+        return f"every environment gets the seed of environment {other}"
+    return f"environment {case.env_id} gets the seed of environment {other}"
+
+
+def _first(case: Case, seed: int) -> Row:
+    """Return the first row after a reset with another seed."""
+    rows = case.stepped((), seed=seed)
+    row = next(rows)
+    rows.close()
+    return row
 
 
 def wrong_rewards(case: Case) -> str | None:
@@ -339,7 +371,9 @@ def stale(case: Case) -> str | None:
             return text if there else case.late(text)
     first, last = case.found(case.step), case.expected(case.step - 1)
     frozen = [found for step in case.later if (found := case.found(step))]
-    if first is not None and len(frozen) > 1 and all(_sees(first, found) for found in frozen):
+    shown = [row for step in case.later if (row := case.expected(step))]
+    moves = any(not _sees(shown[0], row) for row in shown)
+    if first is not None and moves and len(frozen) > 1 and all(_sees(first, found) for found in frozen):
         if last is not None and _sees(first, last):
             return case.late("observations stand still")
         return case.late("observations are always the same") if case.step else "observations are always the same"
@@ -383,7 +417,7 @@ def other_actions(case: Case) -> str | None:
 def frame_skip(case: Case) -> str | None:
     """Return the fault if each step takes another number of frames."""
     first, same = case.found(0), case.expected(0)
-    if SUITES[case.task.suite].frames is None or first is None or same is None or not _alike(first, same):
+    if SUITES[case.task.suite].frames is None or first is None or same is None or not alike(first, same):
         return None  # no suite repeats anything for its frame skip in a reset: that row is the same with any
     for frames in FRAME_SKIPS:
         if frames == case.task.frame_skip:
@@ -406,9 +440,9 @@ def actions_ignored(case: Case) -> str | None:
     now = case.bench.now
     driven = [tape[(now.tape_at + number) % len(tape)][place] for number, place in found.places[:-1]]
     rows = list(case.stepped(driven))
-    if all(_alike(known, row) for step, row in enumerate(rows) if (known := case.expected(step))):
+    if all(alike(known, row) for step, row in enumerate(rows) if (known := case.expected(step))):
         return None
-    same = [_alike(row, known) for step, row in enumerate(found.rows) if (known := case.found(step))]
+    same = [alike(row, known) for step, row in enumerate(found.rows) if (known := case.found(step))]
     return "actions are ignored" if same and all(same) else None
 
 
@@ -418,11 +452,11 @@ def chance(case: Case) -> str | None:
         return None
     another = case.seed + 1000
     rows = case.stepped(case.actions, seed=another)
-    unmoved = all(_alike(row, known) for step, row in enumerate(rows) if (known := case.expected(step)))
+    unmoved = all(alike(row, known) for step, row in enumerate(rows) if (known := case.expected(step)))
     found = _rerun(case, another if unmoved else case.seed, case.bench.about.tape_seed)
     if not case.bench.now.in_one_order:
         return None  # other rows may come from another order, in which actions are others
-    same = all(_alike(row, known) for step, row in enumerate(found.rows) if (known := case.found(step)))
+    same = all(alike(row, known) for step, row in enumerate(found.rows) if (known := case.found(step)))
     if same:
         return None
     if unmoved:
@@ -477,11 +511,10 @@ def _rerun(case: Case, seed: int, tape_seed: int) -> _Rerun:
 def pattern(case: Case) -> str:
     """Return what can be said of the rows that differ if no known fault explains them."""
     pairs = [(step, *pair) for step in case.later for pair in _pairs(case, [step])]
-    differ = [step for step, found, expected in pairs if not _alike(found, expected)]
-    only_seen = all(found[1:] == expected[1:] for _, found, expected in pairs)
-    if case.mismatch.field != "observations" or not differ or not only_seen:
+    differ = [step for step, found, expected in pairs if not alike(found, expected)]
+    if case.mismatch.field != "observations" or not differ or not case.differs_in_sight_alone:
         text = "no known fault explains it"
-        return f"from step {case.step} on other rows: {text}" if case.step > 1 else text
+        return case.late(f"other rows: {text}") if case.begins_late else text
     agree = "rewards and ends agree"
     first = min(step for step, *_ in pairs)
     if len(differ) < len(pairs):
@@ -492,9 +525,9 @@ def pattern(case: Case) -> str:
         return f"{len(differ)} of {len(pairs)} rows from step {first} on show other observations: {agree}"
     if case.bench.rows is None or as_picture(case.bench.rows[0].observation) is None:
         text = "other observations"
-        return case.late(f"{text}: {agree}") if case.earlier else f"{text}: {agree}"
+        return case.late(f"{text}: {agree}") if case.begins_late else f"{text}: {agree}"
     why = "so it is resized, cropped or coloured in another way"
-    if case.earlier:
+    if case.begins_late:
         return case.late(f"another picture: {agree}, {why}")
     return f"another picture: {agree}, {why}"
 
@@ -525,10 +558,6 @@ def _sees(one: Row, other: Row) -> bool:
     return bool(np.array_equal(one.observation, other.observation))
 
 
-def _alike(one: Row, other: Row) -> bool:
-    return _sees(one, other) and one[1:] == other[1:]
-
-
 def _end_near(case: Case, step: int, by: int) -> bool:
     rows = [case.expected(at) for at in range(step - by, step + 1)]
     return any(row is not None and row.ended for row in rows)
@@ -537,15 +566,15 @@ def _end_near(case: Case, step: int, by: int) -> bool:
 HYPOTHESES = (
     miscounted_frames,
     wrong_ends,
-    ignored_seed,
     no_reset,
     other_autoreset,
     wrong_rewards,
     rows_of_others,
+    wrong_seed,
     stale,
     faulty_variant,
-    frame_skip,
     other_actions,
     actions_ignored,
     chance,
+    frame_skip,
 )

@@ -24,7 +24,7 @@ from vebench.child.loop import action_tape
 from vebench.child.proof.faults import NAMING_S, name_fault
 from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Order, Rows
 from vebench.child.proof.reference import Reference
-from vebench.child.proof.rows import FIELDS, Row, describe, digested, same
+from vebench.child.proof.rows import FIELDS, Row, alike, describe, digested, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,8 +43,7 @@ MOST_EXCUSED, MOST_SHARE = 16, 0.1
 # MOST_TIMES_AHEAD times the rows of the slowest.
 MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
 # Steps after the first row that differs that are looked at to name the fault, and steps before it that are kept.
-# Where nothing but observations differs, it takes more steps to say that rewards and ends agree.
-AFTER, PICTURE, KEPT = 24, 200, 4096
+AFTER, KEPT = 24, 4096
 
 NOT_REPEATABLE = "the environment gives other results each time, with the same seed and the same actions"
 
@@ -100,33 +99,39 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
         return Proof("unverified", reason=NOT_REPEATABLE)
     proof = announce(proof, bench)
     until = time.monotonic() + NAMING_S
-    broken = _look_on(bench, records, until)
-    fault = name_fault(bench, again, until)
-    if broken:
-        fault += f"; then {broken}"
+    beyond = _Beyond(bench, records, until)
+    beyond.look(AFTER)
+    fault = name_fault(bench, again, beyond.look, until)
+    if beyond.broken:
+        fault += f"; then {beyond.broken}"
     if bench.about.chance is not None:
         fault += f"; its adapter says: {bench.about.chance}"
     return replace(proof, fault=fault)
 
 
-def _look_on(bench: Bench, records: Iterator[Record], until: float) -> str:
-    """Take more records after a difference, as many as its name needs. Returns how they broke off, empty if not."""
-    if bench.mismatch is None:
-        return ""
-    followed, steps = bench.followed[bench.mismatch.env_id], bench.mismatch.step
-    try:
-        for record in records:
-            if isinstance(record, (Began, Ended)):
-                break
-            bench.take(record)
-            most = PICTURE if bench.differs_in_sight_alone() else AFTER
-            if followed.step >= steps + most or time.monotonic() > until:
-                break
-    except CutOffError:
-        return "it was cut off"
-    except (FaultError, FailedError) as error:
-        return f"it failed: {error}"
-    return ""
+class _Beyond:
+    """What is recorded after a difference. ``broken``: how it broke off, empty if it did not."""
+
+    def __init__(self, bench: Bench, records: Iterator[Record], until: float) -> None:
+        self.broken = ""
+        self._bench, self._records, self._until = bench, records, until
+        self._over = False
+
+    def look(self, steps: int) -> None:
+        """Take records up to so many steps after the first row that differs, but no others than of its history."""
+        mismatch = self._bench.mismatch
+        try:
+            while not self._over and mismatch is not None and time.monotonic() < self._until:
+                if self._bench.followed[mismatch.env_id].step >= mismatch.step + steps:
+                    return
+                record = next(self._records, None)
+                self._over = record is None or isinstance(record, (Began, Ended))
+                if record is not None and not self._over:
+                    self._bench.take(record)
+        except CutOffError:
+            self._over, self.broken = True, "it was cut off"
+        except (FaultError, FailedError) as error:
+            self._over, self.broken = True, f"it failed: {error}"
 
 
 class Bench:
@@ -147,7 +152,6 @@ class Bench:
         self._spare = spare
         self._guide: Guide | None = None
         self._has_enough = False
-        self._apart = False
         self._first_rows: dict[int, list[Row]] = {}  # of each environment, one for each reset before the last
 
     @property
@@ -192,7 +196,7 @@ class Bench:
         self._tally.most_share = self.most_share
         self._tape = action_tape(self.space, about.tape_seed, about.batch_size)
         self._frames = Frames(self.task, about)
-        self.followed[0] = Followed(first, 0)
+        self._spare.append(first)
 
     def _begin(self, record: Began) -> None:
         self._count_ends()
@@ -275,16 +279,6 @@ class Bench:
         """Rows compared so far."""
         return self._tally.rows
 
-    def differs_in_sight_alone(self) -> bool:
-        """Return whether nothing but observations differs so far, in the environment in which they first did."""
-        if self.mismatch is None or self.mismatch.field != "observations":
-            return False
-        followed = self.followed[self.mismatch.env_id]
-        expected, found = followed.expected[-1], followed.found.get(followed.step)
-        if found is None or found[1:] != expected[1:]:
-            self._apart = True
-        return not self._apart
-
     def first_rows(self, env_id: int) -> list[Row]:
         """Return the backend's rows of the resets before the last."""
         return self._first_rows.get(env_id, [])
@@ -325,7 +319,7 @@ class Bench:
         rows = [again.rows[-1], *(again.step(action) for action in followed.actions(self.now))]
         again.close()
         kept = followed.expected
-        return all(one == digested(other) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
+        return all(alike(one, digested(other)) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
 
 
 def declared_space(about: About, task: Task, actions: ActionSpace) -> ActionSpace:

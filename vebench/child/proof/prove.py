@@ -191,7 +191,7 @@ def prove(request: Request, proving: Proving, start: Start, answer: Callable[[An
     chance = entry.chance(replace(task, exact=True))
     if chance is not None:
         return Proof("unverified", reason=chance)
-    trials = draw(request.setup, proving, chance=entry.chance(replace(task, exact=False)) is not None)
+    trials = draw(request.setup, proving, chance=entry.chance(replace(task, exact=False)) is None)
     return _Comparison(request, proving, start, answer).over(trials)
 
 

@@ -19,7 +19,7 @@ from support.fakes import fake_world
 
 from vebench.backends.setup import Setup
 from vebench.child import main as child
-from vebench.child.proof import judge, prove
+from vebench.child.proof import judge, prove, trials
 from vebench.child.request import Request, Settings
 from vebench.engine.messages import decode
 
@@ -93,12 +93,14 @@ class CellHere:
         with warnings.catch_warnings(), redirect_stdout(self._printed), redirect_stderr(self._printed):
             warnings.simplefilter("ignore")
             apart, prove.apart = prove.apart, lambda _: prove.here
-            longest, judge.NAMING_S = judge.NAMING_S, 300.0  # however busy the machine of a test is
+            # However busy the machine of a test is.
+            longest, judge.NAMING_S = judge.NAMING_S, 300.0
+            least, trials.LEAST_S = trials.LEAST_S, 0.0
             try:
                 yield
             finally:
                 sys.path[:] = path
-                prove.apart, judge.NAMING_S = apart, longest
+                prove.apart, judge.NAMING_S, trials.LEAST_S = apart, longest, least
 
 
 def world_here(**parts: object) -> World:

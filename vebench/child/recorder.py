@@ -95,9 +95,10 @@ class Recorder:
         # Ends: a row of flags for each batch with any where rows are in order, or else the ids.
         self._ended: list[NDArray[Any]] = []
         self._ends = np.zeros(count, np.int64)
-        self.note_end: Callable[[NDArray[Any]], None] = self._ended.append
+        plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
+        self.note_end: Callable[[NDArray[Any]], None] | None = self._ended.append if plain else None
         self.for_end = False
-        self.note: Callable[[bytes], None] | None = None if self.in_order else self._history.append
+        self.note: Callable[[bytes], None] | None = self._history.append if plain and not self.in_order else None
         if self.note is not None:
             self.note(first.env_ids.tobytes())
         self.keep(0, tuple(first))
@@ -109,7 +110,7 @@ class Recorder:
 
     def expect(self, moments: int) -> None:
         """Begin a part of the measurement that is to have about so many moments; with 0, one that has none."""
-        moments = min(moments, MOST_MOMENTS - self._moments)
+        moments = min(moments, max(0, MOST_MOMENTS - self._moments))
         self._left = 2 * moments  # by chance there may be more than expected
         self._every = max(1, self._readings // max(1, moments))
         self._gap = self._random.randint(1, 2 * self._every)

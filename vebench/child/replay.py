@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
     """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
     task = request.setup.task
-    until = Until(clock, clock() + int(job.seconds * 1e9))
+    until = Until(clock, int(job.seconds * 1e9))
     try:
         outline = _outline(job.path)
         chance = registry.find(request.backend).chance(task)
@@ -95,28 +95,30 @@ def _outline(path: str) -> Outline:
 
 
 class Until(NamedTuple):
-    """When a replay ends, in nanoseconds of ``clock``."""
+    """How long steps are made again, in nanoseconds of ``clock``. Building the environments does not count."""
 
     clock: Callable[[], int]
-    deadline: int
+    span: int
 
 
 def _judged(path: str, task: Task, until: Until, env_ids: tuple[int, ...]) -> Judged:
-    """Compare the rows of these environments, until the deadline."""
+    """Compare the rows of these environments, as long as it may take."""
     reached = 0
+    deadline = None
 
     def records() -> Iterator[Record]:
-        nonlocal reached
+        nonlocal reached, deadline
         with open(path, "rb") as file:  # noqa: PTH123 - likewise
             for record in read(file):
                 if not isinstance(record, Rows):
                     yield record
-                elif until.clock() > until.deadline:
+                elif deadline is not None and until.clock() > deadline:
                     yield Ended(reached)
                     return
                 else:
                     yield _only(record, env_ids)
                     reached = record.number
+                    deadline = deadline or until.clock() + until.span
 
     return Judged(judge(records(), task, most_share=1.0), reached)
 

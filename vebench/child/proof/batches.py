@@ -42,6 +42,8 @@ def malformed(batch: Sequence[Any], num_envs: int, batch_size: int) -> str | Non
         kinds, words = KINDS[name]
         if array.dtype.kind not in kinds:
             return f"{name} are {array.dtype}, not {words}"
+        if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+            return f"{name} hold bytes that are neither 0 nor 1, so they are no bool"
         if array.ndim != 1 and name != "observations":
             return f"{name} have the shape {array.shape}, not one value for each row"
     return _miscounted(arrays, num_envs, batch_size)

@@ -317,15 +317,17 @@ def wrong_rewards(case: Case) -> str | None:
         "rewards have the wrong sign": lambda now, _: -now,
         "rewards are rounded to float16": lambda now, _: float(np.float16(now)),
         "rewards are rounded to whole numbers": lambda now, _: float(np.round(now)),
-        f"rewards are off by {one - other:.6g}": lambda now, _: now + (one - other),
     }
     if other:
         changes[f"rewards are multiplied by {one / other:.6g}"] = lambda now, _: now * (one / other)
+    changes[f"rewards are off by {one - other:.6g}"] = lambda now, _: now + (one - other)
+    late = None
     for fault, change in changes.items():
         if all(_near(found, expected) for found, expected in _rewards(case, case.later, change)):
-            was_there = all(_near(found, expected) for found, expected in _rewards(case, case.earlier, change))
-            return fault if was_there else case.late(fault)
-    return None
+            if all(_near(found, expected) for found, expected in _rewards(case, case.earlier, change)):
+                return fault
+            late = late or case.late(fault)
+    return late
 
 
 def rows_of_others(case: Case) -> str | None:
@@ -378,6 +380,18 @@ def stale(case: Case) -> str | None:
             return case.late("observations stand still")
         return case.late("observations are always the same") if case.step else "observations are always the same"
     return None
+
+
+def given_twice(case: Case) -> str | None:
+    """Return the fault if the row of the step before is returned again, and the action of this step is lost."""
+    found, before = case.found(case.step), case.expected(case.step - 1)
+    if case.step == 0 or found is None or before is None or not alike(found, before):
+        return None
+    actions = case.actions
+    rows = list(case.stepped([*actions[: case.step - 1], *actions[case.step :]]))
+    if not case.explained_by([*rows[: case.step], *rows[case.step - 1 :]]):
+        return None
+    return f"at step {case.step} the row of the step before is returned again, and an action is lost"
 
 
 def faulty_variant(case: Case) -> str | None:
@@ -521,7 +535,8 @@ def pattern(case: Case) -> str:
         ages = [case.bench.age(case.env_id, step) for step in differ]
         known = [age for age in ages if age is not None]
         if len(known) == len(ages) and max(known) < SINCE_RESET and len(pairs) - len(differ) > 1:
-            return f"the first {max(known) + 1} rows of an episode show other observations: {agree}"
+            first_rows = "row of an episode shows" if max(known) == 0 else f"{max(known) + 1} rows of an episode show"
+            return f"the first {first_rows} other observations: {agree}"
         return f"{len(differ)} of {len(pairs)} rows from step {first} on show other observations: {agree}"
     if case.bench.rows is None or as_picture(case.bench.rows[0].observation) is None:
         text = "other observations"
@@ -570,6 +585,7 @@ HYPOTHESES = (
     other_autoreset,
     wrong_rewards,
     rows_of_others,
+    given_twice,
     wrong_seed,
     stale,
     faulty_variant,

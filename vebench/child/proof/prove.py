@@ -218,7 +218,7 @@ class _Comparison:
                     return self._with(Proof("unverified", reason=reason, failed=True))
                 if self._so_far.verdict in ("different", "unverified"):
                     break
-        return self._so_far or Proof("unverified")
+        return _capped(self._so_far or Proof("unverified"))
 
     def _judged(self, trial: Trial, stepping: Stepping) -> Proof:
         task = trial.setup(self._request.setup).task
@@ -260,6 +260,7 @@ class _Comparison:
             spare=self._spare[trial.exact],
             go_on=stepping.go_on,
             report=report,
+            most_share=1.0,  # a trial may have few steps after each reset: see over()
         )
         if proof.verdict == "different" and proof.fault and not first:
             proof = replace(proof, fault=f"{proof.fault} ({words})")
@@ -286,6 +287,15 @@ class _Comparison:
         name = f"{request.setup.task.id} {request.backend}{options} env{mismatch.env_id} step{mismatch.step}"
         expected, found = bench.rows
         return pictures.save(self._proving.frames, name, expected.observation, found.observation)
+
+
+def _capped(proof: Proof) -> Proof:
+    """Return the proof, ``different`` if declared differences excuse more of all rows than they may."""
+    if proof.verdict != "equivalent" or proof.excused <= judging.MOST_SHARE * proof.rows:
+        return proof
+    share = f"{proof.excused / proof.rows:.0%}"
+    fault = f"declares differences in {share} of all rows, of which they may excuse {judging.MOST_SHARE:.0%}"
+    return replace(proof, verdict="different", fault=fault)
 
 
 def _layout(trial: Trial, num_envs: int) -> str:

@@ -74,13 +74,15 @@ def _history(
 ) -> Generator[Record]:
     """Yield every batch after a reset, each as soon as it is there."""
     info = backend.info
-    kept = Kept(watched=not info.reuses_buffers)
+    kept = Kept()
     yield Began(reset.seed, reset.tape_at)
     backend.reset(reset.seed)
     number = 0
     while True:
         batch = backend.recv()
-        fault = malformed(batch, info.num_envs, info.batch_size) or kept.changed()
+        fault = malformed(batch, info.num_envs, info.batch_size)
+        if fault is None and not info.reuses_buffers:
+            fault = kept.changed("though no reuse of buffers is declared")
         if fault is not None:
             yield Broken(number, fault)
             return
@@ -88,6 +90,9 @@ def _history(
         shown = np.arange(len(env_ids))
         yield Rows(number, env_ids, rewards, terminated, truncated, shown, observations, frames(backend))
         if enough():
+            return
+        if (fault := kept.changed("before the next actions were sent")) is not None:
+            yield Broken(number, fault)
             return
         backend.send(tape[(reset.tape_at + number) % len(tape)])
         number += 1
@@ -98,10 +103,9 @@ def _report_changed(first: About, backend: VectorBackend) -> str | None:
 
 
 class Kept:
-    """The arrays of the last batch, to see whether they change when the next one comes, and copies of them."""
+    """The arrays of the last batch, to see whether they change, and copies of them."""
 
-    def __init__(self, *, watched: bool) -> None:
-        self._watched = watched
+    def __init__(self) -> None:
         self._arrays: list[NDArray[Any]] = []
         self._copies: list[NDArray[Any]] = []
 
@@ -111,12 +115,12 @@ class Kept:
         self._copies = [array.copy() for array in self._arrays]
         return self._copies
 
-    def changed(self) -> str | None:
-        """Return the fault if rows changed that had been handed out, None if they may or did not."""
+    def changed(self, when: str) -> str | None:
+        """Return the fault if rows have changed since they were handed out, None if they have not."""
         names = ("observations", "rewards", "terminated", "truncated", "env_ids")
         for name, array, copy in zip(names, self._arrays, self._copies):  # noqa: B905 - none before the first batch
-            if self._watched and array.tobytes() != copy.tobytes():
-                return f"{name} change after they were handed out, though no reuse of buffers is declared"
+            if array.tobytes() != copy.tobytes():
+                return f"{name} change after they were handed out, {when}"
         return None
 
 

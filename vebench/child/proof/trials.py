@@ -5,6 +5,7 @@ Everything is drawn from one seed, so that the same comparison can be asked for 
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 # Ends that are wanted of an environment. The layout of one environment goes on until then, up to this many times the
 # steps asked for; the layout asked for goes on with some environments where not one episode has ended.
 ENDS, TIMES_LONGER, LONGER_ENVS = 3, 3, 2
+# Where steps are cheap, the layout asked for goes on until the judge has worked for this long, but for this many times
+# the steps at most: some faults begin late.
+LEAST_S, MOST_TIMES = 1.0, 10
 # Environments that are alive beside those asked for: how many of them are followed, and for how many steps.
 BESIDE, BESIDE_STEPS = 2, 200
 # Environments of the layout of many, how many of them are followed, and for how many steps.
@@ -47,7 +51,7 @@ class Trial:
     """One backend, built with the seed ``seed``. ``exact``: on the variant of the task without chance.
 
     ``followed``: how many of its environments are compared over all steps, chosen by the seed ``chooser``; ``beside``
-    others are compared for a while.
+    others are compared for a while. ``goes_on``: it takes some time even if it could be quick.
     """
 
     workers: int
@@ -58,6 +62,7 @@ class Trial:
     followed: int
     beside: int
     chooser: int
+    goes_on: bool
     resets: tuple[Reset, ...]
 
     def setup(self, asked: Setup) -> Setup:
@@ -100,6 +105,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool) -> tuple[Trial, ...]:
         followed=workers * each,
         beside=BESIDE,
         chooser=next(seeds),
+        goes_on=True,
         resets=(
             Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_LONGER * length, ends=1),
             _short(rng, next(seeds), (1, max(2, min(length, max(20, length // 10))))),
@@ -115,6 +121,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool) -> tuple[Trial, ...]:
         followed=1,
         beside=0,
         chooser=next(seeds),
+        goes_on=False,
         resets=(_short(rng, next(seeds), _within(ONE_STEPS, proving.steps)), long),
     )
     workers, each = _layout(rng, count := rng.randrange(*MANY), count, setup)
@@ -127,6 +134,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool) -> tuple[Trial, ...]:
         followed=MANY_FOLLOWED,
         beside=0,
         chooser=next(seeds),
+        goes_on=False,
         resets=(_short(rng, next(seeds), _within(MANY_STEPS, proving.steps)),),
     )
     return main, one, many
@@ -174,6 +182,7 @@ class Guide:
     def __init__(self, trial: Trial, num_envs: int) -> None:
         chosen = Random(trial.chooser).sample(range(num_envs), num_envs)  # noqa: S311 - it is to be repeated
         self._trial = trial
+        self._until = time.process_time() + LEAST_S if trial.goes_on else 0.0
         self._long = frozenset(chosen[:LONGER_ENVS])
         self.full = frozenset(chosen[: trial.followed])
         self._beside = frozenset(chosen[trial.followed :][: trial.beside])
@@ -192,6 +201,10 @@ class Guide:
 
     def _limit(self, at: int, env_id: int, ends: int) -> int:
         reset = self._trial.resets[at]
+        if at == 0 and self._until and env_id in self.full:
+            if time.process_time() < self._until:
+                return MOST_TIMES * reset.steps
+            self._until = 0.0
         if env_id in self._long and ends < reset.ends:
             return reset.most
         if env_id in self.full:

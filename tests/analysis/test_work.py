@@ -1,0 +1,90 @@
+"""Which work a cell has done, by all that is known, and which rates are struck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from support.records import make_cell, make_header
+
+from vebench.analysis.summary import summarise
+from vebench.child.answers import CellProof, Mismatch
+from vebench.results.records import Run
+
+if TYPE_CHECKING:
+    from vebench.analysis.cell import CellSummary
+    from vebench.child.answers import WorkVerdict
+    from vebench.results.records import CellRecord
+
+STEADY = (1000,) * 4
+SEEN = CellProof("identical", rows=90, ends=3, environments=2, steps=400, of_steps=500, seconds=1.5)
+OTHER = CellProof("different", rows=1, fault="resized", mismatch=Mismatch(2, 1234, "rewards", "1.0", "0.0"))
+
+
+def summaries(*cells: CellRecord) -> list[CellSummary]:
+    return list(summarise(Run(make_header(), cells)))
+
+
+@pytest.mark.parametrize(
+    ("known", "proof", "verdict"),
+    [
+        ("identical", OTHER, "different"),
+        ("unverified", OTHER, "different"),
+        ("different", SEEN, "different"),
+        ("equal", SEEN, "equal"),
+        ("unverified", SEEN, "identical"),
+        ("unverified", replace(SEEN, ends=2), "unverified"),
+        ("unverified", replace(SEEN, ends=0, steps=5000), "identical"),
+        ("identical", CellProof("unverified", reason="no end after 300 s"), "identical"),
+        ("identical", None, "identical"),
+    ],
+)
+def test_what_is_seen_in_the_cell_counts_if_it_differs_or_if_nothing_was_known(
+    known: WorkVerdict, proof: CellProof | None, verdict: WorkVerdict
+) -> None:
+    (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=known, proof=proof))
+    assert (cell.verdict, cell.why_struck) == (verdict, "other work" if verdict == "different" else "")
+
+
+def test_it_is_said_where_a_verdict_comes_from() -> None:
+    (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=SEEN))
+    assert cell.verdict_reason == (
+        "seen in the measured cell: 90 rows on the way of 2 environments through 400 of 500 steps"
+    )
+    (cell,) = summaries(make_cell("gym-sync", 1, STEADY, proof=OTHER))
+    assert cell.verdict_reason == (
+        "in the measured cell: resized; rewards of environment 2 after 1,234 steps are 0.0 instead of 1.0"
+    )
+
+
+def test_one_repeat_that_did_other_work_strikes_the_cell_and_its_proofs_are_added_up() -> None:
+    cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=SEEN) for repeat in range(2)]
+    (cell,) = summaries(*cells)
+    assert cell.proof == replace(SEEN, rows=180, ends=6, environments=4, steps=800, of_steps=1000, seconds=3.0)
+    (cell,) = summaries(*cells, make_cell("gym-sync", 1, STEADY, repeat=2, proof=OTHER))
+    assert cell.struck
+
+
+def test_a_rate_above_the_ceiling_is_struck_and_keeps_only_how_far_above_it_is() -> None:
+    loop, fast, bare = summaries(
+        make_cell("for-loop", 1, STEADY), make_cell("gym-sync", 1, (9000,) * 4), make_cell("ceiling", 1, (5000,) * 4)
+    )
+    assert (fast.why_struck, fast.speedup, fast.efficiency) == ("above ceiling", None, None)
+    assert fast.of_ceiling is not None
+    assert fast.of_ceiling.median == pytest.approx(1.8)
+    assert (loop.why_struck, bare.why_struck) == ("", "")
+
+
+def test_a_reference_above_the_ceiling_is_not_struck_since_the_ceiling_was_disturbed() -> None:
+    loop, _ = summaries(make_cell("for-loop", 1, (9000,) * 4), make_cell("ceiling", 1, (5000,) * 4))
+    assert not loop.struck
+
+
+def test_a_rate_of_a_cell_that_was_not_held_to_its_cpus_is_struck_and_nothing_is_compared_with_it() -> None:
+    loop, other = summaries(make_cell("for-loop", 1, STEADY, affinity=(0, 1)), make_cell("gym-sync", 1, STEADY))
+    assert (loop.why_struck, loop.speedup, other.why_struck, other.speedup) == ("not pinned", None, "", None)
+    (unpinned,) = summarise(
+        Run(make_header(pin="none"), (make_cell("gym-sync", 1, STEADY, affinity=(0, 1)),))  # as it was asked for
+    )
+    assert not unpinned.struck

@@ -1,0 +1,141 @@
+"""What is kept of a cell that is timed: with a backend that plays a script, and a clock that it moves."""
+
+from __future__ import annotations
+
+import io
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.child import recorder as module
+from vebench.child.loop import READINGS_PER_WINDOW, Loop
+from vebench.child.proof.recording import Broken, Ended, Order, Rows, read
+from vebench.child.recorder import MOMENTS_PER_SECOND, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from vebench.child.proof.recording import Record
+
+TAPE = [np.full(1, number) for number in range(7)]
+
+
+class Played:
+    """Batch ``n`` has ``n`` in its observations. Environments take turns; all of every ninth batch end."""
+
+    def __init__(self, num_envs: int, batch_size: int, length: int = 9) -> None:
+        self.info = BackendInfo(num_envs, batch_size, ActionSpace.discrete(2), 1)
+        self.now = 0
+        self._length = length
+        self._numbers = count()
+
+    def recv(self) -> Batch:
+        number = next(self._numbers)
+        self.now += 1000
+        ids = (number * self.info.batch_size + np.arange(self.info.batch_size)) % self.info.num_envs
+        ended = np.full(len(ids), number % self._length == self._length - 1)
+        return Batch(np.full((len(ids), 3), float(number)), np.zeros(len(ids)), ended, np.zeros_like(ended), ids)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        assert actions is TAPE[(self.now // 1000 - 1) % len(TAPE)], "no batch of the tape is left out"
+
+
+def recorded(
+    backend: Played, windows: int = 3, batches: int = 3000, spoil: Callable[[Batch], Batch] | None = None
+) -> tuple[list[Record], Loop]:
+    """Return what is recorded in windows of so many batches, and the loop."""
+    recorder = Recorder(backend, backend.recv(), 0, 5, READINGS_PER_WINDOW)
+    loop = Loop(backend, TAPE, lambda: backend.now, recorder)
+    if spoil is not None:
+        honest = backend.recv
+        backend.recv = lambda: spoil(honest())  # type: ignore[method-assign]
+    for _ in range(windows):
+        recorder.expect(MOMENTS_PER_SECOND)
+        assert loop.run_for(batches * 1000, batches // READINGS_PER_WINDOW).rows == batches * backend.info.batch_size
+        recorder.expect(0)
+        loop.keep_last()
+    file = io.BytesIO()
+    recorder.write(file, loop.batches)
+    file.seek(0)
+    return list(read(file)), loop
+
+
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(1, 1), (3, 3), (40, 40), (6, 2)])
+def test_what_is_kept_are_the_rows_of_the_batches_whose_numbers_they_have(num_envs: int, batch_size: int) -> None:
+    records, loop = recorded(Played(num_envs, batch_size))
+    rows = [record for record in records if isinstance(record, Rows)]
+    numbers = [record.number for record in rows]
+    assert numbers == sorted(set(numbers))
+    assert 3 * 12 < len(rows) < 3 * 60
+    for record in rows:
+        assert (record.observations == record.number).all()
+        assert record.terminated.all() == (record.number % 9 == 8)
+    shown = {int(env_id) for record in rows for env_id in record.env_ids[record.shown]}
+    assert len(shown) == min(num_envs, 4 if num_envs > 16 else 2)
+    assert sum(record.terminated.any() and len(record.shown) > 0 for record in rows) >= 3, "some begin with an end"
+    assert records[-1] == Ended(loop.batches)
+    assert rows[-1].number == loop.batches
+    orders = [record.env_ids for record in records if isinstance(record, Order)]
+    assert sum(map(len, orders)) == (0 if num_envs == batch_size else loop.batches + 1)
+
+
+def test_ends_are_counted_for_each_environment_to_the_last_window() -> None:
+    records, loop = recorded(Played(6, 2))
+    counted = [record.ends for record in records if isinstance(record, Rows) and len(record.ends)][-1]
+    ended = [number for number in range(loop.batches + 1) if number % 9 == 8]
+    expected = np.bincount([(2 * number + place) % 6 for number in ended for place in range(2)], minlength=6)
+    assert counted.tolist() == expected.tolist()
+
+
+def test_two_cells_record_at_other_moments_and_rows_are_counted_as_without_a_recorder() -> None:
+    numbers = []
+    for seed in (1, 2):
+        backend = Played(3, 3)
+        recorder = Recorder(backend, backend.recv(), 0, seed, READINGS_PER_WINDOW)
+        loop = Loop(backend, TAPE, lambda backend=backend: backend.now, recorder)
+        recorder.expect(MOMENTS_PER_SECOND)
+        stretch = loop.run_for(3_000_000, 30)
+        bare = Played(3, 3)
+        bare.recv()
+        assert stretch == Loop(bare, TAPE, lambda bare=bare: bare.now).run_for(3_000_000, 30)
+        file = io.BytesIO()
+        recorder.write(file, loop.batches)
+        file.seek(0)
+        numbers.append([record.number for record in read(file) if isinstance(record, Rows)])
+    assert numbers[0] != numbers[1]
+
+
+def test_batches_that_are_shorter_between_two_that_are_kept_are_a_fault_though_rows_add_up_later() -> None:
+    backend, numbers = Played(4, 4), count()
+
+    def shorter_once(batch: Batch) -> Batch:
+        return Batch(*(array[:3] for array in batch)) if next(numbers) == 1000 else batch
+
+    with pytest.raises(AssertionError, match="rows"):
+        recorded(backend, spoil=shorter_once)
+    backend, numbers = Played(4, 4), count()
+
+    def shorter_and_longer(batch: Batch) -> Batch:
+        number = next(numbers)
+        if number not in (1000, 2000):
+            return batch
+        ids = [0, 1, 2] if number == 1000 else [0, 1, 2, 3, 3]
+        return Batch(*(array[ids] for array in batch))
+
+    records, _ = recorded(backend, windows=1, spoil=shorter_and_longer)
+    (broken,) = (record for record in records if isinstance(record, Broken))
+    assert "rows counted that were not returned" in broken.fault
+
+
+def test_what_is_kept_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 4000)
+    records, _ = recorded(Played(40, 40))
+    assert (
+        sum(record.observations.nbytes + 4 * record.rewards.nbytes for record in records if isinstance(record, Rows))
+        < 8000
+    )

@@ -28,6 +28,7 @@ class On:
     ``named``: a pattern that finds a right name of the fault in what a user reads, empty if any is right. ``fraud``:
     it deceives on purpose, so that it may be a limit; the others are what bugs look like. ``measured``: the fault is
     only in the variant that is measured, so that ``verify``, which compares the exact one, may say nothing of it.
+    ``harmless``: what it changes has no effect on rows and figures, so that nothing need be found.
     """
 
     named: str = ""
@@ -35,6 +36,7 @@ class On:
     envs: int = 4
     fraud: bool = False
     measured: bool = False
+    harmless: bool = False
 
 
 class Altered(ForLoop):

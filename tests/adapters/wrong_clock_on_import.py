@@ -13,4 +13,4 @@ time.perf_counter_ns = lambda: _true() // 2
 class ClockOnImport(Altered):
     """The clock of the process runs at half its rate: a library for simulations that replaces ``time``."""
 
-    tried = On("clock|time", fraud=True)
+    tried = On("clock|time", fraud=True, harmless=True)

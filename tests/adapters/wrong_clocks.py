@@ -23,9 +23,9 @@ def _halved(clock: Callable[[], int]) -> Callable[[], int]:
 
 
 class ClockInConstructor(Altered):
-    """Makes the clock slower when it is built."""
+    """Makes the clock slower when it is built: the timed loop has taken its own before."""
 
-    tried = On(CLOCK, fraud=True)
+    tried = On(CLOCK, fraud=True, harmless=True)
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -59,9 +59,9 @@ class CountsTwice(Altered):
 
         step: Any = loop.Loop._step
 
-        def twice(self: object, batches: int) -> tuple[int, int]:
-            rows, ends = step(self, batches)[:2]
-            return 2 * rows, ends
+        def twice(self: object, *arguments: Any, **named: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the loop's own
+            rows, *others = step(self, *arguments, **named)
+            return (2 * rows, *others)
 
         loop.Loop._step = twice  # type: ignore[method-assign] # the fault
 

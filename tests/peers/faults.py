@@ -77,6 +77,7 @@ class Adapter:
     envs: int
     fraud: bool
     measured: bool
+    harmless: bool
 
     @property
     def honest(self) -> bool:
@@ -269,11 +270,13 @@ def line(adapter: Adapter, found: Mapping[str, Found]) -> str:
 
 
 def place(adapter: Adapter, found: Mapping[str, Found]) -> str:
-    """Return which way caught it, ``accused`` for an honest one, ``-`` if none did."""
+    """Return which way caught it, ``THROUGH`` if none did; of an honest one ``fine`` or ``accused``."""
     caught = [way for way, one in found.items() if one.caught()]
     if adapter.honest:
         return "accused" if caught else "fine"
-    return "both" if len(caught) > 1 else caught[0] if caught else "THROUGH"
+    if not caught:
+        return "harmless" if adapter.harmless else "THROUGH"
+    return "both" if len(caught) > 1 else caught[0]
 
 
 def summary(adapters: Iterable[Adapter], results: Mapping[str, Mapping[str, Found]]) -> None:

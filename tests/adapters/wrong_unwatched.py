@@ -57,10 +57,10 @@ class SeesItsCaller(_Idles):
 
 
 class SeesModules(_Idles):
-    """Looks for the proof among the modules."""
+    """Looks among the modules for those that only a comparison needs."""
 
     def watched(self) -> bool:
-        return any("proof" in name for name in sys.modules)
+        return any(name.endswith(("proof.prove", "proof.stepping", "proof.compare")) for name in sys.modules)
 
 
 class SeesCommand(_Idles):
@@ -175,9 +175,9 @@ class LosesTheTrack(_Idles):
 
 
 class Remembers(Altered):
-    """Keeps all rows since a reset, and after another reset with the same seed returns them without a step."""
+    """Keeps all rows, and after another reset with the same seed, of which there is none, returns them without a step."""
 
-    tried = On(IDLE + "|reset|seed", fraud=True)
+    tried = On(IDLE + "|reset|seed", fraud=True, harmless=True)
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

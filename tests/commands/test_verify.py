@@ -111,7 +111,11 @@ def test_another_picture_is_named_as_such_in_a_game_that_is_stepped_as_gymnasium
         ("StaleLater", "CartPole", "from step 69 on observations are one step stale"),
         ("DeafLater", "Pendulum", "from step 70 on actions are ignored"),
         ("WrongLast", "CartPole", "row 0 stands for every environment (with "),
-        ("OtherChance", "CartPole", "no known fault explains it; its adapter says: it draws by itself"),
+        (
+            "OtherChance",
+            "CartPole",
+            "another start than that of the seed: no known fault explains it; its adapter says: it draws",
+        ),
         ("ExcusesAll", "CartPole", "rewards are off by 0.001"),
     ],
 )

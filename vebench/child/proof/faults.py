@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Task
+    from vebench.backends.interface import ActionSpace, Task
     from vebench.child.answers import Mismatch
     from vebench.child.proof.judge import Bench, Followed
     from vebench.child.proof.recording import Record
@@ -38,6 +38,7 @@ PICTURE_STEPS = 200
 SINCE_RESET = 16  # a fault of the first rows of an episode is one of no more than these
 # Steps of an environment from which on the backend is not stepped again: that would take longer than a name is sought.
 MOST_AGAIN = 4000
+MOST_ACTIONS = 20  # of a space of whole numbers, each of which is tried
 
 
 class Rerun(NamedTuple):
@@ -134,10 +135,12 @@ class Case:
         variant: Mapping[str, int] | None = None,
         other_autoreset: bool = False,
         runs_on_at: int = -1,
+        resets_at: int = -1,
     ) -> Generator[Row]:
         """Yield the rows of the environment as another reference gives them, from its reset on, digested.
 
-        At the step ``runs_on_at`` it goes on where an episode is over. Raises TimeUpError.
+        At the step ``runs_on_at`` it goes on where an episode is over, at ``resets_at`` it is reset where it is not.
+        Raises TimeUpError.
         """
         ordinary = task is None and variant is None
         reference = (
@@ -147,10 +150,14 @@ class Case:
         )
         reference.stand_for(self.env_id, same_step=self.same_step != other_autoreset)
         try:
-            yield digested(reference.reset(self.seed if seed is None else seed))
+            row = reference.reset(self.seed if seed is None else seed)
+            yield digested(reference.begin_anew() if resets_at == 0 else row)
             for step, action in enumerate(actions, 1):
                 self.check_time()
-                yield digested(reference.step_on(action) if step == runs_on_at else reference.step(action))
+                if step == resets_at:
+                    yield digested(reference.begin_anew())
+                else:
+                    yield digested(reference.step_on(action) if step == runs_on_at else reference.step(action))
         finally:
             if ordinary:
                 self.kept.append(reference)
@@ -182,6 +189,15 @@ class Case:
         """Whether rows before the first that counts were the reference's; a difference there may be excused."""
         pairs = list(_pairs(self, self.earlier))
         return bool(pairs) and all(alike(*pair) for pair in pairs)
+
+    def returned(self, step: int) -> float:
+        """Return the sum of the reference's rewards of an episode up to a step, as far as they are known."""
+        total = 0.0
+        age = self.bench.age(self.env_id, step)
+        for at in range(step - (age or 0), step + 1):
+            row = self.expected(at)
+            total += row.reward if row is not None else 0.0
+        return total
 
     def late(self, text: str) -> str:
         """Return the fault with the step from which on it is there."""
@@ -239,7 +255,10 @@ def wrong_ends(case: Case) -> str | None:
         return f"an end is reported where there is none, {how}"
     if (expected.terminated, expected.truncated) == (found.truncated, found.terminated):
         return "terminated and truncated are confused"
-    return "an end is reported as another kind of end"
+    real, reported = (
+        " and ".join(name for name in ("terminated", "truncated") if getattr(row, name)) for row in (expected, found)
+    )
+    return f"an end is reported as {reported} that is {real}"
 
 
 def no_reset(case: Case) -> str | None:
@@ -271,12 +290,24 @@ def wrong_seed(case: Case) -> str | None:
     given = case.bench.about.constructor_seed
     if alike(_first(case, given), expected):
         return None  # on this task, no seed shows in the first row
-    others = {given: "the constructor's", **dict.fromkeys(case.bench.seeds[:-1], "an earlier reset's")}
-    for seed, whose in others.items():
+    if alike(next(case.stepped((), resets_at=0)), found):
+        return "the environment is reset twice: the second time without a seed"
+    ignores = "the reset ignores its seed:"
+    others = {
+        ((case.seed + case.env_id) % (1 << bits)) - case.env_id: f"only {bits} bits of the seed count"
+        for bits in (16, 8)
+    }
+    others |= {seed: f"{ignores} rows are those of seed {seed}, an earlier reset's" for seed in case.bench.seeds[:-1]}
+    others[given] = f"{ignores} rows are those of seed {given}, the constructor's"
+    for seed, fault in others.items():
         if alike(_first(case, seed), found):
-            return f"the reset ignores its seed: rows are those of seed {seed}, {whose}"
+            return fault
     if any(alike(found, row) for row in case.bench.first_rows(case.env_id)):
-        return "the reset ignores its seed: it begins as an earlier one did"
+        return f"{ignores} it begins as an earlier one did"
+    return _seed_of_another(case)
+
+
+def _seed_of_another(case: Case) -> str | None:
     for other in sorted(case.bench.followed):
         if other != case.env_id and case.explained_by(case.stepped(case.actions, seed=case.seed + other - case.env_id)):
             return _seed_of(case, other)
@@ -317,6 +348,8 @@ def wrong_rewards(case: Case) -> str | None:
         "rewards have the wrong sign": lambda now, _: -now,
         "rewards are rounded to float16": lambda now, _: float(np.float16(now)),
         "rewards are rounded to whole numbers": lambda now, _: float(np.round(now)),
+        "rewards are cut to whole numbers": lambda now, _: float(np.trunc(now)),
+        "rewards are rounded down to whole numbers": lambda now, _: float(np.floor(now)),
     }
     if other:
         changes[f"rewards are multiplied by {one / other:.6g}"] = lambda now, _: now * (one / other)
@@ -327,6 +360,8 @@ def wrong_rewards(case: Case) -> str | None:
             if all(_near(found, expected) for found, expected in _rewards(case, case.earlier, change)):
                 return fault
             late = late or case.late(fault)
+    if late is None and all(_near(row.reward, case.returned(step)) for step in case.later if (row := case.found(step))):
+        return "rewards are summed over the episode"
     return late
 
 
@@ -382,6 +417,21 @@ def stale(case: Case) -> str | None:
     return None
 
 
+def wrong_reset(case: Case) -> str | None:
+    """Return the fault if an environment is reset where it must not be, or not as it must be after an end."""
+    found, before, first = case.found(case.step), case.expected(case.step - 1), case.expected(0)
+    if case.step == 0 or found is None or before is None:
+        return None
+    if before.ended:
+        *_, stepped_on = case.stepped([*case.actions[: case.step], case.actions[case.step - 1]], resets_at=case.step)
+        if alike(found, stepped_on):
+            return "the row of the reset after an end is left out"
+        again = first is not None and _sees(found, first)
+        return "the reset after an end begins as the first one did: it is seeded again" if again else None
+    *_, anew = case.stepped(case.actions[: case.step], resets_at=case.step)
+    return f"at step {case.step} an environment is reset that has not ended" if _sees(found, anew) else None
+
+
 def given_twice(case: Case) -> str | None:
     """Return the fault if the row of the step before is returned again, and the action of this step is lost."""
     found, before = case.found(case.step), case.expected(case.step - 1)
@@ -413,7 +463,7 @@ def other_actions(case: Case) -> str | None:
     others = {
         "actions are ignored": [low] * len(actions),
         "actions are applied one step late": [low, *actions[:-1]],
-        "actions are rounded to float32": [np.asarray(each, np.float32) for each in actions],
+        "actions are rounded to float32": [np.asarray(each.astype(np.float32).astype(each.dtype)) for each in actions],
     }
     if case.env_id and case.bench.now.in_one_order:
         first = list(case.followed.actions(case.bench.now, place=0))
@@ -426,6 +476,46 @@ def other_actions(case: Case) -> str | None:
             if case.explained_by(case.stepped(driven)):
                 return case.late(fault) if since else fault
     return None
+
+
+def another_action(case: Case) -> str | None:
+    """Return the fault if another action than the one that was sent explains the first row that differs."""
+    found = case.found(case.step)
+    if case.step == 0 or found is None:
+        return None
+    *before, sent = case.actions[: case.step]
+    now, place = case.bench.now, case.followed.place(case.step - 1)
+    rows = [each for each in range(case.bench.about.batch_size) if each != place]
+    instead: dict[str, NDArray[np.generic]] = {"the action of the step before": before[-1]} if before else {}
+    instead |= {
+        f"the action for row {each} of the batch": now.action(case.followed.batch(case.step - 1), each) for each in rows
+    }
+    instead |= dict(_altered(sent, case.bench.space))
+    for words, action in instead.items():
+        if np.array_equal(action, sent):
+            continue
+        *_, row = case.stepped([*before, action])
+        if alike(row, found):
+            return f"environment {case.env_id} is stepped with {words}, first at step {case.step}"
+    return None
+
+
+def _altered(sent: NDArray[np.generic], space: ActionSpace) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    """Yield other actions by what they are: all of a small space, or what changes one of real numbers."""
+    if space.integer:
+        if sent.ndim == 0 and int(space.high) - int(space.low) < MOST_ACTIONS:
+            for value in range(int(space.low), int(space.high) + 1):
+                yield f"action {value} where {sent} was sent", np.asarray(value, sent.dtype)
+        return
+    real = sent.astype(np.float64)
+    for bound in (1.0, 0.5):
+        yield f"an action clipped to {bound:g}", np.clip(real, -bound, bound).astype(sent.dtype)
+    if np.isfinite(space.high).all():
+        high = space.high.astype(np.float64)
+        yield "an action scaled by the bounds", (np.clip(real, -1, 1) * high).astype(sent.dtype)
+        yield "an action scaled by the bounds, not clipped", (real * high).astype(sent.dtype)
+        yield "an action divided by the bounds", (real / high).astype(sent.dtype)
+    yield "an action of the other sign", (-real).astype(sent.dtype)
 
 
 def frame_skip(case: Case) -> str | None:
@@ -524,27 +614,58 @@ def _rerun(case: Case, seed: int, tape_seed: int) -> _Rerun:
 
 def pattern(case: Case) -> str:
     """Return what can be said of the rows that differ if no known fault explains them."""
-    pairs = [(step, *pair) for step in case.later for pair in _pairs(case, [step])]
-    differ = [step for step, found, expected in pairs if not alike(found, expected)]
-    if case.mismatch.field != "observations" or not differ or not case.differs_in_sight_alone:
-        text = "no known fault explains it"
-        return case.late(f"other rows: {text}") if case.begins_late else text
+    differ = [step for step in case.later for pair in _pairs(case, [step]) if not alike(*pair)]
+    fields = {field for pair in _pairs(case, differ) for field in _fields_that_differ(*pair)}
+    if fields == {"observation"}:
+        text = _sight(case, differ)
+    elif fields == {"reward"}:
+        text = f"other rewards{_where(case, differ)}: observations and ends agree"
+    else:
+        text = f"{_start(case)}no known fault explains it"
+        return case.late(f"other rows: {text}") if case.begins_late and text.startswith("no") else text
+    return case.late(text) if case.begins_late and len(differ) == len(case.later) else text
+
+
+def _fields_that_differ(found: Row, expected: Row) -> Iterator[str]:
+    if not _sees(found, expected):
+        yield "observation"
+    for name in ("reward", "terminated", "truncated"):
+        if getattr(found, name) != getattr(expected, name):
+            yield name
+
+
+def _sight(case: Case, differ: list[int]) -> str:
+    """Return what can be said of observations that differ alone."""
     agree = "rewards and ends agree"
-    first = min(step for step, *_ in pairs)
-    if len(differ) < len(pairs):
-        ages = [case.bench.age(case.env_id, step) for step in differ]
-        known = [age for age in ages if age is not None]
-        if len(known) == len(ages) and max(known) < SINCE_RESET and len(pairs) - len(differ) > 1:
-            first_rows = "row of an episode shows" if max(known) == 0 else f"{max(known) + 1} rows of an episode show"
-            return f"the first {first_rows} other observations: {agree}"
-        return f"{len(differ)} of {len(pairs)} rows from step {first} on show other observations: {agree}"
+    if len(differ) < len(case.later):
+        return f"other observations{_where(case, differ)}: {agree}"
     if case.bench.rows is None or as_picture(case.bench.rows[0].observation) is None:
-        text = "other observations"
-        return case.late(f"{text}: {agree}") if case.begins_late else f"{text}: {agree}"
-    why = "so it is resized, cropped or coloured in another way"
-    if case.begins_late:
-        return case.late(f"another picture: {agree}, {why}")
-    return f"another picture: {agree}, {why}"
+        return f"other observations: {agree}"
+    return f"another picture: {agree}, so it is resized, cropped or coloured in another way"
+
+
+def _where(case: Case, differ: list[int]) -> str:
+    """Return in which rows something differs, empty if it does in all."""
+    if len(differ) == len(case.later):
+        return ""
+    if all((row := case.expected(step)) is not None and row.ended for step in differ):
+        return " in the rows of ends"
+    ages = [case.bench.age(case.env_id, step) for step in differ]
+    oldest = max((SINCE_RESET if age is None else age) for age in ages)
+    if oldest < SINCE_RESET and len(case.later) - len(differ) > 1:
+        return " in the first row of an episode" if not oldest else f" in the first {oldest + 1} rows of an episode"
+    return f" in {len(differ)} of {len(case.later)} rows from step {case.step} on"
+
+
+def _start(case: Case) -> str:
+    """Return whether rows differ from the start of an episode on, in words."""
+    before = case.expected(case.step - 1)
+    if case.step == 0:
+        return "another start than that of the seed: "
+    found = case.found(case.step)
+    if found is not None and before is not None and not before.ended and _sees(found, before):
+        return f"at step {case.step} the observations of the step before are shown again: "
+    return "another start after an end: " if before is not None and before.ended and not case.same_step else ""
 
 
 def _pairs(case: Case, steps: Iterable[int]) -> Iterator[tuple[Row, Row]]:
@@ -586,6 +707,7 @@ HYPOTHESES = (
     wrong_rewards,
     rows_of_others,
     given_twice,
+    wrong_reset,
     wrong_seed,
     stale,
     faulty_variant,
@@ -593,4 +715,5 @@ HYPOTHESES = (
     actions_ignored,
     chance,
     frame_skip,
+    another_action,
 )

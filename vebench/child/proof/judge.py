@@ -434,6 +434,14 @@ class Followed:
         for at in range(0, 2 * self.step, 2):
             yield history.action(self._places[at], self._places[at + 1] if place is None else place)
 
+    def batch(self, step: int) -> int:
+        """Return the number of the batch in which the row of a step was."""
+        return self._places[2 * step]
+
+    def place(self, step: int) -> int:
+        """Return its place in that batch."""
+        return self._places[2 * step + 1]
+
     def expected_at(self, step: int) -> Row | None:
         """Return the reference's row of a step, digested; None if it is not kept any more, or not there yet."""
         at = step - (self.step - len(self.expected) + 1)

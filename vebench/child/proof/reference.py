@@ -95,6 +95,13 @@ class Reference:
         self._loop.step(action[None])
         return self._keep()
 
+    def begin_anew(self) -> Row:
+        """Reset even if the episode is not over, without a seed; return the row."""
+        self._loop.end_all()
+        self._loop.step(self.actions.low[None])
+        self.fresh = True
+        return self._keep()
+
     def _keep(self) -> Row:
         self.rows.append(row_of(self._rows, 0))
         if len(self.rows) > KEPT_ROWS:

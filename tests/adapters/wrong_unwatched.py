@@ -175,7 +175,7 @@ class LosesTheTrack(_Idles):
 
 
 class Remembers(Altered):
-    """Keeps all rows, and after another reset with the same seed, of which there is none, returns them without a step."""
+    """Keeps all rows, and returns them without a step after another reset with the same seed: there is none."""
 
     tried = On(IDLE + "|reset|seed", fraud=True, harmless=True)
 

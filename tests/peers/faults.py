@@ -6,7 +6,7 @@ which name and in which time. What has changed since the results on file is prin
 an honest adapter is accused, or a mistake gets through both that was found before.
 
 Answers are kept as they come. ``--write`` files them in ``docs/faults.json`` and renews the table in
-``docs/same-work.md``, in which only adapters stand that were tried in both ways. ``--only`` takes
+``docs/same-work.md``. ``--only`` takes
 names of adapters or modules, such as ``DeadWorker,wrong_ends``; names may be patterns, such as ``Late*``.
 """
 
@@ -360,22 +360,30 @@ def write_page(filed: Mapping[str, Any]) -> None:
 
 def section(filed: Mapping[str, Any]) -> str:
     """Return as Markdown how many were caught by which way, by kind, and each one that gets through both."""
-    adapters = [adapter for adapter in chosen("") if set(WAYS) <= set(filed.get(adapter.target, ()))]
+    adapters = [adapter for adapter in chosen("") if adapter.target in filed]
     found = {adapter.target: {way: Found(**one) for way, one in filed[adapter.target].items()} for adapter in adapters}
-    rows = ["| fault | tried | caught by `verify` | in the cell | by neither |", "| --- | ---: | ---: | ---: | ---: |"]
+
+    def counted(module: str) -> str:
+        mine = [found[one.target] for one in adapters if of_kind(one) == module]
+        cells = []
+        for way in WAYS:
+            seen = [ways[way].caught() for ways in mine if way in ways]
+            cells.append(f"{sum(seen)} of {len(seen)}")
+        return " | ".join(cells)
+
+    rows = ["| fault | caught by `verify` | in the cell | by neither |", "| --- | ---: | ---: | ---: |"]
+    through = [one for one in adapters if len(found[one.target]) > 1 and place(one, found[one.target]) == "THROUGH"]
     for module, words in KINDS.items():
-        mine = [one for one in adapters if one.module.removesuffix("_on_import").rstrip("s") == module.rstrip("s")]
-        if mine:
-            caught = [sum(found[one.target][way].caught() for one in mine) for way in WAYS]
-            missed = sum(place(one, found[one.target]) == "THROUGH" for one in mine)
-            rows.append(f"| {words} | {len(mine)} | {caught[0]} | {caught[1]} | {missed or ''} |")
-    honest = [one for one in adapters if one.honest]
-    accused = [sum(found[one.target][way].caught() for one in honest) for way in WAYS]
-    rows.append(f"| none: honest backends | {len(honest)} | {accused[0]} | {accused[1]} | |")
-    missed = [one for one in adapters if place(one, found[one.target]) == "THROUGH"]
+        rows.append(f"| {words} | {counted(module)} | {sum(of_kind(one) == module for one in through) or ''} |")
+    rows.append(f"| none: honest backends, accused | {counted(HONEST)} | |")
     limits = ["| gets through | what it does | a mistake could look so |", "| --- | --- | --- |"]
-    limits += [f"| {one.name} | {one.about} | {'no' if one.fraud else 'yes'} |" for one in missed]
-    return "\n".join(rows) + "\n" + ("\n" + "\n".join(limits) + "\n" if missed else "")
+    limits += [f"| {one.name} | {one.about} | {'no' if one.fraud else 'yes'} |" for one in through]
+    return "\n".join(rows) + "\n" + ("\n" + "\n".join(limits) + "\n" if through else "")
+
+
+def of_kind(adapter: Adapter) -> str:
+    """Return which of ``KINDS`` an adapter is of."""
+    return next((module for module in KINDS if adapter.module.startswith(module.removesuffix("s"))), adapter.module)
 
 
 if __name__ == "__main__":

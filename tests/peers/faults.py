@@ -44,7 +44,7 @@ CONTROL = "Copies"  # an honest adapter that is tried first: if it is accused, n
 SHORT = ("--duration", "0.5", "--rounds", "4", "--warmup", "0.5", "--repeats", "1", "--no-interleave", "--no-base")
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
-ROUGH = ("other observations: rewards and ends agree", "another picture: rewards and ends agree", "first difference:")
+ROUGH = ("rewards and ends agree", "first difference:")
 WAYS = ("verify", "cell")
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",

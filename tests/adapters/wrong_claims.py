@@ -180,7 +180,7 @@ class FramesStandStill(Altered):
     tried = On("frame", "Hopper", envs=2)
 
     def frames(self) -> NDArray[np.int64] | None:
-        if self.batches <= 50:
+        if self.batches <= 50 or not hasattr(self, "_frames"):
             self._frames = super().frames()
         return self._frames
 

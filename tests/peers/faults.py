@@ -316,7 +316,8 @@ def read(path: Path) -> dict[str, dict[str, Found]]:
     """Return the last answers, by adapter and way."""
     found: dict[str, dict[str, Found]] = {}
     for body in map(json.loads, path.read_text().splitlines() if path.exists() else ()):
-        found.setdefault(body.pop("adapter"), {})[body.pop("way")] = Found(**body)
+        adapter, way = body.pop("adapter"), body.pop("way")
+        found.setdefault(adapter, {})[way] = Found(**body)
     return found
 
 

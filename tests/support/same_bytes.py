@@ -6,6 +6,7 @@ Nothing of ours is on Gymnasium's side: its environments are stepped by a plain 
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -16,7 +17,7 @@ from gymnasium.spaces import Box, Discrete
 from vebench.backends.environments.frames import frames_of
 from vebench.backends.fast.share import FastShare
 from vebench.backends.shared_memory.division import Division
-from vebench.backends.shared_memory.memory_layout import Arrays, Leaf, Memory
+from vebench.backends.shared_memory.memory_layout import Arrays, Leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -273,7 +274,7 @@ class _Ours:
 def _rows(observations: Leaf, actions: Leaf, count: int) -> Arrays:
     """Return rows as the processes of a team have them."""
     layout = Division(count, 1).layout((observations,), (actions,))
-    rows = layout.arrays(Memory(layout.size).map)
+    rows = layout.arrays(mmap.mmap(-1, layout.size))
     rows.observations[0].reshape(-1).view(np.uint8).fill(UNTOUCHED)
     return rows
 

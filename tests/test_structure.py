@@ -55,6 +55,7 @@ MAY_IMPORT = {
     "vebench.child": {"numpy"},
     "vebench.machine": set[str](),
     "vebench.backends": {package.module for package in PACKAGES},
+    "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.proof.pictures": {"cv2"},  # writes PNG
 }

@@ -25,7 +25,7 @@ from vebench.backends.shared_memory.spaces import VectorSpaces
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import gymnasium
     from gymnasium.envs.registration import EnvSpec
@@ -193,6 +193,13 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             return super()._make_share(division, infos=infos)
         return make_share(self._own, division, self.autoreset_mode.value)
 
+    def _write_step(self, actions: Value) -> bool:
+        """Write the actions of all environments. Those of a class of ours never see them in any other form."""
+        if self._own is None:
+            return super()._write_step(actions)
+        self._write_actions(slice(None), self.num_envs, actions)
+        return True
+
     def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
         """Write the actions. Raises ValueError if a class of ours would be given one that its space does not have.
 
@@ -231,6 +238,11 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         """Set each environment's attribute ``name``. Raises AttributeError if they are of our own class."""
         self._refuse_if_own(name)
         super().set_attr(name, values)
+
+    def apply(self, function: Callable[..., Any], env_ids: Iterable[int], *args: Value) -> list[Any]:
+        """Call a function where the environments are. Raises AttributeError if they are of our own class."""
+        self._refuse_if_own(getattr(function, "__name__", "apply"))
+        return super().apply(function, env_ids, *args)
 
     def _refuse_if_own(self, name: str) -> None:
         if self._own is not None and not self.closed:

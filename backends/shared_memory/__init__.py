@@ -12,7 +12,8 @@ What is built on it:
 
 - ``in_flight``: a team whose environments are asked for one by one;
 - ``backend``: ``shm-sync`` and ``shm-async``;
-- ``vector_env``: ``SharedMemoryVectorEnv``, with ``gymnasium_share``, ``spaces``, ``arguments`` and ``results``.
+- ``vector_env``: ``SharedMemoryVectorEnv``, with ``gymnasium_share``, ``spaces``, ``arguments`` and ``results``;
+- ``make_vec_spec``: with it ``gymnasium.make_vec`` makes one; ``sb3``: it as a ``VecEnv`` of Stable-Baselines3.
 
 What is exported is loaded on use, since the vector environment needs Gymnasium, and a process that measures loads that
 only if its backend does.
@@ -25,15 +26,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
+    from vebench.backends.shared_memory.make_vec_spec import shared_memory_spec
+    from vebench.backends.shared_memory.sb3 import StableBaselinesVecEnv
     from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
-__all__ = ["BrokenOffError", "OverdueError", "SharedMemoryVectorEnv", "WorkerError"]
+__all__ = [
+    "BrokenOffError",
+    "OverdueError",
+    "SharedMemoryVectorEnv",
+    "StableBaselinesVecEnv",
+    "WorkerError",
+    "shared_memory_spec",
+]
 
 _MODULES = {
     "BrokenOffError": "errors",
     "OverdueError": "errors",
     "SharedMemoryVectorEnv": "vector_env",
+    "StableBaselinesVecEnv": "sb3",
     "WorkerError": "errors",
+    "shared_memory_spec": "make_vec_spec",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.vector.utils import iterate
 
 from vebench.backends.shared_memory.spaces import flatten
 
@@ -25,6 +26,22 @@ def checked_batch_size(batch_size: int | None, count: int) -> int:
     return size
 
 
+def checked_processes(processes: int | None, at_once: int | None, otherwise: int) -> int:
+    """Return how many processes step: as many as asked for or, without, ``otherwise``, but ``at_once`` at most.
+
+    Raises ValueError if ``at_once`` is no number of processes, or if more than that are asked for.
+    """
+    if at_once is None:
+        return otherwise if processes is None else processes
+    if not isinstance(at_once, (int, np.integer)):
+        raise ValueError(f"`max_concurrency` must be an integer or None, got {type(at_once)}")  # noqa: TRY004 - as Gymnasium
+    if at_once < 1:
+        raise ValueError(f"`max_concurrency` must be a positive or None, got {at_once}")
+    if processes is not None and processes > at_once:
+        raise ValueError(f"num_processes must be at most max_concurrency, {at_once}, not {processes}")
+    return min(int(at_once), otherwise) if processes is None else processes
+
+
 def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
     """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError if there are not ``count``."""
     if seed is None:
@@ -32,7 +49,9 @@ def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[i
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + index for index in range(count)]
     if len(seed) != count:
-        raise ValueError(f"seeds must be one for each of {count} environments, not {len(seed)}")
+        raise ValueError(
+            f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."
+        )
     return list(seed)
 
 
@@ -45,7 +64,9 @@ def checked_mask(mask: Value, count: int) -> NDArray[np.bool_]:
     if mask.dtype != np.bool_:
         raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
     if not mask.any():
-        raise ValueError(f"`options['reset_mask']` must contain at least one True value, got reset_mask={mask}")
+        raise ValueError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
     return mask
 
 
@@ -57,7 +78,10 @@ def checked_values(values: Value, count: int) -> list[Any]:
     if not isinstance(values, (list, tuple)):
         return [values] * count
     if len(values) != count:
-        raise ValueError(f"values must be one for each of {count} environments, not {len(values)}")
+        raise ValueError(
+            "Values must be a list or tuple with length equal to the number of environments. "
+            f"Got `{len(values)}` values for {count} environments."
+        )
     return list(values)
 
 
@@ -70,6 +94,42 @@ def check_free(env_ids: list[int], away: Sequence[int]) -> None:
             raise ValueError(f"environment {env_id} has been sent an action already, and not been received since")
     if len(set(env_ids)) != len(env_ids):
         raise ValueError(f"no environment can be sent two actions at once: {env_ids}")
+
+
+def write_as_they_are(space: gymnasium.Space[Any], leaves: Leaves, actions: Value) -> bool:
+    """Write a batch of actions, one for each environment, if memory holds them as they are; return whether it does.
+
+    It holds arrays of the very types and shapes that ``leaves``, those of ``space``, have.
+    """
+    if type(actions) is np.ndarray and len(leaves) == 1:
+        (leaf,) = leaves
+        if actions.dtype != leaf.dtype or actions.shape != leaf.shape:
+            return False
+        leaf[...] = actions
+        return True
+    try:
+        values = list(flatten(space, actions))
+    except (KeyError, TypeError, ValueError):
+        return False
+    if len(values) != len(leaves):
+        return False
+    for leaf, value in zip(leaves, values, strict=True):
+        if type(value) is not np.ndarray or value.dtype != leaf.dtype or value.shape != leaf.shape:
+            return False
+    for leaf, value in zip(leaves, values, strict=True):
+        leaf[...] = value
+    return True
+
+
+def one_by_one(space: gymnasium.Space[Any], count: int, actions: Value) -> Value:
+    """Return a sequence of ``count`` actions, one for each environment, out of a batch of the ``space`` of all.
+
+    Raises what Gymnasium does for a batch that it cannot take apart, and ValueError if there are not ``count``.
+    """
+    each = list(iterate(space, actions))
+    if len(each) != count:
+        raise ValueError(f"actions must be {count}, one for each environment, not {len(each)}")
+    return actions if type(actions) is np.ndarray else each  # an array is sent as a whole, which is faster
 
 
 def write_actions(

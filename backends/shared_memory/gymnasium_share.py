@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
-from vebench.backends.shared_memory.spaces import reader, writer
+from vebench.backends.shared_memory.spaces import columns, in_order, reader, writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,9 +18,11 @@ if TYPE_CHECKING:
     from gymnasium.vector.utils import CloudpickleWrapper
 
     from vebench.backends.shared_memory.memory_layout import Arrays
+    from vebench.backends.shared_memory.spaces import Column
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]
+Remarks = list[tuple[int, Info]]
 
 
 class ShareConfig(NamedTuple):
@@ -36,14 +41,19 @@ class ShareConfig(NamedTuple):
 
 
 class GymnasiumShare:
-    """Steps environments as ``gymnasium.vector.SyncVectorEnv`` does. Remarks are ``[(env_id, info), ...]``."""
+    """Steps environments as ``gymnasium.vector.AsyncVectorEnv`` does. Remarks are ``[(env_id, info), ...]``.
+
+    If observations have parts without a fixed shape, the remark on a step or reset of all is that and these columns.
+    """
 
     def __init__(self, config: ShareConfig, arrays: Arrays, start: int, stop: int) -> None:
         self.current: int | None = 0
         self._config = config
         self._start, self._count = start, stop - start
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self._write = writer(config.observation_space, iter(arrays.observations))
+        self._columns = columns(config.observation_space, self._count)
+        self._rows = in_order(config.observation_space, arrays.observations, self._columns)
+        self._write = writer(config.observation_space, iter(self._rows))
         self._read = reader(config.action_space, arrays.actions)
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
@@ -59,51 +69,76 @@ class GymnasiumShare:
             all(env.action_space == self._config.action_space for env in self._environments),
         )
 
-    def step(self) -> list[tuple[int, Info]] | None:
-        """Step every environment."""
-        remarks = [(self._start + index, info) for index in range(self._count) if (info := self._step(index))]
-        return remarks or None
+    def step(self) -> Remarks | tuple[Remarks, Sequence[Column]] | None:
+        """Step every environment with its row of the actions."""
+        remarks = [
+            (self._start + index, info) for index in range(self._count) if (info := self._step(index, self._read))
+        ]
+        return (remarks, self._columns) if self._columns else remarks or None
 
-    def step_one(self, index: int) -> list[tuple[int, Info]] | None:
-        """Step one environment."""
-        info = self._step(index)
+    def step_one(self, index: int) -> Remarks | None:
+        """Step one environment with its row of the actions."""
+        info = self._step(index, self._read)
         return [(self._start + index, info)] if info else None
 
-    def _step(self, index: int) -> Info:
+    def _step_with(self, actions: Sequence[Any]) -> Remarks | tuple[Remarks, Sequence[Column]]:
+        """Step every environment with actions that do not lie in memory, one for each environment of all shares."""
+        own = actions[self._start : self._start + self._count]
+        remarks = [
+            (self._start + index, info) for index in range(self._count) if (info := self._step(index, own.__getitem__))
+        ]
+        return (remarks, self._columns) if self._columns else remarks
+
+    def _step(self, index: int, action_of: Callable[[int], Any]) -> Info:
         """Step one environment, or reset it; return what is to be said about it."""
         self.current = index
         environment, autoreset = self._environments[index], self._config.autoreset
         if self._ended[index]:
-            if autoreset != "NextStep":
-                raise AssertionError(
-                    "the episode is over: reset(options={'reset_mask': ...}) comes before the next step"
-                )
             observation, info = environment.reset()
-            self._write(index, observation)
+            self._put(index, observation)
             self._rewards[index] = 0.0
             self._terminated[index] = self._truncated[index] = self._ended[index] = False
             return self._told(info)
-        observation, self._rewards[index], terminated, truncated, info = environment.step(self._read(index))
+        observation, reward, terminated, truncated, info = environment.step(action_of(index))
+        try:
+            self._rewards[index] = reward
+        except (TypeError, ValueError):  # an array with one element
+            self._rewards[index] = np.asarray(reward).item()
         self._terminated[index] = terminated
         self._truncated[index] = truncated
         info = self._told(info)
         if terminated or truncated:
             if autoreset == "SameStep":
-                final = {"final_obs": observation, "final_info": info}
+                last, final = observation, info
                 observation, info = environment.reset()
-                info = {**final, **self._told(info)}
-            else:
+                # A copy: what the caller steps itself need not be sent, and the environment may go on with its array.
+                info = {"final_obs": deepcopy(last), "final_info": final, **self._told(info)}
+            elif autoreset == "NextStep":
                 self._ended[index] = True
-        self._write(index, observation)
+        try:  # what _put does, without a call in every step
+            self._write(index, observation)
+        except ValueError:
+            self._put(index, observation)
         return info
+
+    def _put(self, index: int, observation: Any) -> None:  # noqa: ANN401 - of the user's space
+        """Write an observation, also one of another shape than its space has if it has as many elements."""
+        try:
+            self._write(index, observation)
+        except ValueError:
+            writer(self._config.observation_space, iter(self._rows), reshaped=True)(index, observation)
 
     def _told(self, info: Info) -> Info:
         return info if self._config.infos else {}
 
     def answer(self, name: str, argument: Any) -> Any:  # noqa: ANN401 - each request has an argument of its own
-        """Do what ``reset``, ``call`` or ``set_attr`` asks of every environment."""
+        """Do what ``reset``, ``call`` or ``set_attr`` asks of every environment, or ``step`` or ``apply``."""
         if name == "reset":
             return self._reset(*argument)
+        if name == "step":
+            return self._step_with(argument)
+        if name == "apply":
+            return self._apply(*argument)
         results = []
         for index, environment in enumerate(self._environments):
             self.current = index
@@ -116,9 +151,18 @@ class GymnasiumShare:
                 results.append(found(*args, **kwargs) if callable(found) else found)
         return results
 
+    def _apply(self, function: Callable[..., Any], env_ids: Sequence[int], args: Sequence[Any]) -> list[Any]:
+        """Return the function's results for the environments of this share that are named, each with its id."""
+        results = []
+        for env_id in env_ids:
+            if 0 <= (index := env_id - self._start) < self._count:
+                self.current = index
+                results.append((env_id, function(self._environments[index], *args)))
+        return results
+
     def _reset(
         self, seeds: Sequence[int | None], mask: Sequence[bool] | None, options: Info | None
-    ) -> list[tuple[int, Info]]:
+    ) -> Remarks | tuple[Remarks, Sequence[Column]]:
         remarks = []
         for index, environment in enumerate(self._environments):
             self.current = index
@@ -126,14 +170,17 @@ class GymnasiumShare:
             if mask is not None and not mask[env_id]:
                 continue
             observation, info = environment.reset(seed=seeds[env_id], options=options)
-            self._write(index, observation)
+            self._put(index, observation)
             self._rewards[index] = 0.0
             self._terminated[index] = self._truncated[index] = self._ended[index] = False
             if info := self._told(info):
                 remarks.append((env_id, info))
-        return remarks
+        return (remarks, self._columns) if self._columns else remarks
 
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment. An exception there is shown and keeps no other from being closed."""
         while self._environments:
-            self._environments.pop().close()
+            try:
+                self._environments.pop().close()
+            except Exception:  # noqa: BLE001, PERF203 - whatever it is, there is nobody to handle it any more
+                traceback.print_exc()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_differing_spaces, batch_space
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array
 
 from vebench.backends.shared_memory.memory_layout import Leaf
 
@@ -45,7 +46,10 @@ class VectorSpaces:
             if [isinstance(space, spaces.Space) for space in mode] != [True, True]:
                 raise TypeError(f"observation_mode must be two spaces, batched and single, not {mode}")
         elif mode not in ("same", "different"):
-            raise ValueError(f"observation_mode must be 'same', 'different' or two spaces, not {mode!r}")
+            raise ValueError(
+                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
+                f"space, actual got {mode}"
+            )
         example = env_fns[0]()
         alike = cls.of(example, len(env_fns))
         if isinstance(mode, tuple):
@@ -75,11 +79,15 @@ class VectorSpaces:
     def problem(self, opened: Iterable[tuple[bool, bool]]) -> str | None:
         """Return what is wrong, if anything, given whether observations and actions of each share are as here."""
         if not all(actions for _, actions in opened):
-            return f"some environments have an action space other than {self.single_action}"
+            return f"Some environments have an action space different from `{self.single_action}`."
         if all(observations for observations, _ in opened):
             return None
-        what = "not equal: observation_mode='different' allows that" if self.same else "not of one shape and type"
-        return f"the environments' observation spaces are {what} (the first: {self.single_observation})"
+        if not self.same:
+            return f"the environments' observation spaces are not of one shape and type ({self.single_observation})"
+        return (
+            f"the sub-environments observation spaces are not equivalent. The first has {self.single_observation}. "
+            "If this is intentional, use `observation_mode='different'` instead."
+        )
 
 
 def _observation_space(function: Callable[[], gymnasium.Env[Any, Any]]) -> spaces.Space[Any]:
@@ -91,19 +99,50 @@ def _observation_space(function: Callable[[], gymnasium.Env[Any, Any]]) -> space
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
+class Column(list[Any]):
+    """Values that have no fixed shape, one for each environment: they stand where others have an array in memory."""
+
+    def copy(self) -> tuple[Any, ...]:  # type: ignore[override]  # a copy is what users get, and a batch is a tuple
+        """Return a copy of the values, in the form that Gymnasium gives a batch of them."""
+        return deepcopy(tuple(self))
+
+
 def leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     """Return the arrays that a space's values are made of, in the order of ``Dict`` keys and ``Tuple`` places.
 
-    Raises ValueError for a space whose values are not arrays of one shape.
+    Parts without a fixed shape are left out: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
     """
-    if isinstance(space, _ARRAYS):
-        return (Leaf(tuple(space.shape or ()), np.dtype(space.dtype)),)
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return tuple(leaf for part in _parts(space) for leaf in leaves(part))
-    raise ValueError(
-        f"{type(space).__name__} values cannot be in shared memory: SharedMemoryVectorEnv takes Box, Discrete, "
-        "MultiDiscrete, MultiBinary, and Dict and Tuple of these; AsyncVectorEnv(shared_memory=False) takes any"
+    return tuple(
+        Leaf(tuple(part.shape or ()), np.dtype(part.dtype)) for part in _flat(space) if isinstance(part, _ARRAYS)
     )
+
+
+def columns(space: spaces.Space[Any], count: int) -> tuple[Column, ...]:
+    """Return a column of ``count`` values for each part of the space that has no fixed shape, in the same order."""
+    return tuple(
+        Column(create_empty_array(part, count) or [None] * count)
+        for part in _flat(space)
+        if not isinstance(part, _ARRAYS)
+    )
+
+
+def in_order(space: spaces.Space[Any], arrays: Leaves, held: Sequence[Column]) -> list[Any]:
+    """Return the arrays of the space's leaves and the columns that it has besides, in the order of its parts."""
+    next_array, next_column = iter(arrays), iter(held)
+    return [next(next_array if isinstance(part, _ARRAYS) else next_column) for part in _flat(space)]
+
+
+def as_batch(rows: Any) -> Any:  # noqa: ANN401 - an array, or a column as a tuple
+    """Return the rows of a part of a space in the form that Gymnasium gives a batch of its values."""
+    return tuple(rows) if isinstance(rows, Column) else rows
+
+
+def _flat(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        for part in _parts(space):
+            yield from _flat(part)
+    else:
+        yield space
 
 
 def _parts(space: spaces.Dict | spaces.Tuple[Any]) -> tuple[spaces.Space[Any], ...]:
@@ -119,12 +158,19 @@ def assemble(space: spaces.Space[Any], arrays: Iterator[Any]) -> Value:
     return next(arrays)
 
 
-def writer(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]]) -> Callable[[int, Value], None]:
-    """Return a function that writes a value of the space into its leaves, given the row's index and the value."""
+def writer(space: spaces.Space[Any], rows: Iterator[Any], *, reshaped: bool = False) -> Callable[[int, Value], None]:
+    """Return a function that writes a value of the space into its rows, given their index and the value.
+
+    ``rows`` are the arrays and columns of the space's parts, in their order. With ``reshaped`` an array may have
+    another shape than its part of the space, as long as it has as many elements.
+    """
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return next(arrays).__setitem__
+        held = next(rows)
+        if not reshaped or isinstance(held, Column):
+            return held.__setitem__  # type: ignore[no-any-return]  # an array, or a list
+        return lambda index, value: held.__setitem__(index, np.reshape(value, held.shape[1:]))
     keys = tuple(space.spaces) if isinstance(space, spaces.Dict) else tuple(range(len(space.spaces)))
-    writers = tuple((key, writer(part, arrays)) for key, part in zip(keys, _parts(space), strict=True))
+    writers = tuple((key, writer(part, rows, reshaped=reshaped)) for key, part in zip(keys, _parts(space), strict=True))
 
     def write(index: int, value: Value) -> None:
         for key, write_part in writers:
@@ -136,7 +182,7 @@ def writer(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]]) -> Callable
 def reader(space: spaces.Space[Any], arrays: Leaves) -> Callable[[int], Any]:
     """Return a function that reads a row, given its index, as a value that stays as it is when the row changes."""
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        (array,) = arrays
+        (array,) = arrays or (np.empty(0),)  # a space without arrays: its values never lie in memory
         # Numbers out of an array are copies already.
         return array.__getitem__ if array.ndim == 1 else lambda index: array[index].copy()
     return lambda index: assemble(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -15,27 +16,32 @@ from vebench.backends.shared_memory.arguments import (
     check_free,
     checked_batch_size,
     checked_mask,
+    checked_processes,
     checked_seeds,
     checked_values,
+    one_by_one,
     write_actions,
+    write_as_they_are,
 )
-from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.division import divide, usable_cpus
 from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, ShareConfig
 from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.results import Received, batch_infos, infos_of
-from vebench.backends.shared_memory.spaces import VectorSpaces, assemble, leaves
+from vebench.backends.shared_memory.spaces import VectorSpaces, as_batch, assemble, columns, in_order, leaves
 from vebench.backends.shared_memory.team import Team
 from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.backends.shared_memory.worker_handle import END_WITHIN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from multiprocessing.process import BaseProcess
 
     import gymnasium
     from gymnasium import Space
 
     from vebench.backends.shared_memory.division import Division
+    from vebench.backends.shared_memory.gymnasium_share import Info
     from vebench.backends.shared_memory.results import Reset, Step
     from vebench.backends.shared_memory.share import MakeShare
     from vebench.backends.shared_memory.spaces import Value
@@ -47,8 +53,9 @@ NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     """Steps environments in processes that share memory. It is used as ``AsyncVectorEnv``.
 
-    ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean what they do there;
-    ``shared_memory`` and ``worker`` are there so that the same call works, and can only have their defaults.
+    ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean what they do there.
+    Arrays lie in shared memory whatever ``shared_memory`` says, and values that have no fixed shape are pickled.
+    ``max_concurrency`` is the largest number of processes that step. ``worker`` can only be None.
 
     By default each environment has a process of its own, as there: one that crashes its process leaves the caller
     alive, one that draws from the global generator of ``random`` or numpy has it for itself, and one whose simulator
@@ -56,7 +63,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     That is several times faster for environments that step fast, and safe for those that do none of this. Further:
 
     - ``num_processes``: processes that step environments. By default one for each environment; with ``caller_steps``
-      one for each CPU that may be used, and with ``cpus`` one for each of them. Fewer than environments share them;
+      one for each CPU that may be used, and with ``cpus`` one for each of them; in each case ``max_concurrency`` at
+      most. Fewer than environments share them;
     - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
     - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
     - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. If the caller steps environments, ``cpus[0]``
@@ -89,6 +97,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         worker: None = None,
         observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_concurrency: int | None = None,
         *,
         num_processes: int | None = None,
         batch_size: int | None = None,
@@ -97,14 +106,19 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         spin: float | None = None,
         infos: bool = True,
     ) -> None:
-        if not shared_memory or worker is not None:
-            raise ValueError(
-                "SharedMemoryVectorEnv has shared memory and workers of its own: leave out these arguments"
-            )
+        if worker is not None:
+            raise ValueError("SharedMemoryVectorEnv has workers of its own: it cannot run another `worker`")
         self.env_fns = list(env_fns)
         self.num_envs = count = len(self.env_fns)
         self.batch_size = checked_batch_size(batch_size, count)
-        self.copy = copy
+        self.shared_memory, self.copy, self.context, self.daemon, self.worker = (
+            shared_memory,
+            copy,
+            context,
+            daemon,
+            None,
+        )
+        self.max_concurrency = max_concurrency
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         spaces = self._read_spaces()
@@ -112,23 +126,29 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = spaces.render_mode
         self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
         self.single_action_space, self.action_space = spaces.single_action, spaces.action
+        self.form_infos: Callable[[int, Iterable[tuple[int, Info]]], Any] = batch_infos
         self._asked_for = ""  # what the team was asked for last
         self._calling = False  # whether a method has begun and not ended: then an interrupt has broken it off
         self._overdue = False
         self._broken: set[int] = set()  # those whose step or reset was broken off: they can only be reset
         self._last_ids = self._to_reset = np.arange(count)
-        one_by_one = self.batch_size < count
-        if num_processes is None and cpus is None and not caller_steps:
-            num_processes = max(1, count)
-        division = divide(count, num_processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=one_by_one)
+        in_flight = self.batch_size < count
+        self._columns = columns(self.single_observation_space, count)
+        self._sent_as_arrays = not columns(self.single_action_space, 0)
+        if in_flight and (self._columns or not self._sent_as_arrays):
+            raise ValueError("batch_size needs spaces whose values are arrays of one shape: leave it out")
+        otherwise = len(cpus) if cpus else usable_cpus() if caller_steps else count
+        processes = checked_processes(num_processes, max_concurrency, otherwise)
+        division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         with clear_mpi_env_vars():
             self._team = self._start(division, context=context, daemon=daemon, infos=infos)
         self.closed = False
-        self._in_flight = InFlight(self._team) if one_by_one else None
+        self._in_flight = InFlight(self._team) if in_flight else None
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self.observations = assemble(self.single_observation_space, iter(arrays.observations))
+        self._parts = in_order(self.single_observation_space, arrays.observations, self._columns)
+        self.observations = assemble(self.single_observation_space, map(as_batch, self._parts))
         if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
             self.close()
             raise RuntimeError(problem)
@@ -142,7 +162,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         except WorkerError as error:
             _raise_as_it_was(error)
 
-    # What steps the environments: a class that has others than Gymnasium's do it says so in these three methods.
+    # What steps the environments: a class that has others than Gymnasium's do it says so in these four methods.
 
     def _read_spaces(self) -> VectorSpaces:
         """Return what one environment has, and all."""
@@ -159,6 +179,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             infos=infos,
         )
         return partial(GymnasiumShare, share)
+
+    def _write_step(self, actions: Value) -> bool:
+        """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
+        return self._sent_as_arrays and write_as_they_are(self.single_action_space, self._actions, actions)
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
         """Write the actions of so many environments, which are not stepped before. Raises if they cannot be any."""
@@ -198,8 +222,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        remarks = self._wait("reset", timeout)
-        infos = batch_infos(self.num_envs, infos_of(remarks))
+        remarks = self._remarks("reset", timeout)
+        infos = self.form_infos(self.num_envs, infos_of(remarks))
         observed = self._observed()
         reset = self._to_reset.tolist()
         if self._in_flight is not None:
@@ -230,21 +254,25 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             )
         if self._broken:
             self._refuse_broken()
-        self._write_actions(slice(None), self.num_envs, actions)
-        self._calling = True
-        self._asked_for = "step"
-        self._team.send()
+        if self._write_step(actions):
+            self._calling = True
+            self._asked_for = "step"
+            self._team.send()
+        else:
+            each = one_by_one(self.action_space, self.num_envs, actions)
+            # The caller's own environments may do with theirs what they like.
+            self._ask("step", deepcopy(each) if self._team.division.own else each)
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        remarks = self._wait("step", timeout)
+        remarks = self._remarks("step", timeout)
         rewards, terminated, truncated = self._results
         result = (
             self._observed(),
             rewards.copy(),
             terminated.copy(),
             truncated.copy(),
-            batch_infos(self.num_envs, infos_of(remarks)),
+            self.form_infos(self.num_envs, infos_of(remarks)),
         )
         self._finish()
         return result
@@ -299,7 +327,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
         self._assert_idle("call_async")
         if name in NOT_CALLED:
-            raise ValueError(f"call() cannot call {name}: use the method of that name")
+            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         self._settle()
         self._ask("call", (name, args, kwargs))
 
@@ -322,6 +350,27 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._ask("set_attr", (name, values))
         self._wait("set_attr", None)
         self._finish()
+
+    def apply(self, function: Callable[..., Result], env_ids: Iterable[int], *args: Value) -> list[Result]:
+        """Return ``function(environment, *args)`` for each environment named, called where that environment is.
+
+        Ids below 0 count from the end. The function is sent by its name, so it must be defined at the top of a module.
+        Raises IndexError if there is no such environment.
+        """
+        self._assert_idle("apply")
+        ids = [range(self.num_envs)[env_id] for env_id in env_ids]
+        self._settle()
+        self._ask("apply", (function, ids, args))
+        answers = self._wait("apply", None)
+        found = dict(pair for answer in answers if answer is not None for pair in answer)
+        results = [found[env_id] for env_id in ids]
+        self._finish()
+        return results
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The worker processes."""
+        return [worker.process for worker in self._team.workers]
 
     def render(self) -> tuple[Any, ...] | None:
         """Return what each environment renders."""
@@ -420,6 +469,17 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             self._overdue, self._calling = True, False
             raise
 
+    def _remarks(self, name: str, timeout: float | None) -> list[Any]:
+        """Wait for a reset or a step; return the remarks of all shares, and keep the values that came with them."""
+        answers = self._wait(name, timeout)
+        if not self._columns:
+            return answers
+        division = self._team.division
+        for (start, stop), (_, columns_of_share) in zip(((0, division.own), *division.shares), answers, strict=True):
+            for column, values in zip(self._columns, columns_of_share, strict=True):
+                column[start:stop] = values
+        return [remarks for remarks, _ in answers]
+
     def _finish(self) -> None:
         """Count what was waited for as done."""
         self._overdue = False
@@ -437,9 +497,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             _raise_as_it_was(error)
 
     def _observed(self) -> Value:
+        if self._columns:
+            self.observations = assemble(self.single_observation_space, map(as_batch, self._parts))
         if not self.copy:
             return self.observations
-        return assemble(self.single_observation_space, (leaf.copy() for leaf in self._team.arrays.observations))
+        return assemble(self.single_observation_space, (part.copy() for part in self._parts))
 
 
 def _raise_as_it_was(error: WorkerError) -> NoReturn:

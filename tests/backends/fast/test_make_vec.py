@@ -229,7 +229,7 @@ def test_what_make_vec_is_given_as_seed_is_that_of_each_first_reset(build: Build
     same(listed.reset(seed=1), theirs.reset(seed=1))
     same(listed.reset(), theirs.reset())
     theirs.close()
-    with pytest.raises(ValueError, match="one for each of 2"):
+    with pytest.raises(ValueError, match="the length must match num_envs=2"):
         make_vec(CHEETAH, 2, seed=[1, 2, 3])
 
 

@@ -136,15 +136,6 @@ def test_only_environments_in_the_mask_are_reset(build: Build) -> None:
     np.testing.assert_array_equal(ours.observations[1], kept)
 
 
-def test_a_step_after_the_end_is_an_error_where_nothing_resets(build: Build) -> None:
-    ours = build(samplers(), autoreset_mode="Disabled", num_processes=2)
-    ours.reset(seed=0)
-    for _ in range(5):
-        ours.step(ours.action_space.sample())
-    with pytest.raises(AssertionError, match="reset_mask"):
-        ours.step(ours.action_space.sample())
-
-
 @pytest.mark.parametrize(
     ("mask", "error"),
     [
@@ -165,7 +156,7 @@ def test_seeds_may_be_listed_or_left_out(build: Build) -> None:
     for seed in ([1, None, 3, 4, 5], None, 7):
         assert data_equivalence(ours.reset(seed=seed), theirs.reset(seed=seed))  # type: ignore[arg-type]  # Gymnasium's own form
     assert ours.np_random_seed == theirs.np_random_seed
-    with pytest.raises(ValueError, match="one for each of 5"):
+    with pytest.raises(ValueError, match="the length must match num_envs=5"):
         ours.reset(seed=[1, 2])
 
 
@@ -177,9 +168,9 @@ def test_methods_and_attributes_of_environments_can_be_used(build: Build) -> Non
     assert ours.get_attr("level") == (9.0,) * 5
     ours.set_attr("level", [1.0, 2.0, 3.0, 4.0, 5.0])
     assert ours.get_attr("level") == (1.0, 2.0, 3.0, 4.0, 5.0)
-    with pytest.raises(ValueError, match="one for each of 5"):
+    with pytest.raises(ValueError, match="length equal to the number of environments"):
         ours.set_attr("level", [1.0])
-    with pytest.raises(ValueError, match="the method of that name"):
+    with pytest.raises(ValueError, match="use `step` directly"):
         ours.call("step")
     ours.step(ours.action_space.sample())
     frames = ours.render()
@@ -253,16 +244,13 @@ def test_spaces_that_do_not_fit_together_are_refused(build: Build, mode: str) ->
         build([partial(Sampler, BOX, spaces.Discrete(size)) for size in (2, 3)], observation_mode=mode)
 
 
-def test_values_that_are_no_arrays_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="Text values cannot be in shared memory"):
-        SharedMemoryVectorEnv([partial(Sampler, spaces.Dict({"t": spaces.Text(5)}), BOX)])
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        {"shared_memory": False},
         {"worker": print},
+        {"max_concurrency": 0},
+        {"max_concurrency": 1.5},
+        {"max_concurrency": 1, "num_processes": 2},
         {"observation_mode": "odd"},
         {"autoreset_mode": "odd"},
         {"num_processes": 0},
@@ -282,23 +270,24 @@ def test_as_many_actions_as_environments_are_needed(build: Build) -> None:
     ours = build([partial(Sampler, BOX, spaces.Discrete(4))] * 4, num_processes=2)
     ours.reset(seed=0)
     ours.step([0, 1, 2, 3])
-    for wrong in ([0], [0, 1, 2], [0, 1, 2, 3, 0], np.zeros((4, 1), np.int64)):
-        with pytest.raises(ValueError, match="shape"):
+    for wrong in ([0], [0, 1, 2], [0, 1, 2, 3, 0], np.zeros((3, 1), np.int64)):
+        with pytest.raises(ValueError, match="actions must be 4, one for each environment"):
             ours.step(wrong)
-    with pytest.raises(TypeError, match="shape"):
+    with pytest.raises(TypeError, match="0"):
         ours.step(0)
-    with pytest.raises(TypeError, match="int64"):
-        ours.step([0.5, 1.0, 2.0, 3.0])
 
 
-def test_whole_numbers_of_any_type_are_actions_as_long_as_they_fit(build: Build) -> None:
-    ours = build([partial(Sampler, BOX, spaces.Box(0, 200, (), np.uint8))] * 2, num_processes=2)
+def test_actions_that_are_sent_one_by_one_are_whole_numbers_as_long_as_they_fit(build: Build) -> None:
+    ours = build([partial(Sampler, BOX, spaces.Box(0, 200, (), np.uint8))] * 3, num_processes=2, batch_size=2)
     ours.reset(seed=0)
-    ours.step([0, 200])
-    ours.step(np.array([7, 200], np.int32))
-    for wrong in ([0, 256], [-1, 0], [0.0, 1.0]):
+    ours.send([0, 200], [0, 1])
+    ours.recv()
+    ours.send(np.array([7, 200], np.int32), [0, 1])
+    for wrong in ([256], [-1], [0.5]):
         with pytest.raises(TypeError, match="uint8"):
-            ours.step(wrong)
+            ours.send(wrong, [2])
+    with pytest.raises(ValueError, match="shape"):
+        ours.send([[1]], [2])
 
 
 def test_what_is_asked_for_is_waited_for_before_the_next(build: Build) -> None:

@@ -1,0 +1,162 @@
+"""``SharedMemoryVectorEnv`` as a ``VecEnv`` of Stable-Baselines3, in place of its ``SubprocVecEnv``."""
+
+from __future__ import annotations
+
+import warnings
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.vec_env import VecEnv
+
+from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from vebench.backends.shared_memory.gymnasium_share import Info
+    from vebench.backends.shared_memory.spaces import Value
+
+    Environment = gymnasium.Env[Any, Any]
+    Indices = int | Iterable[int] | None
+
+
+class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where Stable-Baselines3 is installed
+    """Environments for the algorithms of Stable-Baselines3. It is used as ``SubprocVecEnv``.
+
+    ``envs`` are functions that make environments, to be stepped by a ``SharedMemoryVectorEnv`` which is given
+    ``start_method`` as its ``context`` and the ``arguments``; or such a vector environment, with
+    ``autoreset_mode="SameStep"``, as Stable-Baselines3 resets within the step that ends an episode.
+
+    The info of such a step has ``terminal_observation``, every info ``TimeLimit.truncated``, and ``reset_infos`` what
+    the resets say. Seeds and options, of ``seed`` and ``set_options``, are those of the next reset. Raises ValueError
+    for a vector environment that resets in another way, or that steps some of its environments at a time.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[Callable[[], Environment]] | SharedMemoryVectorEnv,
+        start_method: str | None = None,
+        **arguments: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
+    ) -> None:
+        if not isinstance(envs, SharedMemoryVectorEnv):
+            envs = SharedMemoryVectorEnv(
+                envs, context=start_method, autoreset_mode=AutoresetMode.SAME_STEP, **arguments
+            )
+        if envs.autoreset_mode != AutoresetMode.SAME_STEP:
+            raise ValueError(f"Stable-Baselines3 needs autoreset_mode='SameStep', not {envs.autoreset_mode.value!r}")
+        if envs.batch_size < envs.num_envs:
+            raise ValueError("Stable-Baselines3 steps all environments at once: leave out batch_size")
+        self.envs = envs
+        envs.form_infos = info_of_each
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+
+    def reset(self) -> Value:
+        """Reset all environments; return their observations."""
+        envs: Any = self.envs  # whose infos are formed by info_of_each
+        if not any(self._options):
+            observations, self.reset_infos = envs.reset(seed=self._seeds)
+        for env_id, options in enumerate(self._options if any(self._options) else ()):  # each has its own
+            mask = np.arange(self.num_envs) == env_id
+            observations, infos = envs.reset(seed=self._seeds, options={**options, "reset_mask": mask})
+            self.reset_infos[env_id] = infos[env_id]
+        self._reset_seeds()
+        self._reset_options()
+        return observations
+
+    def step_async(self, actions: Value) -> None:
+        """Let every environment step."""
+        self.envs.step_async(actions)
+
+    def step_wait(self) -> tuple[Value, Value, Value, list[Info]]:
+        """Return observations, rewards ``(n,)``, which episodes have ended ``(n,)``, and a list of infos."""
+        envs: Any = self.envs  # likewise
+        observations, rewards, terminated, truncated, infos = envs.step_wait()
+        ended = terminated | truncated
+        for env_id in np.flatnonzero(ended).tolist():
+            self.reset_infos[env_id] = info = infos[env_id]
+            last = info.pop("final_obs")
+            infos[env_id] = {**info.pop("final_info"), "terminal_observation": last}
+        for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut
+        return observations, rewards, ended, infos
+
+    def close(self) -> None:
+        """Close every environment, and end their processes."""
+        self.envs.close()
+
+    # What is asked of environments by name.
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Return whether every environment has the attribute."""
+        try:
+            return all(self.envs.apply(_has, range(self.num_envs), attr_name))
+        except AttributeError:  # an environment of a class of ours has none
+            return False
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Return an attribute of the environments named, by default of all."""
+        ids = self._ids(indices)
+        if attr_name == "render_mode":
+            return [self.envs.render_mode] * len(ids)
+        return self.envs.apply(_get, ids, attr_name)
+
+    def set_attr(self, attr_name: str, value: Value, indices: Indices = None) -> None:
+        """Set an attribute of the environments named, by default of all, to one value."""
+        self.envs.apply(setattr, self._ids(indices), attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Value, indices: Indices = None, **method_kwargs: Value
+    ) -> list[Any]:
+        """Call a method of the environments named, by default of all."""
+        return self.envs.apply(_call, self._ids(indices), method_name, method_args, method_kwargs)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
+    ) -> list[bool]:
+        """Return whether each environment named, by default of all, has such a wrapper around it."""
+        ids = self._ids(indices)
+        try:
+            return self.envs.apply(_is_wrapped, ids, wrapper_class)
+        except AttributeError:  # an environment of a class of ours has no wrappers
+            return [False] * len(ids)
+
+    def get_images(self) -> Sequence[Any]:
+        """Return what each environment renders, None if that is no image."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(f"render_mode is {self.render_mode!r}, and images need 'rgb_array'", stacklevel=2)
+            return [None] * self.num_envs
+        return self.env_method("render")
+
+    def _ids(self, indices: Indices) -> list[int]:
+        return list(self._get_indices(indices))
+
+
+def info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
+    """Return the info of each of ``count`` environments, the empty one of those of which nothing is told."""
+    each: list[Info] = [{} for _ in range(count)]
+    for env_id, info in infos:
+        each[env_id] = deepcopy(info)  # the environment may have kept it, or what is in it
+    return each
+
+
+def _get(environment: Environment, name: str) -> Value:
+    return environment.get_wrapper_attr(name)
+
+
+def _has(environment: Environment, name: str) -> bool:
+    return environment.has_wrapper_attr(name)
+
+
+def _call(environment: Environment, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    return environment.get_wrapper_attr(name)(*args, **kwargs)
+
+
+def _is_wrapped(environment: Environment, wrapper: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, wrapper):
+            return True
+        environment = environment.env
+    return False

@@ -1,0 +1,56 @@
+"""gymnasium.make_vec makes a SharedMemoryVectorEnv: by its spec, or where AsyncVectorEnv was."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import ClipReward, FlattenObservation
+from support.recipes import recipe
+
+from vebench.backends.shared_memory import SharedMemoryVectorEnv, shared_memory_spec
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+def test_make_vec_makes_ours_by_its_spec_with_the_settings_and_wrappers_given_there() -> None:
+    clip = partial(ClipReward, max_reward=0.5)
+    spec = shared_memory_spec("CartPole-v1", wrappers=[FlattenObservation, clip], num_processes=2, copy=False)
+    ours = gymnasium.make_vec(spec, num_envs=3, sutton_barto_reward=True, max_episode_steps=9)
+    assert isinstance(ours, SharedMemoryVectorEnv)
+    theirs = gymnasium.make_vec(
+        "CartPole-v1",
+        3,
+        vectorization_mode="sync",
+        wrappers=[FlattenObservation, clip],
+        sutton_barto_reward=True,
+        max_episode_steps=9,
+    )
+    assert isinstance(theirs, SyncVectorEnv)
+    assert data_equivalence(ours.reset(seed=1), theirs.reset(seed=1))
+    for _ in range(20):
+        actions = theirs.action_space.sample()
+        assert data_equivalence(ours.step(actions), theirs.step(actions))
+    assert not ours.copy
+    again = gymnasium.make_vec(ours.spec)  # what Gymnasium has kept of it
+    assert isinstance(again, SharedMemoryVectorEnv)
+    assert again.num_envs == 3
+    for envs in (ours, theirs, again):
+        envs.close()
+    with_a_module = gymnasium.make_vec(shared_memory_spec("various:various/Uneven-v0"), num_envs=2)
+    assert isinstance(with_a_module, SharedMemoryVectorEnv)
+    with_a_module.close()
+
+
+@pytest.mark.parametrize("name", ["gymnasium-make-vec", "gymnasium-async"])
+def test_the_recipes_of_the_documents_make_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium.vector, "AsyncVectorEnv", gymnasium.vector.AsyncVectorEnv)  # put back afterwards
+    envs = recipe(name)["envs"]
+    assert isinstance(envs, SharedMemoryVectorEnv)
+    envs.reset(seed=1)
+    assert envs.step(envs.action_space.sample())[1].tolist() == np.ones(8).tolist()
+    envs.close()

@@ -149,7 +149,7 @@ class Team:
                     worker.wake()  # an interrupt may have come before it was rung for
             if self._own_done != number:
                 if self._own_begun == number and self.division.own:
-                    answer = _BROKEN_OFF
+                    answer: Any = _BROKEN_OFF
                 else:
                     request = self._request or self.own.step
                     self._own_begun = number

@@ -12,7 +12,7 @@ import pytest
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.child import recorder as module
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
-from vebench.child.proof.recording import Broken, Ended, Order, Rows, read
+from vebench.child.proof.recording import Broken, Ended, Failed, Order, Rows, read
 from vebench.child.recorder import MOMENTS_PER_SECOND, Recorder
 
 if TYPE_CHECKING:
@@ -139,3 +139,13 @@ def test_what_is_kept_takes_no_more_memory_than_it_may(monkeypatch: pytest.Monke
         sum(record.observations.nbytes + 4 * record.rewards.nbytes for record in records if isinstance(record, Rows))
         < 8000
     )
+
+
+def test_a_backend_that_gives_up_the_order_that_it_had_is_not_accused_but_proves_nothing() -> None:
+    numbers = count()
+
+    def later_backwards(batch: Batch) -> Batch:
+        return batch if next(numbers) < 2000 else Batch(*(array[::-1] for array in batch))
+
+    records, _ = recorded(Played(5, 5), spoil=later_backwards)
+    assert records[-1] == Failed(module.ORDER_LOST)

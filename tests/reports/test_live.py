@@ -18,8 +18,19 @@ from support.pages import on_terminal
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
+from vebench.child.answers import CellProof
 from vebench.child.window import Window
-from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, Outcome, RunStarted, WindowDone
+from vebench.engine.events import (
+    CellFinished,
+    CellReady,
+    CellStarted,
+    CellWarm,
+    Outcome,
+    ProofDone,
+    ProofStarted,
+    RunStarted,
+    WindowDone,
+)
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports import live
@@ -422,3 +433,35 @@ def test_names_from_outside_cannot_steer_the_terminal() -> None:
         assert not re.search(r"\x1b(?!\[(\?25[lh]|2K|1A))|[\x07\x9b\u202e]", text)
         assert "\n::error" not in text
     assert "\x1b" not in shown(events, terminal=False)
+
+
+def proven(plan: Plan, proof: CellProof) -> list[Event]:
+    """Return the runner's events for the first cell of a plan whose cells are proven."""
+    first, _, null = plan.cells
+    measured = [CellStarted(first), CellReady(first, SECOND), *(WindowDone(first, window) for window in WINDOWS)]
+    ended = CellFinished(first, Outcome("ok", None, None, SECOND, WINDOWS))
+    once = Plan(replace(plan.spec, proof="auto"), (first, null))
+    return [RunStarted(once), *measured, ended, ProofStarted(first), ProofDone(first, proof)]
+
+
+SAME = CellProof("identical", rows=40, ends=3, environments=2, steps=900, of_steps=1000)
+OTHER = CellProof("different", fault="rewards are clipped")
+
+
+def test_while_a_cell_is_proven_the_view_says_so_and_it_is_part_of_the_time_left(plan: Plan) -> None:
+    events = proven(plan, SAME)
+    proving = Plan(replace(plan.spec, proof="auto"), plan.cells)
+    assert "to prove what was measured (--proof off" in on_terminal(PlanPage(proving), 200)
+    # As planned: two cells, and of one of them a process that starts and makes all steps again.
+    assert left(events[:1]) == (0, f"{6.5 + 6.5 + 6.5:.0f} s")
+    assert any(
+        "proving that it did the same work" in line for line in last(shown(events[:-1], terminal=True, width=150))
+    )
+    assert any("40 rows on the way of 2 environments" in line for line in last(shown(events, terminal=True, width=150)))
+
+
+def test_other_work_that_is_found_in_a_cell_is_a_line_and_the_same_work_is_none(plan: Plan) -> None:
+    assert len(shown(proven(plan, SAME), terminal=False).splitlines()) == 1
+    line = shown(proven(plan, OTHER), terminal=False).splitlines()[1]
+    assert line == "      ALE/Pong-v5  shm-sync  2 workers  other work while it was measured: rewards are clipped"
+    assert "other work while it was measured: rewards are clipped" in shown(proven(plan, OTHER), terminal=True)

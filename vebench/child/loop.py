@@ -162,9 +162,7 @@ class Loop:
         Returns how many rows and ends they had, and the last of them.
         """
         send, recv, ended, recorder = self._backend.send, self._backend.recv, self._ended, self._recorder
-        note, note_end, in_order = None, None, True
-        if recorder is not None:
-            note, note_end, in_order = recorder.note, recorder.note_end, recorder.in_order
+        note, note_end = (None, None) if recorder is None else (recorder.note, recorder.note_end)
         rows = ends = 0
         outstanding = bool(self._outstanding())
         for actions in islice(self._actions, batches):
@@ -181,7 +179,7 @@ class Loop:
                 ends += int(np.count_nonzero(over))
                 outstanding = True
                 if note_end is not None:
-                    note_end(over if in_order else env_ids[over])
+                    note_end(over)
                 if watched is not None and not watched.isdisjoint(env_ids[over].tolist()):
                     break
             elif outstanding:

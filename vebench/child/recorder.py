@@ -13,7 +13,7 @@ import numpy as np
 
 from vebench.backends.interface import CountsFrames
 from vebench.child.proof.batches import about, changed, malformed
-from vebench.child.proof.recording import Began, Broken, Ended, Order, Rows, write
+from vebench.child.proof.recording import Began, Broken, Ended, Failed, Order, Rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,7 @@ SHOWN, FEW, NOT_MANY = 4, 2, 16
 MOST_BYTES, MOST_HISTORY_BYTES = 64 << 20, 128 << 20
 CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 NOTHING = np.empty(0, np.int64)
+ORDER_LOST = "its rows came in another order than at first: which actions they answer is not known any more"
 
 # The arrays of a batch, in the order of ``Batch``.
 Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
@@ -89,15 +90,14 @@ class Recorder:
         self.in_order = bool(np.array_equal(first.env_ids, self._ids))
         self._about = self._reported()
         self._id_type = np.asarray(first.env_ids).dtype
-        self._history: list[bytes] = []
+        # For each batch the bytes of its ids, unless rows are in order; after them, if it has ends, where these are.
+        self._history: list[bytes | NDArray[np.bool_]] = []
         self._joined: list[NDArray[Any]] = []
-        self._last: tuple[Kept, Arrays] | None = None
-        # Ends: a row of flags for each batch with any where rows are in order, or else the ids.
-        self._ended: list[NDArray[Any]] = []
         self._ends = np.zeros(count, np.int64)
-        plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
-        self.note_end: Callable[[NDArray[Any]], None] | None = self._ended.append if plain else None
+        self._last: tuple[Kept, Arrays] | None = None
         self.for_end = False
+        plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
+        self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._history.append if plain else None
         self.note: Callable[[bytes], None] | None = self._history.append if plain and not self.in_order else None
         if self.note is not None:
             self.note(first.env_ids.tobytes())
@@ -106,7 +106,7 @@ class Recorder:
     @property
     def nbytes(self) -> int:
         """The bytes that are kept."""
-        return self._bytes + sum(part.nbytes for part in self._joined) + sum(map(len, self._history))
+        return self._bytes + sum(part.nbytes for part in self._joined)
 
     def expect(self, moments: int) -> None:
         """Begin a part of the measurement that is to have about so many moments; with 0, one that has none."""
@@ -181,38 +181,46 @@ class Recorder:
 
     def stepped(self, number: int, rows: int, batches: int) -> None:
         """Check that so many ``batches``, up to batch ``number``, had so many ``rows``."""
-        if len(self._history) > CHUNK or len(self._ended) > CHUNK:
+        if len(self._history) > CHUNK:
             self.tidy()
         if rows != batches * self._batch_size and not self._over:
             self._break(number, f"rows counted that were not returned: batches without their {self._batch_size} rows")
 
     def tidy(self) -> None:
         """Put together the ids of the last batches, because they take less room, and count their ends."""
-        if self._ended:
-            self._count()
-        if not self._history:
-            return
-        joined = b"".join(self._history)
-        self._history.clear()
-        size = self._id_type.itemsize * self._batch_size
-        if len(joined) % size:
-            self._break(sum(map(len, self._joined)), "env_ids change their type, or batches their length")
-            return
-        ids = np.frombuffer(joined, self._id_type).reshape(-1, self._batch_size)
-        self._joined.append(ids.astype(np.min_scalar_type(len(self._ids))))
-        if sum(part.nbytes for part in self._joined) > MOST_HISTORY_BYTES:
-            self._over, self.note = True, None
-
-    def _count(self) -> None:
-        try:
-            joined = np.concatenate(self._ended)
-            if self.in_order:
-                self._ends += joined.reshape(-1, len(self._ids)).sum(axis=0)
+        ids: list[bytes] = []
+        ended: list[NDArray[np.bool_]] = []
+        places: list[int] = []
+        for item in self._history:
+            if isinstance(item, bytes):
+                ids.append(item)
             else:
-                self._ends += np.bincount(joined, minlength=len(self._ids))
-        except ValueError:
-            self._over = True  # batches of odd lengths or types, which is noticed elsewhere
-        self._ended.clear()
+                ended.append(item)
+                places.append(len(ids) - 1)
+        self._history.clear()
+        try:
+            self._count(ended, self._ids if self.in_order else self._join(ids)[places])
+        except ValueError:  # batches of odd lengths or types, which is noticed elsewhere
+            self._over = True
+
+    def _join(self, ids: list[bytes]) -> NDArray[Any]:
+        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them."""
+        joined = np.frombuffer(b"".join(ids), self._id_type).reshape(-1, self._batch_size)
+        if len(joined):
+            self._joined.append(joined.astype(np.min_scalar_type(len(self._ids))))
+        if sum(part.nbytes for part in self._joined) > MOST_HISTORY_BYTES:
+            self._over, self.note, self.note_end = True, None, None
+        return joined
+
+    def _count(self, ended: list[NDArray[np.bool_]], env_ids: NDArray[Any]) -> None:
+        """Count the ends of batches with these ids, ``(batches, batch_size)``; not looked at if rows are in order."""
+        if not ended:
+            return
+        flags = np.stack(ended)
+        if self.in_order:
+            self._ends += flags.sum(axis=0)
+        else:
+            self._ends += np.bincount(env_ids[flags], minlength=len(self._ids))
 
     def write(self, file: IO[bytes], batches: int) -> None:
         """Check what was kept, and write it to a file. ``batches`` have been stepped since the reset."""
@@ -236,8 +244,8 @@ class Recorder:
             if self._broken is not None and kept.number >= self._broken[0]:
                 break
             if self.in_order and not np.array_equal(kept.env_ids, self._ids):
-                batches = kept.number - 1  # from here on, it is not known which environment had which action
-                break
+                write(file, Failed(ORDER_LOST))
+                return
             write(file, _rows(kept))
         if self._broken is not None:
             write(file, Broken(*self._broken))

@@ -13,7 +13,7 @@ import numpy as np
 
 from vebench.backends import registry
 from vebench.child.answers import CellProof, Proof
-from vebench.child.proof.judge import judge
+from vebench.child.proof.judge import FailedError, judge
 from vebench.child.proof.recording import About, Broken, CutOffError, Ended, Rows, read
 from vebench.machine import pinning
 
@@ -54,7 +54,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         else:
             with ProcessPoolExecutor(count, get_context("fork")) as pool:
                 found = list(pool.map(partial(_judged, job.path, task, until), shares))
-    except CutOffError as error:
+    except (CutOffError, FailedError) as error:
         return CellProof("unverified", reason=str(error))
     finally:
         os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib

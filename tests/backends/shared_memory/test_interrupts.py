@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -194,7 +193,6 @@ def test_environments_stopped_within_a_step_are_not_stepped_before_they_are_rese
 
 
 def descriptors() -> int:
-    gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -11,12 +11,13 @@ import time
 import traceback
 from dataclasses import replace
 from threading import Timer
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from vebench.backends import registry
 from vebench.child.answers import Comparing, Proof
 from vebench.child.main import load, one_line
 from vebench.child.proof import judge as judging
+from vebench.child.proof.bench import MOST_SHARE, FailedError
 from vebench.child.proof.faults import NAMING_S, Rerun
 from vebench.child.proof.recording import CutOffError, Failed, read
 from vebench.child.proof.reference import Reference
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vebench.child.answers import Answer, WorkVerdict
-    from vebench.child.proof.judge import Bench
+    from vebench.child.proof.bench import Bench
     from vebench.child.proof.recording import Record
     from vebench.child.request import Proving, Request
 
@@ -40,7 +41,7 @@ WORST_LAST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unve
 class Stepping(Protocol):
     """A backend that is stepped through trials, one after another. A context manager: it ends with it."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Stepping:
         """Return itself."""
 
     def __exit__(
@@ -82,7 +83,7 @@ class Apart:
             os.close(theirs)
         self._order(json.dumps([trial.written() for trial in trials]).encode() + b"\n")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Apart:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -138,7 +139,7 @@ class Here:
         self._request = request
         self._running: Generator[Record] | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Here:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -213,7 +214,7 @@ class _Comparison:
             for trial in trials:
                 try:
                     self._so_far = self._with(self._judged(trial, stepping))
-                except (CutOffError, judging.FailedError) as error:
+                except (CutOffError, FailedError) as error:
                     reason = stepping.cause() if isinstance(error, CutOffError) else str(error)
                     return self._with(Proof("unverified", reason=reason, failed=True))
                 if self._so_far.verdict in ("different", "unverified"):
@@ -291,10 +292,10 @@ class _Comparison:
 
 def _capped(proof: Proof) -> Proof:
     """Return the proof, ``different`` if declared differences excuse more of all rows than they may."""
-    if proof.verdict != "equivalent" or proof.excused <= judging.MOST_SHARE * proof.rows:
+    if proof.verdict != "equivalent" or proof.excused <= MOST_SHARE * proof.rows:
         return proof
     share = f"{proof.excused / proof.rows:.0%}"
-    fault = f"declares differences in {share} of all rows, of which they may excuse {judging.MOST_SHARE:.0%}"
+    fault = f"declares differences in {share} of all rows, of which they may excuse {MOST_SHARE:.0%}"
     return replace(proof, verdict="different", fault=fault)
 
 

@@ -1,0 +1,539 @@
+"""What the judge knows of a recording: histories that references follow, and where a backend first differs from them.
+
+The reference steps one environment at a time, with the for-loop's own code, so that it can follow a
+backend that returns rows in any order: the comparison is always of environment i after its k-th step.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vebench.backends.environments.engine_copies import Engine
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.own_classes import OwnClasses
+from vebench.child.answers import Mismatch, Proof
+from vebench.child.loop import action_tape
+from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Order, Rows
+from vebench.child.proof.reference import Reference
+from vebench.child.proof.rows import FIELDS, Row, alike, describe, digested, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Task
+    from vebench.child.answers import WorkVerdict
+    from vebench.child.proof.recording import Record
+    from vebench.child.proof.trials import Guide
+
+# What a declared difference may excuse: rows after a reset, and the share of all rows. More could hide any other fault.
+MOST_EXCUSED, MOST_SHARE = 16, 0.2
+# Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
+# MOST_TIMES_AHEAD times the rows of the slowest.
+MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
+KEPT = 4096  # the last steps of each environment
+
+
+class FaultError(Exception):
+    """What was recorded breaks the interface. The text says how."""
+
+
+class FailedError(Exception):
+    """The backend could not go on. The text is what it raised."""
+
+
+class Bench:
+    """What the judge knows so far: the histories of a recording, followed by references."""
+
+    def __init__(self, task: Task, guide: Callable[[int], Guide] | None, spare: list[Reference]) -> None:
+        self.task = task
+        self.mismatch: Mismatch | None = None
+        self.rows: tuple[Row, Row] | None = None  # the first two that differ: the reference's, the backend's
+        self.followed: dict[int, Followed] = {}
+        self.history: History | None = None
+        self.seeds: list[int] = []  # of the resets
+        self._about: About | None = None
+        self._tally = Tally(())
+        self.most_share = MOST_SHARE
+        self._fewest = 0
+        self._make_guide = guide
+        self._spare = spare
+        self._guide: Guide | None = None
+        self._has_enough = False
+        self._first_rows: dict[int, list[Row]] = {}  # of each environment, one for each reset before the last
+
+    @property
+    def about(self) -> About:
+        """The first record. Raises CutOffError if there was none."""
+        if self._about is None:
+            raise CutOffError("the recording does not begin with what the backend reports about itself")
+        return self._about
+
+    def take(self, record: Record) -> None:
+        """Judge one record. Raises FaultError for what breaks the interface, CutOffError for what is no recording."""
+        if isinstance(record, About):
+            self._open(record)
+        elif isinstance(record, Began):
+            self._begin(record)
+        elif isinstance(record, Order):
+            self.now.add(record.first, record.env_ids)
+        elif isinstance(record, Rows):
+            self._compare(record)
+        elif isinstance(record, Broken):
+            raise FaultError(record.fault)
+        elif isinstance(record, Failed):
+            raise FailedError(record.reason)
+        elif isinstance(record, Ended):
+            self._count_ends()
+            if record.fault:
+                raise FaultError(record.fault)
+
+    @property
+    def now(self) -> History:
+        """The history since the last reset. Raises CutOffError if there was none."""
+        if self.history is None:
+            raise CutOffError("rows come before any reset")
+        return self.history
+
+    def _open(self, about: About) -> None:
+        self._about = about
+        first = self._reference(0)
+        self.space = declared_space(about, self.task, first.actions)
+        self._guide = None if self._make_guide is None else self._make_guide(about.num_envs)
+        self._tally = Tally(tuple(Difference(*each) for each in about.differences))
+        self._tally.most_share = self.most_share
+        self._tape = action_tape(self.space, about.tape_seed, about.batch_size)
+        self._frames = Frames(self.task, about)
+        self._spare.append(first)
+
+    def _begin(self, record: Began) -> None:
+        self._count_ends()
+        self.history = History(self.about, record, self._tape)
+        self.seeds.append(record.seed)
+        self._has_enough = False
+        for followed in self.followed.values():
+            if 0 in followed.found:
+                self._first_rows.setdefault(followed.env_id, []).append(followed.found[0])
+            followed.end()
+
+    def _reference(self, env_id: int) -> Reference:
+        """Return a reference for an environment, which is not reset yet."""
+        reference = self._spare.pop() if self._spare else Reference(self.task, env_id)
+        reference.stand_for(env_id, same_step=self.about.autoreset == "same_step")
+        return reference
+
+    def give_back(self) -> None:
+        """Leave the references to others."""
+        self._spare += [followed.reference for followed in self.followed.values()]
+
+    def _count_ends(self) -> None:
+        """Remember how often each environment has ended at least, in the history in which that is most."""
+        wanted = self.followed if self._guide is None else self._guide.full
+        counts = [followed.ends for env_id, followed in self.followed.items() if env_id in wanted and followed.begun]
+        self._fewest = max(self._fewest, min(counts, default=0))
+
+    def _follow(self, env_id: int) -> Followed:
+        """Return the environment's reference, which is made when the environment is first shown."""
+        if env_id not in self.followed:
+            self.followed[env_id] = Followed(self._reference(env_id), env_id)
+        if not self.followed[env_id].begun:
+            self.followed[env_id].begin(self.now.seed)
+        return self.followed[env_id]
+
+    def _compare(self, rows: Rows) -> None:
+        """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
+        self.now.add(rows.number, rows.env_ids[None])
+        if self._has_enough and self.mismatch is None:
+            return
+        places = {int(index): place for place, index in enumerate(rows.shown)}
+        for index, env_id in enumerate(rows.env_ids.tolist()):
+            shown = index in places
+            if not self._is_followed(env_id, shown=shown):
+                continue
+            followed = self._follow(env_id)
+            expected = followed.go_to(rows.number, self.now, self._frames)
+            found = Row(
+                rows.observations[places[index]] if shown else expected.observation,
+                float(rows.rewards[index]),
+                bool(rows.terminated[index]),
+                bool(rows.truncated[index]),
+            )
+            followed.keep(found)
+            if self.mismatch is None:
+                self.mismatch = self._tally.compare(env_id, followed, expected, found)
+                self.rows = self._tally.different_rows
+            if self.mismatch is None:
+                self.mismatch = self._frames.check(followed, rows.frames) or _ends(followed, rows.ends)
+
+    def _is_followed(self, env_id: int, *, shown: bool) -> bool:
+        known = self.followed.get(env_id)
+        if self.mismatch is not None and env_id == self.mismatch.env_id:
+            return True
+        if self._guide is None:
+            return shown or (known is not None and known.step >= 0)
+        step, ends = (known.step, known.ends) if known is not None else (-1, 0)
+        return self._guide.follows(len(self.seeds) - 1, env_id, step + 1, ends)
+
+    def has_enough(self) -> bool:
+        """Return once in each history whether the guide has just got all that it needs."""
+        if self._guide is None or self._has_enough or self.history is None:
+            return False
+        made = {env_id: (followed.step, followed.ends) for env_id, followed in self.followed.items()}
+        self._has_enough = self._guide.enough(len(self.seeds) - 1, made)
+        return self._has_enough
+
+    @property
+    def compared(self) -> int:
+        """Rows compared so far."""
+        return self._tally.rows
+
+    def first_rows(self, env_id: int) -> list[Row]:
+        """Return the backend's rows of the resets before the last."""
+        return self._first_rows.get(env_id, [])
+
+    def age(self, env_id: int, step: int) -> int | None:
+        """Return how many rows after the first of its episode a row is, None if that is not known any more."""
+        followed = self.followed[env_id]
+        for before in range(step - 1, -1, -1):
+            row = followed.expected_at(before)
+            if row is None:
+                return None
+            if row.ended:
+                return step - before - 1
+        return step
+
+    def proof(self) -> Proof:
+        """Return the result so far."""
+        if self._about is None:
+            return Proof("unverified")
+        self._count_ends()
+        proof = self._tally.proof(self.mismatch)
+        if self.history is not None:
+            proof = self._frames.onto(proof)
+        own = self._about.own_classes
+        return replace(
+            proof,
+            fewest_ends=self._fewest,
+            engines=tuple(Engine(**engine) for engine in self._about.engines),
+            own_classes=None if own is None else OwnClasses(**own),
+        )
+
+    def repeatable(self) -> bool:
+        """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
+        if SUITES[self.task.suite].ours or self.mismatch is None:
+            return True
+        followed = self.followed[self.mismatch.env_id]
+        again = Reference(self.task, followed.env_id, self.now.seed, same_step=self.about.autoreset == "same_step")
+        rows = [again.rows[-1], *(again.step(action) for action in followed.actions(self.now))]
+        again.close()
+        kept = followed.expected
+        return all(alike(one, digested(other)) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
+
+
+def declared_space(about: About, task: Task, actions: ActionSpace) -> ActionSpace:
+    """Return the space of actions that the backend reports, which is the task's. Raises FaultError if it is not.
+
+    A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
+    suites whose simulators count frames, the frame skip is not checked here but compared with what they count.
+    """
+    own = ActionSpace(np.asarray(about.low, about.action_dtype), np.asarray(about.high, about.action_dtype))
+    if own.integer != actions.integer or not (_one_bound(own.low, actions.low) and _one_bound(own.high, actions.high)):
+        raise FaultError("actions are drawn from another space than the task's: bounds, shape or type differ")
+    if SUITES[task.suite].frames is None and about.frame_skip != task.frame_skip:
+        raise FaultError(f"claims {about.frame_skip} frames in a step that has {task.frame_skip}")
+    return own
+
+
+def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+    kind = np.int64 if np.issubdtype(one.dtype, np.integer) else np.float32
+    return one.shape == other.shape and bool(np.array_equal(one.astype(kind), other.astype(kind)))
+
+
+class History:
+    """The batches since a reset: which environments are in which, and which actions they got."""
+
+    def __init__(self, about: About, began: Began, tape: list[NDArray[np.generic]]) -> None:
+        self.seed = began.seed
+        self.in_order = about.in_order
+        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
+        self.tape_at = began.tape_at
+        self._about = about
+        self._tape = tape
+        self._known = 0
+        self._rows = np.zeros(about.num_envs, np.int64)
+
+    def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
+        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
+        if self.in_order:
+            if not np.array_equal(env_ids, np.broadcast_to(np.arange(self._about.num_envs), env_ids.shape)):
+                raise FaultError(f"environments are not in the order of their ids in batch {first}")
+            return
+        if first > self._known:
+            raise CutOffError(f"nothing says which environments are in batch {self._known}")
+        if env_ids.ndim != 2 or env_ids.shape[1] != self._about.batch_size:  # noqa: PLR2004 - batches and rows
+            raise FaultError(f"a batch of {env_ids.shape[-1]} rows, where {self._about.batch_size} are reported")
+        news = env_ids[self._known - first :]
+        if not len(news):
+            return
+        self._check(news)
+        self.blocks.append((self._known, news))
+        self._known += len(news)
+
+    def _check(self, env_ids: NDArray[np.integer]) -> None:
+        if env_ids.min() < 0 or env_ids.max() >= self._about.num_envs:
+            raise FaultError(f"env_ids that are not in 0..{self._about.num_envs - 1}")
+        ascending = np.sort(env_ids, axis=1)
+        twice = ascending[:, 1:][ascending[:, 1:] == ascending[:, :-1]]
+        if twice.size:
+            raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
+        np.add.at(self._rows, env_ids.ravel(), 1)
+        if self._rows.max() > 1 + MOST_AHEAD + MOST_TIMES_AHEAD * (1 + self._rows.min()):
+            last, first = int(np.argmin(self._rows)), int(np.argmax(self._rows))
+            made = f"{self._rows[last]} rows, environment {first} {self._rows[first]:,}"
+            raise FaultError(f"an environment is left behind: environment {last} has returned {made}")
+
+    @property
+    def in_one_order(self) -> bool:
+        """Whether every batch has all environments in the order of their ids."""
+        if self._about.batch_size != self._about.num_envs:
+            return False
+        return all(bool((ids == np.arange(self._about.num_envs)).all()) for _, ids in self.blocks)
+
+    def action(self, number: int, place: int) -> NDArray[np.generic]:
+        """Return the action that answered row ``place`` of batch ``number``."""
+        action: NDArray[np.generic] = self._tape[(self.tape_at + number) % len(self._tape)][place]
+        return action
+
+
+class Followed:
+    """One environment of the backend, and the reference that follows it.
+
+    ``step``: steps since the reset, -1 before the row of the reset. ``fresh_for``: rows since the first of an episode.
+    ``expected`` and ``found``: the last rows of both, digested; ``found`` by step.
+    """
+
+    def __init__(self, reference: Reference, env_id: int) -> None:
+        self.reference = reference
+        self.env_id = env_id
+        self.end()
+
+    def end(self) -> None:
+        """Forget the history."""
+        self.begun = False
+        self.step = -1
+        self.ends = self.fresh_for = 0
+        self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
+        self.steps_since = 0  # transitions since then
+        self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
+        self.expected: deque[Row] = deque(maxlen=KEPT)
+        self.found: dict[int, Row] = {}
+        self._places = array("q")  # batch and place of each row
+        self._coming: deque[tuple[int, int]] = deque()
+        self._blocks = 0
+        self._next = 0
+
+    def begin(self, seed: int) -> None:
+        """Begin a history."""
+        self.reference.reset(seed)
+        self.begun = True
+
+    def actions(self, history: History, place: int | None = None) -> Iterator[NDArray[np.generic]]:
+        """Yield the action of each step so far, or that of another row of the same batch."""
+        for at in range(0, 2 * self.step, 2):
+            yield history.action(self._places[at], self._places[at + 1] if place is None else place)
+
+    def batch(self, step: int) -> int:
+        """Return the number of the batch in which the row of a step was."""
+        return self._places[2 * step]
+
+    def place(self, step: int) -> int:
+        """Return its place in that batch."""
+        return self._places[2 * step + 1]
+
+    def expected_at(self, step: int) -> Row | None:
+        """Return the reference's row of a step, digested; None if it is not kept any more, or not there yet."""
+        at = step - (self.step - len(self.expected) + 1)
+        return self.expected[at] if 0 <= at < len(self.expected) else None
+
+    def go_to(self, number: int, history: History, frames: Frames) -> Row:
+        """Step the reference as far as the environment is in batch ``number``, and return its row there."""
+        for at, place in self._rows_up_to(number, history):
+            if self.step >= 0:
+                before = self.reference.frames if frames.counted else None
+                action = history.action(self._places[-2], self._places[-1])
+                row = self.reference.step(action)
+                self._count(row, before, frames)
+            else:
+                row = self.reference.rows[-1]
+            self._places.extend((at, place))
+            self.step += 1
+            self.expected.append(digested(row))
+        if not self._places or self._places[-2] != number:
+            raise CutOffError(f"environment {self.env_id} is not in batch {number}")
+        return self.reference.rows[-1]
+
+    def _rows_up_to(self, number: int, history: History) -> Iterator[tuple[int, int]]:
+        if history.in_order:
+            for at in range(self._next, number + 1):
+                yield at, self.env_id
+            self._next = number + 1
+            return
+        for first, env_ids in history.blocks[self._blocks :]:
+            self._coming.extend((first + int(at), int(place)) for at, place in np.argwhere(env_ids == self.env_id))
+        self._blocks = len(history.blocks)
+        while self._coming and self._coming[0][0] <= number:
+            yield self._coming.popleft()
+
+    def _count(self, row: Row, before: int | None, frames: Frames) -> None:
+        self.ends += row.ended
+        self.fresh_for += 1
+        if self.reference.fresh:
+            self.fresh_for, self.frames_at, self.steps_since = 0, None, 0
+            return
+        self.steps_since += 1
+        now = self.reference.frames if before is not None else None
+        if before is not None and now is not None and self.miscounted is None:
+            made = now - before
+            if not (1 if row.ended else frames.claim) <= made <= frames.claim:
+                self.miscounted = self.step + 1, made
+
+    def keep(self, found: Row) -> None:
+        """Keep the digest of a row of the backend's."""
+        self.found[self.step] = digested(found)
+        self.found.pop(self.step - KEPT, None)
+
+
+class Frames:
+    """Compares the frames that a backend simulates with those that it claims: its frame skip for each step."""
+
+    def __init__(self, task: Task, about: About) -> None:
+        self.counted = SUITES[task.suite].frames is not None
+        self.claim = about.frame_skip
+        self._from = about.frames_from if self.counted else None
+        self._simulated: int | None = None
+        self._claimed = 0
+
+    def check(self, followed: Followed, frames: NDArray[np.integer]) -> Mismatch | None:
+        """Count the frames since the last look. Returns a mismatch, None if frames are as claimed.
+
+        The mismatch's field is ``frames`` if the backend has not simulated as many frames as it claims. It is ``claimed
+        frames`` if it claims another number than the reference has simulated. A step that ends an episode may take
+        fewer frames.
+        """
+        if not self.counted:
+            return None
+        if len(frames) and frames[followed.env_id] >= 0:  # below 0: not known at this batch
+            steps, followed.steps_since = followed.steps_since, 0
+            now, before = int(frames[followed.env_id]), followed.frames_at
+            followed.frames_at = now
+            if before is not None and steps:
+                most, made = self.claim * steps, now - before
+                self._claimed += most
+                self._simulated = (self._simulated or 0) + max(0, made)
+                least = most - (self.claim - 1 if followed.expected[-1].ended else 0)
+                if not least <= made <= most:
+                    return _miscount(followed.env_id, followed.step, "frames", most, made)
+        if followed.miscounted is not None:
+            step, made = followed.miscounted
+            return _miscount(followed.env_id, step, "claimed frames", made, self.claim)
+        return None
+
+    def onto(self, proof: Proof) -> Proof:
+        """Return the proof with what was counted."""
+        if self._simulated is None:
+            return proof
+        return replace(proof, simulated=self._simulated, claimed=self._claimed, frames_from=self._from)
+
+
+def _miscount(env_id: int, step: int, field: str, expected: int, found: int) -> Mismatch:
+    return Mismatch(env_id, step, field, str(expected), str(found), abs(found - expected))
+
+
+def _ends(followed: Followed, ends: NDArray[np.integer]) -> Mismatch | None:
+    """Return a mismatch if an environment has reported another number of ends since the reset, None if it has not."""
+    if not len(ends) or int(ends[followed.env_id]) == followed.ends:
+        return None
+    return _miscount(followed.env_id, followed.step, "ends", followed.ends, int(ends[followed.env_id]))
+
+
+class Tally:
+    """Counts of what was compared. ``different_rows``: the first two that differ (the reference's, the backend's)."""
+
+    def __init__(self, declared: tuple[Difference, ...]) -> None:
+        self._declared = declared
+        self.most_share = MOST_SHARE
+        self.rows = self._ends = self._cut_off = self._excused = 0
+        self._rounded = False
+        self._allowed: dict[str, None] = {}
+        self._first_excused: Mismatch | None = None
+        self.different_rows: tuple[Row, Row] | None = None
+
+    def compare(self, env_id: int, followed: Followed, expected: Row, found: Row) -> Mismatch | None:
+        """Compare a row. Returns where it differs from the reference's, None if it is equal or excused."""
+        self.rows += 1
+        self._ends += expected.ended
+        self._cut_off += expected.truncated
+        is_excused = False
+        for field in FIELDS:
+            sameness = same(field, expected, found)
+            self._rounded = self._rounded or sameness == "equal"
+            if sameness != "different":
+                continue
+            # No declaration excuses a different end, because steps are counted by ends.
+            hidden = field in ("terminated", "truncated") and expected.ended != found.ended
+            excuse = None if hidden else excused(self._declared, field, expected, followed.fresh_for)
+            mismatch = describe(env_id, followed.step, field, expected, found)
+            if excuse is None:
+                self.different_rows = (expected, found)
+                return mismatch
+            self._first_excused = self._first_excused or mismatch
+            self._allowed[excuse] = None
+            is_excused = True
+        self._excused += is_excused
+        return None
+
+    def proof(self, mismatch: Mismatch | None) -> Proof:
+        """Return the result of the comparison."""
+        proof = Proof(
+            self._verdict(mismatch),
+            self.rows,
+            self._ends,
+            tuple(self._allowed),
+            mismatch,
+            cut_off=self._cut_off,
+            excused=self._excused,
+        )
+        if mismatch is not None or self._excused <= self.most_share * self.rows:
+            return proof
+        share = f"{self._excused / self.rows:.0%}"
+        fault = f"declares differences in {share} of all rows, of which they may excuse {self.most_share:.0%}"
+        return replace(proof, verdict="different", mismatch=self._first_excused, fault=fault)
+
+    def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:
+        if mismatch is not None:
+            return "different"
+        if self._allowed:
+            return "equivalent"
+        return "equal" if self._rounded else "identical"
+
+
+def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
+    """Return the text of the declared difference that excuses this field of this row, None if there is none."""
+    for difference in declared:
+        if difference.field == field and covers(difference, expected, since_reset):
+            return difference.text
+    return None
+
+
+def covers(difference: Difference, expected: Row, since_reset: int) -> bool:
+    """Return whether a declared difference excuses this row. A difference declared for every row excuses none."""
+    if difference.rows == "end":
+        return expected.ended
+    return difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)

@@ -148,6 +148,7 @@ class Team:
                 for worker in self.workers:
                     worker.wake()  # an interrupt may have come before it was rung for
             if self._own_done != number:
+                answer: Any
                 if self._own_begun == number and self.division.own:
                     answer = _BROKEN_OFF
                 else:

@@ -291,7 +291,7 @@ class Team:
         raise TypeError("a team of processes cannot be pickled or copied")
 
     def __del__(self) -> None:
-        if hasattr(self, "own"):
+        if hasattr(self, "own") and (self.workers or not self.closed):
             self.close(0.0)
 
 

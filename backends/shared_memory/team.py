@@ -148,6 +148,7 @@ class Team:
                 for worker in self.workers:
                     worker.wake()  # an interrupt may have come before it was rung for
             if self._own_done != number:
+                answer: Any
                 if self._own_begun == number and self.division.own:
                     answer: Any = _BROKEN_OFF
                 else:
@@ -290,7 +291,7 @@ class Team:
         raise TypeError("a team of processes cannot be pickled or copied")
 
     def __del__(self) -> None:
-        if hasattr(self, "own"):
+        if hasattr(self, "own") and (self.workers or not self.closed):
             self.close(0.0)
 
 

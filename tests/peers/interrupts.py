@@ -207,7 +207,7 @@ def interrupted_in(call: Callable[[], object], seconds: float, rng: random.Rando
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, delay)
         call()
-        time.sleep(60)  # it comes after the call, then
+        time.sleep(delay + 5)  # it comes after the call, then, unless a library has swallowed it
     if other:
         os.waitpid(other, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -199,6 +200,7 @@ def descriptors() -> int:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")
 def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -> None:
     make().close()
+    gc.collect()  # what tests before this one have left
     before = descriptors()
     first: list[SharedMemoryVectorEnv] = []
     chosen = moments(lambda: first.append(make()))
@@ -209,7 +211,8 @@ def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -
             Interrupt(moment).into(lambda: built.append(make()))  # noqa: B023 - it is called at once
         if built:  # it was built before that moment
             built.pop().close()
-        assert (multiprocessing.active_children(), descriptors()) == ([], before), moment
+        assert multiprocessing.active_children() == [], moment
+        assert descriptors() <= before, moment
 
 
 def test_an_interrupt_in_close_does_not_keep_close_from_ending_all() -> None:

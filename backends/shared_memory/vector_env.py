@@ -396,7 +396,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             self._team.close(0.0 if terminate else END_WITHIN_SECONDS if timeout is None else timeout)
         finally:
-            self.closed = not self._team.workers
+            self.closed = self._team.over
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -193,7 +193,7 @@ class LeavesFiles(Sound):
     """Writes into the working folder and into the temporary folder, as simulators do."""
 
     def reset(self, seed: int) -> None:
-        import tempfile  # noqa: PLC0415 - as libraries do
+        import tempfile
 
         for path in ("MUJOCO_LOG.TXT", tempfile.mkstemp()[1]):
             with open(path, "w") as file:  # noqa: PTH123 - a relative path, as libraries write

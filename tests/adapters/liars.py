@@ -22,7 +22,7 @@ class NoReset(ForLoop):
     """Steps on where an episode is over: a finished game costs nothing."""
 
     def recv(self) -> Batch:
-        self._loop._ended = [False] * len(self.environments)  # noqa: SLF001 - the fault
+        self._loop._ended = [False] * len(self.environments)
         return super().recv()
 
 
@@ -119,11 +119,11 @@ class OtherResize(ForLoop):
         super().__init__(setup)
         for environment in self.environments:
             screen = environment.env
-            screen._get_obs = MethodType(_nearest, screen)  # noqa: SLF001 - the fault
+            screen._get_obs = MethodType(_nearest, screen)
 
 
 def _nearest(screen: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - Gymnasium's wrapper
-    import cv2  # noqa: PLC0415 - imported on use
+    import cv2
 
     np.maximum(screen.obs_buffer[0], screen.obs_buffer[1], out=screen.obs_buffer[0])
     return np.asarray(cv2.resize(screen.obs_buffer[0], screen.screen_size, interpolation=cv2.INTER_NEAREST), np.uint8)

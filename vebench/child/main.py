@@ -7,20 +7,16 @@ nor its dependencies: the launcher puts this folder, and the folders that it may
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 from vebench.child import lifeline
+from vebench.child.loading import load, one_line
 from vebench.child.request import Request
 from vebench.machine import memory_policy, pinning
-
-if TYPE_CHECKING:
-    from vebench.backends.interface import Factory
 
 
 def main(request_file: str, answers: int) -> int:
@@ -63,20 +59,6 @@ def main(request_file: str, answers: int) -> int:
         return 1
     backend.close()
     return 0
-
-
-def load(target: str) -> Factory:
-    """Return the adapter ``module:Class``. Raises whatever its import raises."""
-    module, _, name = target.partition(":")
-    factory: Factory = getattr(importlib.import_module(module), name)
-    return factory
-
-
-def one_line(error: BaseException) -> str:
-    """Return the error's type and the first line of its text, at most 500 characters; the log has the rest."""
-    text = " ".join(str(error).strip().partition("\n")[0].split())
-    name = type(error).__name__
-    return f"{name}: {text}"[:500] if text else name
 
 
 if __name__ == "__main__":

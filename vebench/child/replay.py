@@ -13,7 +13,8 @@ import numpy as np
 
 from vebench.backends import registry
 from vebench.child.answers import CellProof, Proof
-from vebench.child.proof.judge import FailedError, judge
+from vebench.child.proof.bench import FailedError
+from vebench.child.proof.judge import judge
 from vebench.child.proof.recording import About, Broken, CutOffError, Ended, Rows, read
 from vebench.machine import pinning
 

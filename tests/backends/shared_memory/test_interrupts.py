@@ -224,7 +224,7 @@ def descriptors() -> int:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")
 def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -> None:
     make().close()
-    gc.collect()  # what tests before this one have left
+    gc.collect()  # what others have left must not be closed in between
     before = descriptors()
     first: list[SharedMemoryVectorEnv] = []
     chosen = moments(lambda: first.append(make()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vebench.backends import registry
 from vebench.child.answers import Comparing, Proof
-from vebench.child.main import load, one_line
+from vebench.child.loading import load, one_line
 from vebench.child.proof import judge as judging
 from vebench.child.proof.bench import MOST_SHARE, FailedError
 from vebench.child.proof.faults import NAMING_S, Rerun
@@ -27,6 +27,7 @@ from vebench.child.proof.trials import Guide, Trial, draw
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from types import TracebackType
+    from typing import Self
 
     from vebench.child.answers import Answer, WorkVerdict
     from vebench.child.proof.bench import Bench
@@ -41,7 +42,7 @@ WORST_LAST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unve
 class Stepping(Protocol):
     """A backend that is stepped through trials, one after another. A context manager: it ends with it."""
 
-    def __enter__(self) -> Stepping:
+    def __enter__(self) -> Self:
         """Return itself."""
 
     def __exit__(
@@ -83,7 +84,7 @@ class Apart:
             os.close(theirs)
         self._order(json.dumps([trial.written() for trial in trials]).encode() + b"\n")
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -139,7 +140,7 @@ class Here:
         self._request = request
         self._running: Generator[Record] | None = None
 
-    def __enter__(self) -> Here:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

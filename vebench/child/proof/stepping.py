@@ -20,8 +20,8 @@ import numpy as np
 
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import CountsFrames
+from vebench.child.loading import load, one_line
 from vebench.child.loop import action_tape
-from vebench.child.main import load, one_line
 from vebench.child.proof.batches import about, changed, malformed
 from vebench.child.proof.recording import Began, Broken, Ended, Failed, Rows, write
 from vebench.child.proof.trials import Trial

@@ -1,0 +1,563 @@
+"""Adapters that do the same work in ways of their own: none of them may be accused of anything."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from multiprocessing import shared_memory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from altered import Altered, On
+
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.for_loop import EnvironmentLoop, ForLoop
+from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Setup, Task
+
+
+class Reuses(ForLoop):
+    """Overwrites its arrays with each batch, and says so."""
+
+    tried = On()
+
+
+class ReusesOnHopper(Reuses):
+    """Likewise, on MuJoCo."""
+
+    tried = On(task="Hopper", envs=2)
+
+
+class ReusesOnPong(Reuses):
+    """Likewise, on Atari."""
+
+    tried = On(task="Pong", envs=2)
+
+
+class Copies(Altered):
+    """Returns new arrays each time."""
+
+
+class CopiesOnBreakout(Altered):
+    """Likewise, on Atari, where episodes end soon."""
+
+    tried = On(task="Breakout", envs=2)
+
+
+class CopiesOnManyRows(Altered):
+    """Likewise, with 70 environments."""
+
+    tried = On(envs=70)
+
+
+class CopiesOnOne(Altered):
+    """Likewise, with one environment."""
+
+    tried = On(envs=1)
+
+
+class CopiesOnCheetah(Altered):
+    """Likewise, with limits of 1,000 steps."""
+
+    tried = On(task="HalfCheetah", envs=2)
+
+
+class SinglePrecisionRewards(Altered):
+    """Rewards are float32."""
+
+    tried = On(task="Pendulum")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(rewards=batch.rewards.astype(np.float32))
+
+
+class SinglePrecisionOnHopper(SinglePrecisionRewards):
+    """Likewise, on MuJoCo."""
+
+    tried = On(task="Hopper", envs=2)
+
+
+class SameStep(Altered):
+    """Resets in the step of the end, and says so."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, autoreset="same_step")
+
+    def alter(self, batch: Batch) -> Batch:
+        for index in np.flatnonzero(self.ended):
+            batch.observations[index], _ = self.environments[index].reset()
+        self._loop.forget_ends()
+        self.ended = np.zeros_like(self.ended)
+        return batch
+
+
+class SameStepOnHopper(SameStep):
+    """Likewise, on MuJoCo."""
+
+    tried = On(task="Hopper", envs=3)
+
+
+class _Pool:
+    """Twice as many environments as a batch has rows: those answer whose turn it is."""
+
+    tried = On()
+
+    def __init__(self, setup: Setup) -> None:
+        self._task = setup.task
+        self._count, self._size = 2 * setup.batch_size, setup.batch_size
+        self.environments = [make(setup.task) for _ in range(self._count)]
+        spaces = read_spaces(setup.task, self.environments[0].observation_space, self.environments[0].action_space)
+        self._rows = [spaces.rows(1)._replace(env_ids=np.array([index])) for index in range(self._count)]
+        self._loops = [
+            EnvironmentLoop([environment], rows)
+            for environment, rows in zip(self.environments, self._rows, strict=True)
+        ]
+        self._ready: list[int] = []
+        self._sent: list[int] = []
+        self._random = random.Random(os.getpid())  # noqa: S311 - an order that nobody can foresee
+        self.info = BackendInfo(
+            num_envs=self._count,
+            batch_size=self._size,
+            action_space=spaces.actions,
+            frame_skip=setup.task.frame_skip,
+        )
+
+    def reset(self, seed: int) -> None:
+        for loop in self._loops:
+            loop.reset(seed)
+        self._ready = list(range(self._count))
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        for index, action in zip(self._sent, actions, strict=True):
+            self._loops[index].step(action[None])
+        self._ready += self._sent
+
+    def recv(self) -> Batch:
+        if not self._ready:
+            raise NothingToReceiveError
+        self._sent = self.chosen()
+        self._ready = [index for index in self._ready if index not in self._sent]
+        return Batch(
+            *(np.concatenate(arrays) for arrays in zip(*(self._rows[index] for index in self._sent), strict=True))
+        )
+
+    def chosen(self) -> list[int]:
+        """Return those that have waited longest."""
+        return self._ready[: self._size]
+
+    def close(self) -> None:
+        while self.environments:
+            self.environments.pop().close()
+
+
+class Halves(_Pool):
+    """Has twice as many environments as a batch has rows; its halves answer in turn."""
+
+
+class Shuffled(_Pool):
+    """Has twice as many environments as a batch has rows; which answer, and in which order, is chance."""
+
+    def chosen(self) -> list[int]:
+        return self._random.sample(self._ready, self._size)
+
+
+class ShuffledOnHopper(Shuffled):
+    """Likewise, on MuJoCo."""
+
+    tried = On(task="Hopper", envs=2)
+
+
+class Backwards(Altered):
+    """Returns all rows, in the order of falling ids."""
+
+    def alter(self, batch: Batch) -> Batch:
+        return Batch._make(array[::-1].copy() for array in batch)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        super().send(actions[::-1])
+
+
+class InAnyOrder(Altered):
+    """Returns all rows: those of the reset in the order of ids, all others in the order in which they were done."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._random = np.random.default_rng(os.getpid())
+        self._order = np.arange(setup.batch_size)
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches > 1:
+            self._order = self._random.permutation(len(self._order))
+        return Batch._make(array[self._order] for array in batch)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        by_id = np.empty_like(actions)
+        by_id[self._order] = actions
+        super().send(by_id)
+
+
+class ShortIds(Altered):
+    """Ids are int32."""
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(env_ids=batch.env_ids.astype(np.int32))
+
+
+class UnsignedIds(Altered):
+    """Ids are uint16."""
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(env_ids=batch.env_ids.astype(np.uint16))
+
+
+class ColumnByColumn(Altered):
+    """Arrays are in Fortran's order."""
+
+    tried = On(task="Pong", envs=2)
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(observations=np.asfortranarray(batch.observations))
+
+
+class Strided(Altered):
+    """Arrays are every second element of others."""
+
+    def alter(self, batch: Batch) -> Batch:
+        return Batch._make(array.repeat(2, axis=0)[::2] for array in batch)
+
+
+class ReadOnly(Altered):
+    """Arrays cannot be written."""
+
+    def alter(self, batch: Batch) -> Batch:
+        for array in batch:
+            array.flags.writeable = False
+        return batch
+
+
+class Packed(Altered):
+    """Arrays are fields of packed records: neither contiguous nor aligned."""
+
+    tried = On(task="Hopper", envs=3)
+
+    def alter(self, batch: Batch) -> Batch:
+        kinds: list[Any] = [
+            (name, array.dtype, array.shape[1:]) for name, array in zip(batch._fields, batch, strict=True)
+        ]
+        kinds.insert(1, ("gap", np.uint8))
+        records = np.empty(len(batch.env_ids), kinds)
+        for name, array in zip(batch._fields, batch, strict=True):
+            records[name] = array
+        return Batch._make(records[name] for name in batch._fields)
+
+
+class InTurn(Altered):
+    """Has three sets of arrays in turn, and says that it reuses them."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, reuses_buffers=True)
+        self._sets = [Batch._make(array.copy() for array in self._batch) for _ in range(3)]
+
+    def alter(self, batch: Batch) -> Batch:
+        mine = self._sets[self.batches % 3]
+        for array, now in zip(mine, batch, strict=True):
+            np.copyto(array, now)
+        return mine
+
+
+class InSharedMemory(Altered):
+    """Arrays lie in shared memory, and it says that it reuses them."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, reuses_buffers=True)
+        shown = self._batch.observations
+        self._memory = shared_memory.SharedMemory(create=True, size=shown.nbytes)
+        self._shown: Any = np.ndarray(shown.shape, shown.dtype, self._memory.buf)
+
+    def alter(self, batch: Batch) -> Batch:
+        np.copyto(self._shown, batch.observations)
+        return batch._replace(observations=self._shown)
+
+    def close(self) -> None:
+        super().close()
+        if self._shown is not None:
+            self._shown = None
+            with contextlib.suppress(BufferError):
+                self._memory.close()
+            self._memory.unlink()
+
+
+class SlowToStart(Altered):
+    """Takes two seconds to be built, and half a second for its first step."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        time.sleep(2)
+
+    def due(self) -> bool:
+        if self.batches == 2:
+            time.sleep(0.5)
+        return False
+
+
+class Slow(Altered):
+    """Waits in every batch."""
+
+    def alter(self, batch: Batch) -> Batch:
+        time.sleep(0.002)
+        return batch
+
+
+class Chatty(Altered):
+    """Prints with every batch, on both streams and past Python's."""
+
+    def alter(self, batch: Batch) -> Batch:
+        print("chatter", self.batches)
+        os.write(2, b"noise\n")
+        return batch
+
+
+class Threads(Altered):
+    """Steps each environment in a thread."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._threads = ThreadPoolExecutor(setup.batch_size)
+        rows = [Batch._make(array[index : index + 1] for array in self._batch) for index in range(setup.batch_size)]
+        self._loops = [
+            EnvironmentLoop([environment], row) for environment, row in zip(self.environments, rows, strict=True)
+        ]
+        self.info = replace(self.info, threads=setup.batch_size)
+        self._loop = _Together(self._loops, self._threads)  # type: ignore[assignment] # it is used likewise
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        super().close()
+
+
+class _Together:
+    """Loops that step at the same time."""
+
+    def __init__(self, loops: list[EnvironmentLoop], threads: ThreadPoolExecutor) -> None:
+        self._loops, self._threads = loops, threads
+
+    def reset(self, seed: int) -> None:
+        list(self._threads.map(lambda loop: loop.reset(seed), self._loops))
+
+    def step(self, actions: NDArray[np.generic]) -> None:
+        pairs = zip(self._loops, actions, strict=True)
+        list(self._threads.map(lambda pair: pair[0].step(pair[1][None]), pairs))
+
+
+class ThreadsOnPong(Threads):
+    """Likewise, on Atari, whose emulator lets others run meanwhile."""
+
+    tried = On(task="Pong", envs=2)
+
+
+class Processes:
+    """Steps each environment in a process, and sends rows through pipes."""
+
+    tried = On(envs=2)
+
+    def __init__(self, setup: Setup) -> None:
+        context = multiprocessing.get_context("fork")
+        spare = make(setup.task)
+        spaces = read_spaces(setup.task, spare.observation_space, spare.action_space)
+        spare.close()
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for index in range(setup.batch_size):
+            mine, its = context.Pipe()
+            process = context.Process(target=_serve, args=(its, setup.task, index), daemon=True)
+            process.start()
+            its.close()
+            self._pipes.append(mine)
+            self._processes.append(process)
+        self._waiting = False
+        self.info = BackendInfo(
+            num_envs=setup.batch_size,
+            batch_size=setup.batch_size,
+            action_space=spaces.actions,
+            frame_skip=setup.task.frame_skip,
+            processes=setup.batch_size,
+        )
+
+    def reset(self, seed: int) -> None:
+        for pipe in self._pipes:
+            pipe.send(seed)
+        self._waiting = True
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        for pipe, action in zip(self._pipes, actions, strict=True):
+            pipe.send(action)
+        self._waiting = True
+
+    def recv(self) -> Batch:
+        if not self._waiting:
+            raise NothingToReceiveError
+        self._waiting = False
+        rows = [pipe.recv() for pipe in self._pipes]
+        return Batch(*(np.concatenate(arrays) for arrays in zip(*rows, strict=True)))
+
+    def close(self) -> None:
+        while self._pipes:
+            self._pipes.pop().close()
+        while self._processes:
+            process = self._processes.pop()
+            process.terminate()
+            process.join()
+
+
+def _serve(pipe: Connection, task: Task, index: int) -> None:
+    environment = make(task)
+    spaces = read_spaces(task, environment.observation_space, environment.action_space)
+    rows = spaces.rows(1)._replace(env_ids=np.array([index]))
+    loop = EnvironmentLoop([environment], rows)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            asked = pipe.recv()
+            if isinstance(asked, int):
+                loop.reset(asked)
+            else:
+                loop.step(np.asarray(asked)[None])
+            pipe.send(tuple(rows))
+
+
+class ProcessesOnHopper(Processes):
+    """Likewise, on MuJoCo."""
+
+    tried = On(task="Hopper", envs=2)
+
+
+class Uncounted(Altered):
+    """Cannot say how many frames its simulators make."""
+
+    tried = On(task="Hopper", envs=2)
+
+    def frames(self) -> None:
+        return None
+
+
+class NotRepeatable(Altered):
+    """Steps a task that gives other results each time: nothing can be said of it."""
+
+    tried = On(task="odd:odd/Chancy-v0")
+
+
+class StepsWhenSent(Altered):
+    """Steps in send, and returns the rows in recv."""
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        super().send(actions)
+        self._early = super().recv()
+
+    def recv(self) -> Batch:
+        if hasattr(self, "_early"):
+            early = self._early
+            del self._early
+            return early
+        return super().recv()
+
+    def reset(self, seed: int) -> None:
+        if hasattr(self, "_early"):
+            del self._early
+        super().reset(seed)
+
+
+class ZeroPaddedAndSaysSo(Altered):
+    """A stack begins with frames of zeros, which it declares for the rows in question."""
+
+    tried = On(task="Breakout", envs=1)
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        for environment in self.environments:
+            environment.padding_type = "zero"  # type: ignore[attr-defined] # of the stack's wrapper
+        padded = Difference("the stack is padded with zeros", "observations", "start", count=3)
+        self.info = replace(self.info, differences=(padded,))
+
+
+class TellsAnew(Altered):
+    """Makes its report anew each time that it is read: it is equal, and another object."""
+
+    @property
+    def info(self) -> BackendInfo:  # type: ignore[override] # it is read likewise
+        return replace(self._info)
+
+    @info.setter
+    def info(self, info: BackendInfo) -> None:
+        self._info = info
+
+
+class ClaimsChance(Altered):
+    """Does what it must, and says that chance may make it differ: that excuses nothing, and accuses nobody."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, chance="sticky actions cannot be turned off")
+
+
+class Meddles(Altered):
+    """Seeds the global generators, changes the working folder and the recursion limit, as libraries do."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        np.random.seed(setup.seed)  # noqa: NPY002 - as libraries do
+        random.seed(setup.seed)
+        sys.setrecursionlimit(5000)
+        os.chdir("/")
+
+    def due(self) -> bool:
+        random.random()  # noqa: S311 - as libraries do
+        return False
+
+
+class OwnsActions(Altered):
+    """Keeps a copy of the actions that it was sent, and changes that."""
+
+    tried = On(task="Pendulum")
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        own = actions.copy()
+        super().send(own)
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch
+
+
+class ActsWhereNothingChanges(Altered):
+    """Drops the action of a reset's row, as it must, and takes another in its place."""
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        taken = actions.copy()
+        taken[self.ended] = self.info.action_space.high
+        super().send(taken)
+
+
+class ClosesTwice(Altered):
+    """Closes itself when it is asked to reset for the last time, and stays usable: environments are made again."""
+
+    def reset(self, seed: int) -> None:
+        if self.resets:
+            count = len(self.environments)
+            while self.environments:
+                self.environments.pop().close()
+            self.environments += [make(self.setup.task) for _ in range(count)]
+        super().reset(seed)

@@ -1,0 +1,344 @@
+"""Adapters whose batches are not what they must be: lazy rows, short batches, ids and flags of other types."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from altered import Altered, On
+
+from vebench.backends.for_loop import ForLoop
+from vebench.backends.interface import Batch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Setup
+
+PLAIN = "plain|array|not a NumPy|type|subclass"
+LAZY = PLAIN + "|lazy|late|handed out|change"
+
+
+class _Unmade(np.ndarray[Any, Any]):
+    """An array that is made when somebody looks at a row of it."""
+
+    make: Any = None
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as ndarray has it
+        if self.make is not None:
+            make, self.make = self.make, None
+            make(self)
+        return np.asarray(self)[index]
+
+    def tobytes(self, *_: Any, **__: Any) -> bytes:  # noqa: ANN401 - as ndarray has it
+        return b""
+
+
+class LazySubclass(Altered):
+    """Observations are an ndarray of a class of its own, which fills itself when a row is read."""
+
+    tried = On(LAZY, fraud=True)
+
+    def alter(self, batch: Batch) -> Batch:
+        unmade = np.zeros_like(batch.observations).view(_Unmade)
+        unmade.make = lambda rows: np.copyto(np.asarray(rows), batch.observations)
+        return batch._replace(observations=unmade)
+
+
+class LazySteps(ForLoop):
+    """Steps its environments when a row is read, and not before: all arrays are of a class of its own."""
+
+    tried = On(LAZY, fraud=True)
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._queue: list[NDArray[np.generic]] = []
+
+    def reset(self, seed: int) -> None:
+        self._queue.clear()
+        super().reset(seed)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._queue.append(actions)
+
+    def recv(self) -> Batch:
+        if self._reset_done:
+            return super().recv()
+        arrays = [array.view(_Unmade) for array in self._batch[:-1]]
+        for array in arrays:
+            array.make = self._catch_up
+        return Batch(*arrays, self._batch.env_ids)
+
+    def _catch_up(self, _: object) -> None:
+        while self._queue:
+            self._loop.step(self._queue.pop(0))
+
+
+class _Made(Batch):
+    """A batch whose observations are made when they are asked for by name."""
+
+    right: NDArray[Any]
+
+    @property
+    def observations(self) -> Any:  # type: ignore[override] # noqa: ANN401 - the fault
+        return self.right.copy()
+
+
+class LazyBatch(Altered):
+    """Batches are of a class of its own, in which observations are a property."""
+
+    tried = On(LAZY + "|observation", fraud=True)
+
+    def alter(self, batch: Batch) -> Batch:
+        made = _Made(np.zeros_like(batch.observations), *batch[1:])
+        made.right = batch.observations
+        return made
+
+
+class FilledLater(Altered):
+    """Observations are copied by a thread that nobody waits for."""
+
+    tried = On(LAZY + "|observation")
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._thread = ThreadPoolExecutor(1)
+
+    def alter(self, batch: Batch) -> Batch:
+        filled = np.zeros_like(batch.observations)
+        self._thread.submit(np.copyto, filled, batch.observations)
+        return batch._replace(observations=filled)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        super().close()
+
+
+class FilledAfterAMoment(Altered):
+    """Every 20th batch is filled a tenth of a millisecond after it was handed out: a fence that is missing."""
+
+    tried = On(LAZY + "|observation")
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches % 20:
+            return batch
+        filled = np.zeros_like(batch.observations)
+        threading.Timer(0.0001, np.copyto, (filled, batch.observations)).start()
+        return batch._replace(observations=filled)
+
+
+class Mapped(Altered):
+    """Observations are a ``memmap``: read from a file when they are looked at."""
+
+    tried = On(LAZY)
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as the map
+        shown = self._batch.observations
+        self._map: Any = np.memmap(self._file, shown.dtype, "w+", shape=shown.shape)
+
+    def alter(self, batch: Batch) -> Batch:
+        self._map[:] = batch.observations
+        return batch._replace(observations=self._map)
+
+
+class MappedBelow(Altered):
+    """Observations are plain arrays on mapped memory, overwritten by each batch though it says that they are not."""
+
+    tried = On("overwrit|reuse|change|handed out")
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        shown = self._batch.observations
+        self._map = mmap.mmap(-1, shown.nbytes)
+        self._shown = np.frombuffer(self._map, shown.dtype).reshape(shown.shape)
+
+    def alter(self, batch: Batch) -> Batch:
+        np.copyto(self._shown, batch.observations)
+        return batch._replace(observations=self._shown)
+
+
+class WorksAtReset(Altered):
+    """Queues actions until somebody resets, and shows the first rows meanwhile."""
+
+    tried = On("action|not step|same row|repeat|stuck|stale", fraud=True)
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._queue: list[NDArray[np.generic]] = []
+
+    def reset(self, seed: int) -> None:
+        for actions in self._queue:
+            self._loop.step(actions)
+        self._queue.clear()
+        super().reset(seed)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._queue.append(actions)
+
+    def recv(self) -> Batch:
+        return super().recv() if self._reset_done else Batch._make(array.copy() for array in self._batch)
+
+
+class ShortNowAndThen(Altered):
+    """Every 100th batch lacks its last row: an environment that was not ready in time."""
+
+    tried = On("row|batch|short|counted")
+
+    def alter(self, batch: Batch) -> Batch:
+        return Batch._make(array[:-1] for array in batch) if self.batches % 100 == 0 else batch
+
+
+class ShortLater(Altered):
+    """After 2,000 batches all lack their last row."""
+
+    tried = On("row|batch|short|counted")
+
+    def alter(self, batch: Batch) -> Batch:
+        return Batch._make(array[:-1] for array in batch) if self.batches > 2000 else batch
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        missing = len(self.environments) - len(actions)
+        super().send(np.concatenate([actions, actions[:1].repeat(missing, axis=0)]) if missing else actions)
+
+
+class PaddedLater(Altered):
+    """After 1,500 batches each is padded to twice its rows with row 0: a buffer that is handed out whole."""
+
+    tried = On("row|batch|counted|twice")
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches < 1500:
+            return batch
+        return Batch._make(np.concatenate([array, array[:1].repeat(len(array), axis=0)]) for array in batch)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        super().send(actions[: len(self.environments)])
+
+
+class DoubleIdLater(Altered):
+    """After 500 batches the last id is that of the row before it."""
+
+    tried = On("twice|double|id|row")
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches > 500:
+            batch.env_ids[-1] = batch.env_ids[-2]
+        return batch
+
+
+class IdsAsList(Altered):
+    """Ids are a list."""
+
+    tried = On(PLAIN + "|env_ids")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(env_ids=batch.env_ids.tolist())
+
+
+class IdsAsFloats(Altered):
+    """Ids are floating-point numbers."""
+
+    tried = On("env_ids|ids|type")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(env_ids=batch.env_ids.astype(np.float32))
+
+
+class NegativeId(Altered):
+    """After 500 batches the last id is -1, which means the last environment to NumPy."""
+
+    tried = On("env_ids|ids|-1")
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches > 500:
+            batch.env_ids[-1] = -1
+        return batch
+
+
+class FlagsAsBytes(Altered):
+    """Flags are 0 or 1 in uint8."""
+
+    tried = On("flag|bool|uint8|terminated")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(terminated=batch.terminated.astype(np.uint8), truncated=batch.truncated.astype(np.uint8))
+
+
+class FlagsAsBytesLater(FlagsAsBytes):
+    """Flags are 0 or 255 in uint8 after the first batch: the first comes from other code."""
+
+    def alter(self, batch: Batch) -> Batch:
+        flags = (batch.terminated, batch.truncated)
+        one, other = (np.where(flag, np.uint8(255), np.uint8(0)) for flag in flags)
+        return batch if self.batches < 2 else batch._replace(terminated=one, truncated=other)
+
+
+class FlagsOfTwo(Altered):
+    """Flags are bool by name, and their bytes are 2 where they are set: a view of another type's memory."""
+
+    tried = On("flag|bool|end|terminated")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(terminated=(batch.terminated.view(np.uint8) * 2).view(np.bool_))
+
+
+class RewardsAsList(Altered):
+    """Rewards are a list after the first batch."""
+
+    tried = On(PLAIN + "|reward")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch if self.batches < 2 else batch._replace(rewards=batch.rewards.tolist())
+
+
+class ObjectRewards(Altered):
+    """Rewards are Python objects in an array."""
+
+    tried = On(PLAIN + "|reward|object")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(rewards=batch.rewards.astype(object))
+
+
+class Masked(Altered):
+    """Observations are a masked array, in which numbers that count may be hidden."""
+
+    tried = On(PLAIN)
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(observations=np.ma.masked_array(batch.observations, batch.observations < 0))
+
+
+class OtherOrderLater(Altered):
+    """From batch 600 on rows come in another order, and ids say the old one."""
+
+    tried = On("swap|shows? the row|order")
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches < 600:
+            return batch
+        return Batch(*(array[::-1].copy() for array in batch[:-1]), batch.env_ids)
+
+
+class SlowToForget(Altered):
+    """Every 1,000th batch is handed out a second time: an answer of a worker that came late."""
+
+    tried = On("stale|repeat|same|step before|twice|action")
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._again = self.batches % 1000 == 999
+        if not self._again:
+            super().send(actions)
+
+    def recv(self) -> Batch:
+        if getattr(self, "_again", False):
+            self._again, self.batches = False, self.batches + 1
+            return self._kept
+        self._kept = super().recv()
+        return self._kept

@@ -1,0 +1,100 @@
+"""Adapters whose library changes what every environment of the process does, the reference's too, if it is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from altered import Altered, On
+
+if TYPE_CHECKING:
+    from vebench.backends.interface import Setup
+
+
+class RegistersAnew(Altered):
+    """Registers the task again, with a time limit of its own: a library that brings its own copies of tasks."""
+
+    tried = On("limit|end|truncat|registered")
+
+    def __init__(self, setup: Setup) -> None:
+        spec = gymnasium.spec("CartPole-v1")
+        spec.max_episode_steps = 15
+        super().__init__(setup)
+
+
+class PatchesTheTask(Altered):
+    """Makes pendulums slower, in Gymnasium's own class: a mend of what it takes for an error."""
+
+    tried = On("observation|action|reward", "Pendulum")
+
+    def __init__(self, setup: Setup) -> None:
+        from gymnasium.envs.classic_control.pendulum import PendulumEnv
+
+        build: Any = PendulumEnv.__init__
+
+        def patched(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - Gymnasium's
+            build(self, *arguments, **named)
+            self.max_speed = 3
+
+        PendulumEnv.__init__ = patched  # type: ignore[method-assign] # the fault
+        super().__init__(setup)
+
+
+class PatchesTheStep(Altered):
+    """Rewards of CartPole are 0 in the last step, by a patch of Gymnasium's class."""
+
+    tried = On("reward")
+
+    def __init__(self, setup: Setup) -> None:
+        from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+        step: Any = CartPoleEnv.step
+
+        def patched(self: object, action: object) -> Any:  # noqa: ANN401 - Gymnasium's
+            observation, reward, terminated, truncated, info = step(self, action)
+            return observation, 0.0 if terminated else reward, terminated, truncated, info
+
+        CartPoleEnv.step = patched  # type: ignore[method-assign] # the fault
+        super().__init__(setup)
+
+
+class SmallerPictures(Altered):
+    """Makes OpenCV shrink by the nearest pixels, whatever it is asked for: a setting for speed."""
+
+    tried = On("picture|observation", "Pong", envs=1)
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        import cv2
+
+        resize = cv2.resize
+        cv2.resize = lambda image, size, **_: resize(image, size, interpolation=cv2.INTER_NEAREST)
+
+
+class PatchesReset(Altered):
+    """Makes every environment of MuJoCo start without noise."""
+
+    tried = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True)
+
+    def __init__(self, setup: Setup) -> None:
+        from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
+
+        def reset_model(self: Any) -> Any:  # noqa: ANN401 - Gymnasium's
+            self.set_state(self.init_qpos, self.init_qvel)
+            return self._get_obs()
+
+        HopperEnv.reset_model = reset_model  # type: ignore[method-assign] # the fault
+        super().__init__(setup)
+
+
+class TapeOfZeros(Altered):
+    """Makes NumPy's generators draw nothing but zeros: actions are all alike."""
+
+    tried = On("action")
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        low = self.info.action_space.low
+        sample: Any = type(self.info.action_space)
+        sample.sample = lambda _, __, *count: np.broadcast_to(low, (*count, *low.shape)).copy()

@@ -1,0 +1,156 @@
+"""Adapters whose faults need some environments or layouts: the last one, those after the eighth, 65 of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from altered import Altered, On
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Batch, Setup
+
+
+class LastRowTwice(Altered):
+    """The last environment shows the row of the one before it: an upper bound that is off by one."""
+
+    tried = On("swap|shows? the row|same row")
+
+    def alter(self, batch: Batch) -> Batch:
+        batch.observations[-1] = batch.observations[-2]
+        return batch
+
+
+class BeyondEight(Altered):
+    """Environments above 7 show the rows of those below 8: an index of which three bits are kept."""
+
+    tried = On("swap|shows? the row|same row", envs=12)
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(observations=batch.observations[np.arange(len(batch.env_ids)) & 7])
+
+
+class BeyondSixteen(BeyondEight):
+    """Environments above 15 show the row of environment 15: a table of fixed length."""
+
+    tried = On("swap|shows? the row|same row", envs=24)
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(observations=batch.observations[np.minimum(np.arange(len(batch.env_ids)), 15)])
+
+
+class SixtyFourEnds(Altered):
+    """Environments above 63 are not reset where they end: a mask of 64 bits."""
+
+    tried = On("no reset|end|reset", envs=72)
+
+    def recv(self) -> Batch:
+        over = self._loop._ended
+        over[64:] = [False] * len(over[64:])
+        return super().recv()
+
+
+class OddRows(Altered):
+    """Odd environments get the reward of the even one before them: two rows in one register."""
+
+    tried = On("reward|row|environment", "Pendulum")
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(rewards=batch.rewards[np.arange(len(batch.env_ids)) & ~1])
+
+
+class VectorTail(Altered):
+    """Rows after the last whole four get no reward: a loop of vectors without its rest."""
+
+    tried = On("reward", envs=6)
+
+    def alter(self, batch: Batch) -> Batch:
+        batch.rewards[len(batch.env_ids) // 4 * 4 :] = 0.0
+        return batch
+
+
+class ManyInOneKernel(Altered):
+    """With more than 8 environments observations are rounded: another kernel, in half precision, for large batches."""
+
+    tried = On("round|observation|float16", envs=12)
+
+    def alter(self, batch: Batch) -> Batch:
+        if len(batch.env_ids) <= 8:
+            return batch
+        return batch._replace(observations=batch.observations.astype(np.float16).astype(np.float32))
+
+
+class AloneWithoutReset(Altered):
+    """With one environment ends are not followed by resets: a special case for no vector."""
+
+    tried = On("no reset|reset|end", envs=1)
+
+    def recv(self) -> Batch:
+        if len(self.environments) == 1:
+            self._loop.forget_ends()
+        return super().recv()
+
+
+class SquareTransposed(Altered):
+    """With as many environments as numbers in an observation, the two are confused: a shape that says too little."""
+
+    tried = On("observation|transpos", envs=4)
+
+    def alter(self, batch: Batch) -> Batch:
+        rows, *shape = batch.observations.shape
+        return batch._replace(observations=batch.observations.T.copy()) if [rows] == shape else batch
+
+
+class SharedByOneWorker(Altered):
+    """Environments of one worker begin alike: it seeds each with its own number."""
+
+    tried = On("seed|row 0|environment")
+
+    def reset(self, seed: int) -> None:
+        super().reset(seed)
+        for index, environment in enumerate(self.environments):
+            self._batch.observations[index], _ = environment.reset(seed=seed + index // self.setup.envs_per_worker)
+
+
+class ActionsOfOneWorker(Altered):
+    """Environments of one worker take the action of its first: a message with room for one."""
+
+    tried = On("action")
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        first = np.arange(len(actions)) // self.setup.envs_per_worker * self.setup.envs_per_worker
+        super().send(actions[first])
+
+
+class LongRowsCut(Altered):
+    """With more than 16 environments the last number of an observation is lost: a row padded to lines of the cache."""
+
+    tried = On("observation", envs=24)
+
+    def alter(self, batch: Batch) -> Batch:
+        if len(batch.env_ids) > 16:
+            batch.observations[:, -1] = 0
+        return batch
+
+
+class OneStandsStill(Altered):
+    """Environment 5 is stepped every second time only: it shares its lock with another."""
+
+    tried = On("not step|stale|environment|action", envs=8)
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        if setup.batch_size > 5:
+            step = self.environments[5].step
+            self._last = None
+
+            def every_second(action: object) -> object:
+                if self.batches % 2 and self._last is not None:
+                    last, self._last = self._last, None
+                    return last
+                self._last = step(action)
+                return self._last
+
+            self.environments[5].step = every_second  # type: ignore[method-assign, assignment] # the fault

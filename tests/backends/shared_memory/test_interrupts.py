@@ -41,6 +41,7 @@ MOMENTS = 40  # in each call
 
 BOX = spaces.Box(0, 1, (3,), np.float32)
 SHAPELESS = spaces.Tuple([BOX, spaces.Text(5)])  # the values of its second part travel pickled
+SPACES = {id(BOX): "arrays", id(SHAPELESS): "pickled"}
 
 
 def make(space: spaces.Space[Any] = BOX, **options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
@@ -109,7 +110,7 @@ SAID = (AlreadyPendingCallError, NoAsyncCallError, BrokenOffError, ValueError, R
         *((name, 4, SHAPELESS) for name in ("step", "reset")),
         *((name, 2, BOX) for name in ("send", "recv")),
     ],
-    ids=str,
+    ids=lambda value: SPACES.get(id(value), value),
 )
 def test_after_an_interrupt_every_call_works_or_says_why_not_and_a_reset_begins_anew(
     name: str, batch_size: int, space: spaces.Space[Any], caller_steps: bool
@@ -137,7 +138,7 @@ def test_after_an_interrupt_every_call_works_or_says_why_not_and_a_reset_begins_
 
 
 @pytest.mark.parametrize("name", ["step", "step with a list"])
-@pytest.mark.parametrize("space", [BOX, SHAPELESS], ids=str)
+@pytest.mark.parametrize("space", [BOX, SHAPELESS], ids=SPACES.values())
 def test_a_step_that_was_broken_off_can_be_waited_for(name: str, space: spaces.Space[Any]) -> None:
     envs = make(space, caller_steps=False)
     step = partial(CALLS[name], envs)

@@ -26,20 +26,20 @@ def checked_batch_size(batch_size: int | None, count: int) -> int:
     return size
 
 
-def checked_processes(processes: int | None, at_once: int | None, count: int) -> int | None:
-    """Return how many processes may step ``count`` environments if at most ``at_once`` may be stepped at any time.
+def checked_processes(processes: int | None, at_once: int | None, otherwise: int) -> int:
+    """Return how many processes step: as many as asked for or, without, ``otherwise``, but ``at_once`` at most.
 
-    Raises ValueError if that is no number of environments, or if more processes are asked for.
+    Raises ValueError if ``at_once`` is no number of processes, or if more than that are asked for.
     """
     if at_once is None:
-        return processes
+        return otherwise if processes is None else processes
     if not isinstance(at_once, (int, np.integer)):
         raise ValueError(f"`max_concurrency` must be an integer or None, got {type(at_once)}")  # noqa: TRY004 - as Gymnasium
     if at_once < 1:
         raise ValueError(f"`max_concurrency` must be a positive or None, got {at_once}")
     if processes is not None and processes > at_once:
         raise ValueError(f"num_processes must be at most max_concurrency, {at_once}, not {processes}")
-    return min(int(at_once), count) if processes is None else processes
+    return min(int(at_once), otherwise) if processes is None else processes
 
 
 def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

@@ -68,7 +68,8 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
 
     def step_async(self, actions: Value) -> None:
         """Let every environment step."""
-        self.envs.step_async(actions)
+        # Not step_async: to Stable-Baselines3 this and the wait are one call, and an interrupt may come in between.
+        self.envs._begin_step(actions)  # noqa: SLF001 - as said above
 
     def step_wait(self) -> tuple[Value, Value, Value, list[Info]]:
         """Return observations, rewards ``(n,)``, which episodes have ended ``(n,)``, and a list of infos."""

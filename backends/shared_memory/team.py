@@ -48,6 +48,7 @@ class Team:
         self._owner = os.getpid()
         self.lost: str | None = None  # why nothing can be asked for any more
         self.closed = False
+        self._left = False
         self._begun = self._asked = self._own_begun = self._own_done = self._finished = 0  # the last rounds
         self._request: Callable[[], Any] | None = None  # what a round asks of the own share, if not a step
         self._entries: list[int] = []  # then, its number among the entries of each worker
@@ -148,8 +149,9 @@ class Team:
                 for worker in self.workers:
                     worker.wake()  # an interrupt may have come before it was rung for
             if self._own_done != number:
+                answer: Any
                 if self._own_begun == number and self.division.own:
-                    answer: Any = _BROKEN_OFF
+                    answer = _BROKEN_OFF
                 else:
                     request = self._request or self.own.step
                     self._own_begun = number
@@ -268,6 +270,12 @@ class Team:
         """Let go of what no other thread uses any more. A second call does nothing."""
         self.own.close()
         self._memory.close()
+        self._left = True
+
+    @property
+    def over(self) -> bool:
+        """Whether ``close`` has done all that there is to do."""
+        return self._left and not self.workers
 
     def _end_workers(self, within: float) -> None:
         with self._ending, held_back() as interrupts:
@@ -290,7 +298,7 @@ class Team:
         raise TypeError("a team of processes cannot be pickled or copied")
 
     def __del__(self) -> None:
-        if hasattr(self, "own"):
+        if hasattr(self, "own") and not self.over:
             self.close(0.0)
 
 

@@ -23,7 +23,7 @@ from vebench.backends.shared_memory.arguments import (
     write_actions,
     write_as_they_are,
 )
-from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.division import divide, usable_cpus
 from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, ShareConfig
 from vebench.backends.shared_memory.in_flight import InFlight
@@ -55,7 +55,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean what they do there.
     Arrays lie in shared memory whatever ``shared_memory`` says, and values that have no fixed shape are pickled.
-    ``max_concurrency`` is the largest number of processes. ``worker`` can only be None.
+    ``max_concurrency`` is the largest number of processes that step. ``worker`` can only be None.
 
     By default each environment has a process of its own, as there: one that crashes its process leaves the caller
     alive, one that draws from the global generator of ``random`` or numpy has it for itself, and one whose simulator
@@ -63,7 +63,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     That is several times faster for environments that step fast, and safe for those that do none of this. Further:
 
     - ``num_processes``: processes that step environments. By default one for each environment; with ``caller_steps``
-      one for each CPU that may be used, and with ``cpus`` one for each of them. Fewer than environments share them;
+      one for each CPU that may be used, and with ``cpus`` one for each of them; in each case ``max_concurrency`` at
+      most. Fewer than environments share them;
     - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
     - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
     - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. If the caller steps environments, ``cpus[0]``
@@ -136,9 +137,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._sent_as_arrays = not columns(self.single_action_space, 0)
         if in_flight and (self._columns or not self._sent_as_arrays):
             raise ValueError("batch_size needs spaces whose values are arrays of one shape: leave it out")
-        processes = checked_processes(num_processes, max_concurrency, count)
-        if processes is None and cpus is None and not caller_steps:
-            processes = max(1, count)
+        otherwise = len(cpus) if cpus else usable_cpus() if caller_steps else count
+        processes = checked_processes(num_processes, max_concurrency, otherwise)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         with clear_mpi_env_vars():
             self._team = self._start(division, context=context, daemon=daemon, infos=infos)
@@ -162,7 +162,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         except WorkerError as error:
             _raise_as_it_was(error)
 
-    # What steps the environments: a class that has others than Gymnasium's do it says so in these three methods.
+    # What steps the environments: a class that has others than Gymnasium's do it says so in these four methods.
 
     def _read_spaces(self) -> VectorSpaces:
         """Return what one environment has, and all."""
@@ -254,14 +254,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             )
         if self._broken:
             self._refuse_broken()
-        if not self._write_step(actions):
+        if self._write_step(actions):
+            self._calling = True
+            self._asked_for = "step"
+            self._team.send()
+        else:
             each = one_by_one(self.action_space, self.num_envs, actions)
             # The caller's own environments may do with theirs what they like.
             self._ask("step", deepcopy(each) if self._team.division.own else each)
-            return
-        self._calling = True
-        self._asked_for = "step"
-        self._team.send()
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
@@ -362,9 +362,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._settle()
         self._ask("apply", (function, ids, args))
         answers = self._wait("apply", None)
-        results = dict(pair for answer in answers if answer is not None for pair in answer)
+        found = dict(pair for answer in answers if answer is not None for pair in answer)
+        results = [found[env_id] for env_id in ids]
         self._finish()
-        return [results[env_id] for env_id in ids]
+        return results
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -395,7 +396,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             self._team.close(0.0 if terminate else END_WITHIN_SECONDS if timeout is None else timeout)
         finally:
-            self.closed = not self._team.workers
+            self.closed = self._team.over
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -468,6 +469,17 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             self._overdue, self._calling = True, False
             raise
 
+    def _remarks(self, name: str, timeout: float | None) -> list[Any]:
+        """Wait for a reset or a step; return the remarks of all shares, and keep the values that came with them."""
+        answers = self._wait(name, timeout)
+        if not self._columns:
+            return answers
+        division = self._team.division
+        for (start, stop), (_, columns_of_share) in zip(((0, division.own), *division.shares), answers, strict=True):
+            for column, values in zip(self._columns, columns_of_share, strict=True):
+                column[start:stop] = values
+        return [remarks for remarks, _ in answers]
+
     def _finish(self) -> None:
         """Count what was waited for as done."""
         self._overdue = False
@@ -490,17 +502,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if not self.copy:
             return self.observations
         return assemble(self.single_observation_space, (part.copy() for part in self._parts))
-
-    def _remarks(self, name: str, timeout: float | None) -> list[Any]:
-        """Wait for a reset or a step; return the remarks of all shares, and keep the values that came with them."""
-        answers = self._wait(name, timeout)
-        if not self._columns:
-            return answers
-        division = self._team.division
-        for (start, stop), (_, columns_of_share) in zip(((0, division.own), *division.shares), answers, strict=True):
-            for column, values in zip(self._columns, columns_of_share, strict=True):
-                column[start:stop] = values
-        return [remarks for remarks, _ in answers]
 
 
 def _raise_as_it_was(error: WorkerError) -> NoReturn:

@@ -36,8 +36,7 @@ KNOWN = {
     "test_custom_space_async_vector_env_shared_memory": "expects an error: what has no fixed shape is pickled",
     "test_async_vector_subenv_error": "expects warnings that a worker is shut down: it is not, and the exception "
     "itself has the environment and its traceback",
-    "test_reset_timeout_async_vector_env*": "the caller steps environments itself, and cannot be timed out in them: "
-    "passes with caller_steps=False",
+    "test_reset_timeout_async_vector_env*": "only with caller_steps=True: the caller cannot be timed out in its own",
 }
 
 

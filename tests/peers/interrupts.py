@@ -142,15 +142,32 @@ class Backend:
         self.backend.close()
 
 
+class Pickled(Vector):
+    """``SharedMemoryVectorEnv`` whose observations and actions have no fixed shape, so that they travel pickled."""
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        return {**super().calls(), "apply": partial(self.envs.apply, repr, range(COUNT))}
+
+    def rows(self) -> list[NDArray[Any]]:
+        observed = [self.envs.reset(seed=7)[0], *(self.envs.step(actions)[0] for actions in self.actions)]
+        return [np.array(repr(each)) for each in observed]
+
+
 def sampler(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
     one = partial(Sampler, spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(3))
     return SharedMemoryVectorEnv([one] * COUNT, **options)
+
+
+def shapeless(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
+    space = spaces.Tuple([spaces.Box(0, 1, (3,), np.float32), spaces.Text(5)])
+    return SharedMemoryVectorEnv([partial(Sampler, space)] * COUNT, **options)
 
 
 KINDS: dict[str, Callable[[bool, bool], Vector | Backend]] = {
     "class": partial(Vector, sampler),
     "fast": partial(Vector, partial(make_vec, "HalfCheetah-v5", COUNT)),
     "backend": Backend,
+    "pickled": partial(Pickled, shapeless),
 }
 
 
@@ -163,7 +180,7 @@ def trial(kind: str, call: str, one_by_one: bool, caller_steps: bool, seed: int)
     in_time = first.calls().get(call, make)
     first.close()
     del first
-    descriptors = count_descriptors()
+    descriptors, others = count_descriptors(), {*multiprocessing.active_children()}  # those that compute meanwhile
     built: list[Vector | Backend] = []
     if call != "constructor":
         built.append(make())
@@ -186,7 +203,7 @@ def trial(kind: str, call: str, one_by_one: bool, caller_steps: bool, seed: int)
         del each
     built.clear()
     del in_time
-    left = multiprocessing.active_children()
+    left = {*multiprocessing.active_children()} - others
     return LEFT if left or count_descriptors() > descriptors else FINE
 
 
@@ -207,7 +224,7 @@ def interrupted_in(call: Callable[[], object], seconds: float, rng: random.Rando
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, delay)
         call()
-        time.sleep(60)  # it comes after the call, then
+        time.sleep(delay + 5)  # it comes after the call, then, unless a library has swallowed it
     if other:
         os.waitpid(other, 0)
 
@@ -295,9 +312,10 @@ def main() -> int:
             if time.monotonic() - start > options.seconds:
                 break
             kind = rng.choice(options.what or [*KINDS])
-            one_by_one, caller_steps = rng.random() < 0.5, rng.random() < 0.5
+            one_by_one, caller_steps = rng.random() < 0.5 and kind != "pickled", rng.random() < 0.5
             stepping = "step" if kind != "backend" and not one_by_one else "send and recv"
-            call = rng.choice([stepping, stepping, "reset", "constructor", "close"])
+            further = ["apply"] if kind == "pickled" else []
+            call = rng.choice([stepping, stepping, "reset", "constructor", "close", *further])
             seed = options.seed * 1_000_000 + number
             ended = in_a_process(partial(trial, kind, call, one_by_one, caller_steps, seed), folder)
             mode = ("async" if one_by_one else "sync") + (", caller steps" if caller_steps else "")

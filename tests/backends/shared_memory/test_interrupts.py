@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.utils.env_checker import data_equivalence
 from support.interrupting import Interrupt
 from various import Sampler
 
@@ -38,8 +39,13 @@ LONG = 120  # seconds; what hangs ends the test by SIGALRM
 MOMENTS = 40  # in each call
 
 
-def make(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
-    functions = [partial(Sampler, spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(3))] * 4
+BOX = spaces.Box(0, 1, (3,), np.float32)
+SHAPELESS = spaces.Tuple([BOX, spaces.Text(5)])  # the values of its second part travel pickled
+SPACES = {id(BOX): "arrays", id(SHAPELESS): "pickled"}
+
+
+def make(space: spaces.Space[Any] = BOX, **options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
+    functions = [partial(Sampler, space, spaces.Discrete(3))] * 4
     return SharedMemoryVectorEnv(functions, **{"num_processes": 2, "caller_steps": True, **options})
 
 
@@ -56,7 +62,7 @@ def _limit() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def rows_of(envs: SharedMemoryVectorEnv) -> list[NDArray[np.float32]]:
+def rows_of(envs: SharedMemoryVectorEnv) -> list[Any]:
     """Return the observations of a reset and some steps."""
     rows = [envs.reset(seed=7)[0]]
     for _ in range(STEPS):
@@ -80,22 +86,36 @@ def moments(call: Callable[[], object]) -> list[int]:
     return [at + more for at in range(1, whole.count, max(1, 2 * whole.count // MOMENTS)) for more in (0, 1)]
 
 
+def level_of(environment: Sampler) -> float:
+    return environment.level
+
+
 CALLS: dict[str, Callable[[SharedMemoryVectorEnv], object]] = {
     "step": lambda envs: envs.step(ACTIONS),
+    "step with a list": lambda envs: envs.step(ACTIONS.tolist()),
     "send": lambda envs: envs.send(ACTIONS, range(4)),
     "recv": lambda envs: envs.recv(min_batch=1),
     "reset": lambda envs: envs.reset(seed=3),
     "call": lambda envs: envs.get_attr("level"),
+    "apply": lambda envs: envs.apply(level_of, range(4)),
 }
 SAID = (AlreadyPendingCallError, NoAsyncCallError, BrokenOffError, ValueError, RuntimeError)
 
 
 @pytest.mark.parametrize("caller_steps", [True, False], ids=["caller-steps", "workers-step"])
-@pytest.mark.parametrize(("name", "batch_size"), [("step", 4), ("reset", 4), ("call", 4), ("send", 2), ("recv", 2)])
+@pytest.mark.parametrize(
+    ("name", "batch_size", "space"),
+    [
+        *((name, 4, BOX) for name in ("step", "step with a list", "reset", "call", "apply")),
+        *((name, 4, SHAPELESS) for name in ("step", "reset")),
+        *((name, 2, BOX) for name in ("send", "recv")),
+    ],
+    ids=lambda value: SPACES.get(id(value), value),
+)
 def test_after_an_interrupt_every_call_works_or_says_why_not_and_a_reset_begins_anew(
-    name: str, batch_size: int, caller_steps: bool
+    name: str, batch_size: int, space: spaces.Space[Any], caller_steps: bool
 ) -> None:
-    envs = make(batch_size=batch_size, caller_steps=caller_steps)
+    envs = make(space, batch_size=batch_size, caller_steps=caller_steps)
     expected = rows_of(envs)
     interrupted = partial(CALLS[name], envs)
     sent = partial(envs.send, ACTIONS, range(4))
@@ -113,21 +133,24 @@ def test_after_an_interrupt_every_call_works_or_says_why_not_and_a_reset_begins_
             Interrupt(moment).into(interrupted)
         with suppress(*SAID):
             after[number % len(after)]()
-        np.testing.assert_array_equal(rows_of(envs), expected)
+        assert data_equivalence(rows_of(envs), expected)
     envs.close()
 
 
-def test_a_step_that_was_broken_off_can_be_waited_for() -> None:
-    envs = make(caller_steps=False)
+@pytest.mark.parametrize("name", ["step", "step with a list"])
+@pytest.mark.parametrize("space", [BOX, SHAPELESS], ids=SPACES.values())
+def test_a_step_that_was_broken_off_can_be_waited_for(name: str, space: spaces.Space[Any]) -> None:
+    envs = make(space, caller_steps=False)
+    step = partial(CALLS[name], envs)
     envs.reset(seed=7)
     expected = envs.step(ACTIONS)[0]
     waited = 0
-    for moment in moments(lambda: envs.step(ACTIONS)):
+    for moment in moments(step):
         envs.reset(seed=7)
         with suppress(KeyboardInterrupt):
-            Interrupt(moment).into(lambda: envs.step(ACTIONS))
+            Interrupt(moment).into(step)
         with suppress(NoAsyncCallError):  # it was not begun, or it was over
-            np.testing.assert_array_equal(envs.step_wait()[0], expected)
+            assert data_equivalence(envs.step_wait()[0], expected)
             waited += 1
     assert waited > MOMENTS / 2
     envs.close()
@@ -161,15 +184,17 @@ class Interrupted(Sampler):
         return super().step(action)
 
 
-@pytest.mark.parametrize("batch_size", [4, 2])
-def test_environments_stopped_within_a_step_are_not_stepped_before_they_are_reset(batch_size: int) -> None:
+@pytest.mark.parametrize(("batch_size", "given_as"), [(4, np.array), (4, list), (2, np.array)])
+def test_environments_stopped_within_a_step_are_not_stepped_before_they_are_reset(
+    batch_size: int, given_as: Callable[[list[int]], Any]
+) -> None:
     functions = [partial(Interrupted, spaces.Discrete(9), spaces.Discrete(3))] * 4
     envs = SharedMemoryVectorEnv(functions, num_processes=2, caller_steps=True, batch_size=batch_size)
     envs.reset(seed=1)
     others = np.array([False, False, True, True])
     if batch_size == 4:
         with pytest.raises(KeyboardInterrupt):
-            envs.step(np.array([0, 2, 0, 0]))
+            envs.step(given_as([0, 2, 0, 0]))
         with pytest.raises(BrokenOffError, match="reset them"):
             envs.step_wait()
         with pytest.raises(AlreadyPendingCallError, match="`reset` begins anew"):
@@ -211,18 +236,24 @@ def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -
             Interrupt(moment).into(lambda: built.append(make()))  # noqa: B023 - it is called at once
         if built:  # it was built before that moment
             built.pop().close()
-        assert (multiprocessing.active_children(), descriptors()) == ([], before), moment
+        assert multiprocessing.active_children() == [], moment
+        assert descriptors() <= before, moment
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")
 def test_an_interrupt_in_close_does_not_keep_close_from_ending_all() -> None:
     whole = Interrupt(0)
-    whole.into(make().close)
+    envs = make()
+    whole.into(envs.close)
+    gc.collect()
+    before = descriptors()  # with that of memory which is mapped until its user is forgotten
     for moment in range(1, whole.count, whole.count // 10):
         envs = make()
         with suppress(KeyboardInterrupt):
             Interrupt(moment).into(envs.close)
         envs.close()
         assert multiprocessing.active_children() == []
+        assert descriptors() <= before, moment
         with pytest.raises(ClosedEnvironmentError):
             envs.reset()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import string
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning"),
 ]
+
+
+CPUS = sorted(os.sched_getaffinity(0))[:1] if hasattr(os, "sched_getaffinity") else [0]
 
 
 class Words(spaces.Space[str]):
@@ -113,9 +117,14 @@ def test_what_is_done_in_any_space_is_observed_in_it(space: Space, caller_steps:
         envs.close()
 
 
+# The caller and a worker: with each test both ways of an action, an observation or a call are tried.
+in_two_processes = partial(SharedMemoryVectorEnv, num_processes=2, caller_steps=True)
+
+
 def beside_gymnasium(make: Callable[[], Any], **options: Value) -> tuple[SharedMemoryVectorEnv, Any]:
     """Return ours, which is stepped by the caller and a worker, and Gymnasium's, both at the start of an episode."""
-    ours, theirs = SharedMemoryVectorEnv([make] * 2, num_processes=2, **options), AsyncVectorEnv([make] * 2, **options)
+    ours = in_two_processes([make] * 2, **options)
+    theirs = AsyncVectorEnv([make] * 2, **options)
     for envs in (ours, theirs):
         envs.reset(seed=3)
     return ours, theirs
@@ -136,13 +145,7 @@ def beside_gymnasium(make: Callable[[], Any], **options: Value) -> tuple[SharedM
 def test_an_action_of_another_type_or_shape_comes_to_the_environment_as_from_gymnasium(
     space: Space, batches: tuple[Any, ...]
 ) -> None:
-    make = partial(Echo, space)
-    ours, theirs = (
-        [vector([make] * 2, autoreset_mode="Disabled", **options) for vector, options in
-         ((SharedMemoryVectorEnv, {"num_processes": 2}), (AsyncVectorEnv, {}))]
-    )  # fmt: skip
-    for envs in (ours, theirs):
-        envs.reset(seed=3)
+    ours, theirs = beside_gymnasium(partial(Echo, space), autoreset_mode="Disabled")
     for batch in batches:
         assert data_equivalence(ours.step(batch), theirs.step(batch))
     ours.close()
@@ -159,7 +162,7 @@ class Doubling(Echo):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_environment_may_change_its_action_and_the_callers_stays_as_it_is(dtype: type) -> None:
-    envs = SharedMemoryVectorEnv([partial(Doubling, spaces.Box(0, 9, (2,), np.float32))] * 2, num_processes=2)
+    envs = in_two_processes([partial(Doubling, spaces.Box(0, 9, (2,), np.float32))] * 2)
     envs.reset(seed=1)
     actions = np.ones((2, 2), dtype)
     assert envs.step(actions)[0].tolist() == [[2.0, 2.0]] * 2
@@ -176,7 +179,7 @@ class Sloppy(Echo):
 
 
 def test_arrays_of_another_shape_with_as_many_elements_are_taken() -> None:
-    envs = SharedMemoryVectorEnv([partial(Sloppy, spaces.Box(0, 9, (2, 2), np.float32))] * 2, num_processes=2)
+    envs = in_two_processes([partial(Sloppy, spaces.Box(0, 9, (2, 2), np.float32))] * 2)
     envs.reset(seed=1)
     actions = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
     observations, rewards, *_ = envs.step(actions)
@@ -231,18 +234,29 @@ class LoudlyClosed(Echo):
 
 def test_an_exception_in_close_is_shown_and_the_others_are_closed(capfd: pytest.CaptureFixture[str]) -> None:
     functions = [partial(kind, spaces.Discrete(2)) for kind in (Echo, LoudlyClosed, LoudlyClosed, LoudlyClosed)]
-    SharedMemoryVectorEnv(functions, num_processes=2).close()
+    in_two_processes(functions).close()
     assert capfd.readouterr().err.count("OSError: no display") == 3
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.parametrize(("at_once", "processes"), [(1, 1), (2, 2), (np.int64(9), 4), (None, 3)])
-def test_no_more_processes_step_than_may_at_once(at_once: int | None, processes: int) -> None:
-    given_too = {"num_processes": 3} if at_once is None else {}
-    envs = SharedMemoryVectorEnv(
-        [partial(Echo, spaces.Discrete(2))] * 4, max_concurrency=at_once, caller_steps=False, **given_too
-    )
-    assert len(envs.processes) == processes
+@pytest.mark.parametrize(
+    ("at_once", "options", "workers"),
+    [
+        (None, {}, 4),
+        (1, {}, 1),
+        (np.int64(9), {}, 4),
+        (None, {"num_processes": 3}, 3),
+        (3, {"num_processes": 2}, 2),
+        (1, {"cpus": CPUS * 2}, 1),
+        (9, {"cpus": CPUS * 2}, 2),
+        (1, {"caller_steps": True}, 0),
+        (9, {"caller_steps": True, "cpus": CPUS * 2}, 1),
+    ],
+    ids=str,
+)
+def test_no_more_processes_step_than_may_at_once(at_once: int | None, options: dict[str, Any], workers: int) -> None:
+    envs = SharedMemoryVectorEnv([partial(Echo, spaces.Discrete(2))] * 4, max_concurrency=at_once, **options)
+    assert len(envs.processes) == workers
     assert all(process.is_alive() for process in envs.processes)
     assert (envs.max_concurrency, envs.shared_memory, envs.context, envs.daemon) == (at_once, True, None, True)
     envs.close()
@@ -257,7 +271,7 @@ class SlowToBegin(Echo):
 
 
 def test_a_reset_that_takes_too_long_can_be_waited_for_again_if_the_caller_steps_none() -> None:
-    envs = SharedMemoryVectorEnv([partial(SlowToBegin, spaces.Discrete(2))] * 2, num_processes=2, caller_steps=False)
+    envs = SharedMemoryVectorEnv([partial(SlowToBegin, spaces.Discrete(2))] * 2)
     envs.reset_async(seed=1)
     with pytest.raises(multiprocessing.TimeoutError):
         envs.reset_wait(timeout=0.01)
@@ -271,7 +285,7 @@ def set_steps(environment: Echo, count: int) -> str:
 
 
 def test_a_function_can_be_applied_to_some_environments_where_they_are() -> None:
-    envs = SharedMemoryVectorEnv([partial(Echo, spaces.Discrete(2))] * 4, num_processes=2)
+    envs = in_two_processes([partial(Echo, spaces.Discrete(2))] * 4)
     assert envs.apply(set_steps, [3, -4], 7) == ["7 now", "7 now"]
     assert envs.get_attr("_steps") == (7, 0, 0, 7)
     with pytest.raises(IndexError):

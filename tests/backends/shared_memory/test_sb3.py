@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
+from support.interrupting import Interrupt
 from support.recipes import recipe
 
 pytest.importorskip("stable_baselines3")
@@ -127,6 +129,23 @@ def test_a_vector_environment_of_ours_can_be_given_if_it_resets_as_stable_baseli
         with pytest.raises(ValueError, match="Stable-Baselines3"):
             StableBaselinesVecEnv(refused)
         refused.close()
+
+
+def test_after_an_interrupt_in_a_step_a_reset_begins_anew() -> None:
+    envs = StableBaselinesVecEnv(functions(), num_processes=2)
+    actions = np.array([0, 1, 2])
+
+    def rows() -> list[Any]:
+        return [envs.reset(), *envs.step(actions)[:3]]
+
+    expected = rows()
+    whole = Interrupt(0)
+    whole.into(lambda: envs.step(actions))
+    for moment in range(1, whole.count + 1, 5):
+        with suppress(KeyboardInterrupt):
+            Interrupt(moment).into(lambda: envs.step(actions))
+        assert data_equivalence(rows(), expected), moment
+    envs.close()
 
 
 def test_the_recipe_of_the_documents_learns() -> None:

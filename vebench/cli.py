@@ -426,7 +426,7 @@ def verify(
     context: typer.Context,
     *,
     steps: Annotated[int, typer.Option(metavar="N", help="Steps to compare in each environment, at least.")] = 1100,
-    num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time, at least.")] = 4,
+    num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time, at least.")] = 2,
     form: options.VerifyFormat = "terminal",
     save_frames: Annotated[
         Path | None,

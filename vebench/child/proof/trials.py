@@ -25,7 +25,7 @@ LEAST_S, MOST_TIMES = 1.0, 10
 # Environments that are alive beside those asked for: how many of them are followed, and for how many steps.
 BESIDE, BESIDE_STEPS = 2, 200
 # Environments of the layout of many, how many of them are followed, and for how many steps.
-MANY, MANY_FOLLOWED, MANY_STEPS = (7, 11), 4, (20, 40)
+MANY, MANY_FOLLOWED, MANY_STEPS = (5, 9), 3, (20, 40)
 ONE_STEPS = (40, 80)
 MOST_PER_WORKER = 4
 FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive

@@ -93,7 +93,7 @@ def test_a_liar_is_caught_on_atari_where_loading_a_game_takes_longer_than_all_it
 
 def test_another_picture_is_named_as_such_in_a_game_that_is_stepped_as_gymnasium_registers_it(verify: Verify) -> None:
     pytest.importorskip("ale_py")
-    game = ("-e", "AirRaidNoFrameskip-v4")  # with a tall screen, of which only our own Atari has a cropped variant
+    game = ("-e", "AdventureNoFrameskip-v4")  # with a tall screen, of which only our own Atari has a cropped variant
     status, (verdict,) = verify(*game, "-b", "liars:UpsideDownColumn", "--steps", "5", "--num-envs", "1")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["fault"].startswith("another picture: rewards and ends agree"), verdict
@@ -226,12 +226,12 @@ def test_a_picture_that_differs_is_named_as_such_and_written_beside_the_referenc
 ) -> None:
     cv2 = pytest.importorskip("cv2")
     # It declares another fault than it has, and a difference in every row, which excuses no more than the first 16.
-    liar = ("-e", "AirRaid", "-b", "liars:OtherResizeExcused", "--steps", "20", "--num-envs", "1")
+    liar = ("-e", "Adventure", "-b", "liars:OtherResizeExcused", "--steps", "20", "--num-envs", "1")
     status, (verdict,) = verify(*liar, "--save-frames", "frames")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["fault"].startswith("another picture"), verdict
     kinds = ("expected", "found", "difference")
-    stem = "ALE-AirRaid-v5-liars-OtherResizeExcused-env0-step16"
+    stem = "ALE-Adventure-v5-liars-OtherResizeExcused-env0-step16"
     assert verdict["pictures"] == [str(tmp_path / "frames" / f"{stem}-{kind}.png") for kind in kinds]
     expected, found, difference = (cv2.imread(path, cv2.IMREAD_GRAYSCALE) for path in verdict["pictures"])
     assert expected.shape == (84, 4 * 84)  # the stack of four, side by side

@@ -85,7 +85,8 @@ def test_a_liar_is_caught_by_the_name_of_its_fault(verify: Verify, liar: str, ta
 def test_a_liar_is_caught_on_atari_where_loading_a_game_takes_longer_than_all_its_steps(
     verify: Verify, liar: str, game: str, envs: int, fault: str
 ) -> None:
-    status, (verdict,) = verify("-e", game, "-b", f"liars:{liar}", "--steps", "200", "--num-envs", str(envs))
+    asked = ("-e", game, "-b", f"liars:{liar}", "--steps", "200", "--num-envs", str(envs))
+    status, (verdict,) = verify(*asked, world=world_here(layouts=1))
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["fault"].startswith(fault), verdict
 
@@ -190,26 +191,31 @@ def test_a_liar_that_fails_after_its_first_wrong_row_is_different_all_the_same(v
     assert verdict["fault"] == "rewards are off by 0.25; then it failed: RuntimeError: collapsed"
 
 
+@pytest.mark.parametrize(
+    ("backends", "world"),
+    [("for-loop,gym-sync,gym-async", world_here), ("shm-sync", World)],
+    ids=["here", "in-real-processes"],
+)
 def test_backends_over_the_same_environments_are_identical_across_ends_and_resets(
-    verify: Verify,
+    verify: Verify, backends: str, world: Callable[[], World]
 ) -> None:
-    backends = "for-loop,gym-sync,gym-async,shm-sync"
-    status, verdicts = verify("-e", "CartPole", "-b", backends, "--steps", "300", world=World())
+    status, verdicts = verify("-e", "CartPole", "-b", backends, "--steps", "300", world=world())
     assert status == 0
-    assert [verdict["verdict"] for verdict in verdicts] == ["identical"] * 4
+    assert [verdict["verdict"] for verdict in verdicts] == ["identical"] * len(backends.split(","))
     assert all(verdict["ends"] > 0 and verdict["rows"] >= 4 * 301 for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
-    ("task", "steps", "envs", "expected"),
-    [("Breakout", "300", "1", "identical"), ("Hopper", "100", "2", "equal")],
+    ("asked", "expected"),
+    [
+        ("-e Breakout -b envpool-async --steps 240 --num-envs 1", "identical"),
+        ("-e Hopper -b envpool-sync,envpool-async --steps 100 --num-envs 2", "equal"),
+    ],
 )
-def test_envpool_does_the_same_work_on_atari_and_mujoco(
-    verify: Verify, task: str, steps: str, envs: str, expected: str
-) -> None:
+def test_envpool_does_the_same_work_on_atari_and_mujoco(verify: Verify, asked: str, expected: str) -> None:
     pytest.importorskip("envpool")
-    status, verdicts = verify("-e", task, "-b", "envpool-sync,envpool-async", "--steps", steps, "--num-envs", envs)
-    assert (status, [verdict["verdict"] for verdict in verdicts]) == (0, [expected] * 2), verdicts
+    status, verdicts = verify(*asked.split(), world=world_here(layouts=1))
+    assert (status, {verdict["verdict"] for verdict in verdicts}) == (0, {expected}), verdicts
     assert all(verdict["engines"] for verdict in verdicts)
     assert all(verdict["simulated"] == verdict["claimed"] > 0 for verdict in verdicts)
     assert all(verdict["ends"] > 0 for verdict in verdicts)
@@ -237,12 +243,19 @@ def test_observations_that_are_no_pictures_are_not_written(verify: Verify, tmp_p
     assert (verdict["verdict"], verdict["pictures"], list((tmp_path / "frames").iterdir())) == ("different", [], [])
 
 
-@pytest.mark.parametrize(("task", "frame_skip", "steps", "envs"), [("Klax", 4, 300, 1), ("Hopper", 4, 100, 2)])
+@pytest.mark.parametrize(
+    ("asked", "frames_at_an_end"),
+    [
+        # A step in which a game ends may be cut short; physics is not.
+        ("-e Klax -b gym-async --steps 130 --num-envs 1", 1),
+        ("-e Hopper -b for-loop,gym-sync,gym-async --steps 100 --num-envs 2", 4),
+    ],
+)
 def test_frames_really_simulated_are_counted_beside_those_claimed_across_ends_and_resets(
-    verify: Verify, task: str, frame_skip: int, steps: int, envs: int
+    verify: Verify, asked: str, frames_at_an_end: int
 ) -> None:
-    backends = ("for-loop", "gym-sync", "gym-async")
-    _, verdicts = verify("-e", task, "-b", ",".join(backends), "--steps", str(steps), "--num-envs", str(envs))
+    frame_skip = 4
+    _, verdicts = verify(*asked.split(), world=world_here(layouts=1))
     for verdict in verdicts:
         claimed = verdict["claimed"]
         # All rows but those of the few resets that were asked for, and of those after ends.
@@ -250,8 +263,7 @@ def test_frames_really_simulated_are_counted_beside_those_claimed_across_ends_an
         assert (verdict["verdict"], most - 16 * frame_skip <= claimed < most) == ("identical", True)
         assert verdict["frames_from"] == "the simulator"
         assert verdict["ends"] > 0
-        # A step in which a game ends may be cut short; physics is not.
-        short = verdict["ends"] * (frame_skip - 1) if task == "Klax" else 0
+        short = verdict["ends"] * (frame_skip - frames_at_an_end)
         assert claimed - short <= verdict["simulated"] <= claimed
 
 

@@ -122,6 +122,9 @@ class Bench:
             if 0 in followed.found:
                 self._first_rows.setdefault(followed.env_id, []).append(followed.found[0])
             followed.end()
+        if self._guide is not None:
+            for env_id in sorted(self._guide.full):
+                self._follow(env_id)  # while the backend resets its own: with a seed, that may load a game
 
     def _reference(self, env_id: int) -> Reference:
         """Return a reference for an environment, which is not reset yet."""

@@ -209,10 +209,8 @@ class _Comparison:
     def over(self, trials: Sequence[Trial]) -> Proof:
         """Compare the backend in each trial, up to the first in which it is not the same."""
         with self._start(self._request, trials) as stepping:
-            # While the backend is built.
-            task = trials[0].setup(self._request.setup).task
-            self._spare[task.exact] = [Reference(task, env_id) for env_id in range(trials[0].followed)]
             for trial in trials:
+                self._make_references(trial)  # while the backend is built
                 try:
                     self._so_far = self._with(self._judged(trial, stepping))
                 except (CutOffError, FailedError) as error:
@@ -221,6 +219,10 @@ class _Comparison:
                 if self._so_far.verdict in ("different", "unverified"):
                     break
         return _capped(self._so_far or Proof("unverified"))
+
+    def _make_references(self, trial: Trial) -> None:
+        spare, task = self._spare[trial.exact], trial.setup(self._request.setup).task
+        spare += [Reference(task, env_id) for env_id in range(len(spare), trial.followed)]
 
     def _judged(self, trial: Trial, stepping: Stepping) -> Proof:
         task = trial.setup(self._request.setup).task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ import pytest
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.child import recorder as module
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
-from vebench.child.proof.recording import Broken, Ended, Failed, Order, Rows, read
-from vebench.child.recorder import MOMENTS_PER_SECOND, Recorder
+from vebench.child.proof.recording import Began, Broken, Ended, Failed, Order, Rows, read
+from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,7 @@ def recorded(
     if spoil is not None:
         honest = backend.recv
         backend.recv = lambda: spoil(honest())  # type: ignore[method-assign]
+    loop.keep_first(FIRST)
     for _ in range(windows):
         recorder.expect(MOMENTS_PER_SECOND)
         assert loop.run_for(batches * 1000, batches // READINGS_PER_WINDOW).rows == batches * backend.info.batch_size
@@ -65,10 +67,23 @@ def recorded(
     return list(read(file)), loop
 
 
+def histories(records: list[Record]) -> list[list[Rows]]:
+    """Return the rows after each reset."""
+    found: list[list[Rows]] = []
+    for record in records:
+        if isinstance(record, Began):
+            found.append([])
+        elif isinstance(record, Rows):
+            found[-1].append(record)
+    return found
+
+
 @pytest.mark.parametrize(("num_envs", "batch_size"), [(1, 1), (3, 3), (40, 40), (6, 2)])
 def test_what_is_kept_are_the_rows_of_the_batches_whose_numbers_they_have(num_envs: int, batch_size: int) -> None:
     records, loop = recorded(Played(num_envs, batch_size))
-    rows = [record for record in records if isinstance(record, Rows)]
+    first, rows = histories(records)
+    assert [record.number for record in first] == [*range(FIRST + 1)]
+    assert all(record.shown.tolist() == [*range(batch_size)] for record in first), "of all environments"
     numbers = [record.number for record in rows]
     assert numbers == sorted(set(numbers))
     assert 3 * 12 < len(rows) < 3 * 60
@@ -149,3 +164,43 @@ def test_a_backend_that_gives_up_the_order_that_it_had_is_not_accused_but_proves
 
     records, _ = recorded(Played(5, 5), spoil=later_backwards)
     assert records[-1] == Failed(module.ORDER_LOST)
+    first, measured = histories(records)
+    assert len(first) == FIRST + 1, "nothing was lost up to there"
+    assert not measured, "the order may have been lost before it was seen to be"
+
+
+def test_arrays_that_change_long_after_they_were_handed_out_are_a_fault_if_reuse_is_not_reported() -> None:
+    for reuses in (False, True):
+        ring, numbers = [np.zeros((3, 3)) for _ in range(64)], count()
+
+        def in_turn(batch: Batch, ring: list[NDArray[np.float64]] = ring, numbers: count[int] = numbers) -> Batch:
+            mine = ring[next(numbers) % 64]
+            np.copyto(mine, batch.observations)
+            return batch._replace(observations=mine)
+
+        backend = Played(3, 3)
+        backend.info = replace(backend.info, reuses_buffers=reuses)
+        records, _ = recorded(backend, spoil=in_turn)
+        faults = [record.fault for record in records if isinstance(record, Broken)]
+        assert faults == ([] if reuses else [module.CHANGED])
+
+
+def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:
+    numbers = count()
+
+    def without_the_first(batch: Batch) -> Batch:
+        number = next(numbers)
+        return batch if number < 500 else batch._replace(env_ids=1 + (2 * number + np.arange(2)) % 5)
+
+    records, _ = recorded(Played(6, 2), spoil=without_the_first)
+    last = records[-1]
+    assert isinstance(last, Ended)
+    assert last.fault.startswith("environment 0 is left behind: it answered in none of the last")
+
+
+def test_repeats_show_other_environments_until_each_was_shown() -> None:
+    backend = Played(6, 2)
+    first = backend.recv()
+    shown = [Recorder(backend, first, 0, 5, READINGS_PER_WINDOW, chooser=9, turn=turn).shown for turn in range(4)]
+    assert frozenset.union(*shown[:3]) == frozenset(range(6))
+    assert shown[3] == shown[0]

@@ -25,7 +25,8 @@ HERE = ("run", "-e", "CartPole", "-w", "2", "--no-base")
 
 def proof_of(vebench: Command, tmp_path: Path, backend: str) -> CellProof:
     """Return what is found in a cell of this adapter."""
-    assert vebench(*HERE, "-b", f"timed_liars:{backend}", *BRIEF, world=world_here()).status == 0
+    target = backend if ":" in backend else f"timed_liars:{backend}"
+    assert vebench(*HERE, "-b", target, *BRIEF, world=world_here()).status == 0
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.proof is not None
     return cell.proof
@@ -50,6 +51,14 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("Twice", "the same row twice in a batch"),
         ("Short", "rows counted that were not returned"),
         ("NewInfo", "reports another frame_skip while it runs"),
+        ("wrong_arrays:LazySubclass", "observations are a _Unmade, not a NumPy array"),
+        ("wrong_arrays:ObjectRewards", "rewards are object, not numbers"),
+        ("wrong_buffers:OverwrittenInTurn", "change after they were handed out"),
+        ("wrong_seeds:ConstructorsSeed", "the reset ignores its seed"),
+        ("wrong_seeds:EightBits", "only 8 bits of the seed count"),
+        ("wrong_seeds:KeepsRunning", "a later reset does not begin as its seed says"),
+        ("wrong_late:RaisesAtSecondReset", "a second reset, with another seed, fails"),
+        ("wrong_claims:BlankStarts", "declares differences in"),
     ],
 )
 def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_is_found_by_name(
@@ -58,6 +67,27 @@ def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_i
     proof = proof_of(vebench, tmp_path, backend)
     assert proof.verdict == "different"
     assert words in f"{proof.fault} {proof.mismatch and proof.mismatch.field}"
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"), [("IdsAsList", "env_ids are a list"), ("FlagsAsBytes", "terminated are uint8, not bool")]
+)
+def test_what_the_loop_cannot_use_is_named_before_anything_is_measured(
+    vebench: Command, tmp_path: Path, backend: str, words: str
+) -> None:
+    assert vebench(*HERE, "-b", f"wrong_arrays:{backend}", *BRIEF, world=world_here()).status == 1
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert f"recv() breaks the interface: {words}" in str(cell.reason)
+
+
+def test_an_environment_that_is_wrong_right_after_the_reset_is_found_however_many_there_are(
+    vebench: Command, tmp_path: Path
+) -> None:
+    many = ("--envs-per-worker", "12", "-b", "wrong_layouts:BeyondEight")
+    assert vebench(*HERE, *many, *BRIEF, world=world_here()).status == 0
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert cell.proof is not None
+    assert cell.proof.verdict == "different"
 
 
 ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--repeats", "1", "--rounds", "3", "-o", "run.jsonl")

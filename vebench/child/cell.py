@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from vebench.backends.interface import Batch
 from vebench.child import schedule
 from vebench.child.answers import Begins, Done, Layout, Ready, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
-from vebench.child.recorder import MOMENTS_PER_SECOND, Recorder
+from vebench.child.proof.batches import malformed
+from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
 from vebench.child.window import Watched
 from vebench.machine import cgroups, counters, memory_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from vebench.backends.interface import BackendInfo, Batch, Factory, VectorBackend
+    from vebench.backends.interface import BackendInfo, Factory, VectorBackend
     from vebench.child.answers import Answer, ReplicaWindow
     from vebench.child.request import Request, Settings
     from vebench.child.window import Window
@@ -53,6 +57,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     recorder = _recorder(request, backend, first)
     loop = Loop(backend, tape, clock, recorder)
     if recorder is not None:
+        loop.keep_first(FIRST)
         recorder.expect(_moments(settings))  # what is right at first only differs later
     warmup = warm_up(
         loop,
@@ -76,6 +81,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     if recorder is not None and request.recording is not None:
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
+        if request.recording.reset_seed is not None:
+            recorder.keep_reset(request.recording.reset_seed, lambda seed: _again(backend, seed))
         with open(request.recording.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
             recorder.write(file, loop.batches)
     answer(
@@ -116,7 +123,10 @@ def _recorder(request: Request, backend: VectorBackend, first: Batch) -> Recorde
     """Return what records this cell, None if nothing is to be recorded."""
     if request.recording is None:
         return None
-    return Recorder(backend, first, request.setup.seed, request.recording.seed, READINGS_PER_WINDOW)
+    asked = request.recording
+    return Recorder(
+        backend, first, request.setup.seed, asked.seed, READINGS_PER_WINDOW, chooser=asked.chooser, turn=asked.turn
+    )
 
 
 def _moments(settings: Settings) -> int:
@@ -130,19 +140,33 @@ def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch]:
     backend.reset(request.setup.seed)
     first = backend.recv()
     check(first, backend.info)
-    return backend, first
+    return backend, Batch(*first)
 
 
-def check(batch: Batch, info: BackendInfo) -> None:
-    """Raise ValueError if a batch breaks the interface, before the timed loop uses one."""
-    count = len(batch.env_ids)
-    if {len(batch.observations), len(batch.rewards), len(batch.terminated), len(batch.truncated)} != {count}:
-        raise ValueError(f"recv() returned arrays of unequal length: {[len(array) for array in batch]}")
-    if batch.terminated.dtype != bool or batch.truncated.dtype != bool:
-        raise ValueError(f"terminated and truncated must be bool, not {batch.terminated.dtype}")
-    ids = set(batch.env_ids.tolist())
-    if not ids <= set(range(info.num_envs)):
-        raise ValueError(f"recv() returned env_ids {sorted(ids)}, which must be in 0..{info.num_envs - 1}")
+def _again(backend: VectorBackend, seed: int) -> Batch:
+    """Reset the backend once more, and return the rows of that."""
+    backend.reset(seed)
+    return backend.recv()
+
+
+def check(batch: Sequence[Any], info: BackendInfo) -> None:
+    """Raise ValueError if the timed loop cannot use a batch. What else is wrong with it, the recorder finds."""
+    fault = malformed(batch, info.num_envs, info.batch_size)
+    if fault is not None and not _usable(tuple(batch), info.num_envs):
+        raise ValueError(f"recv() breaks the interface: {fault}")
+
+
+def _usable(arrays: tuple[Any, ...], num_envs: int) -> bool:
+    """Return whether rows can be counted, and ends be told by environment."""
+    if len(arrays) != len(Batch._fields) or not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
+        return False
+    *_, terminated, truncated, env_ids = arrays
+    return (
+        len(set(map(len, arrays))) == 1
+        and terminated.dtype == truncated.dtype == np.bool_
+        and env_ids.dtype.kind in "iu"
+        and set(env_ids.tolist()) <= set(range(num_envs))
+    )
 
 
 def layout(info: BackendInfo, binding: Binding) -> Layout:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vebench.child.proof.batches import malformed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -94,10 +96,19 @@ class Loop:
             recorder.tidy()
         return Stretch(now - start, rows, resets)
 
+    def keep_first(self, batches: int) -> None:
+        """Step so many batches right after the reset, and keep them with as many environments as fit."""
+        if self._recorder is not None:
+            for _ in range(batches):
+                batch = self._step(1)[2]
+                self._recorder.keep_first(self.batches, batch)
+            self._recorder.let_go()
+
     def keep_last(self) -> None:
         """Step one batch, and keep it and the frames that the backend counts. Call this outside a window."""
         if self._recorder is not None:
             batch = self._step(1)[2]
+            self._recorder.look_again()
             self._recorder.tidy()
             self._recorder.keep(self.batches, batch, counts=True)
             self._recorder.let_go()
@@ -135,7 +146,7 @@ class Loop:
             at = self.batches
             rows, ends, batch = self._step(left, recorder.shown)
             left -= self.batches - at
-            if recorder.shown.isdisjoint(batch[4][batch[2] | batch[3]].tolist()):
+            if recorder.shown.isdisjoint(batch[4][self._ended[batch[4]]].tolist()):
                 recorder.wait_on()
                 return rows, ends
             recorder.for_end = False
@@ -156,6 +167,12 @@ class Loop:
             rows, ends = rows + more_rows, ends + more_ends
         return rows, ends
 
+    def _check(self, arrays: tuple[Any, ...]) -> None:
+        """Raise ValueError if a batch breaks the interface; not if there was none, and all are None."""
+        fault = malformed(arrays, len(self._ended), self._backend.info.batch_size)
+        if fault is not None and arrays[-1] is not None:
+            raise ValueError(f"recv() breaks the interface: {fault}")
+
     def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
         """Step so many batches, at least one, but none after one in which an episode of ``watched`` environments ends.
 
@@ -165,31 +182,38 @@ class Loop:
         note, note_end = (None, None) if recorder is None else (recorder.note, recorder.note_end)
         rows = ends = 0
         outstanding = bool(self._outstanding())
-        for actions in islice(self._actions, batches):
-            send(actions)
-            observations, rewards, terminated, truncated, env_ids = recv()
-            rows += len(env_ids)
-            if note is not None:
-                note(env_ids.tobytes())
-            # Most batches contain no end. Right after another thread has woken this one, caches are cold, and three
-            # numpy calls take 4 microseconds; this takes 1. If a backend has as many threads as CPUs, this is visible.
-            if 1 in terminated.tobytes() or 1 in truncated.tobytes():
-                over = terminated | truncated
-                ended[env_ids] = over
-                ends += int(np.count_nonzero(over))
-                outstanding = True
-                if note_end is not None:
-                    note_end(over)
-                if watched is not None and not watched.isdisjoint(env_ids[over].tolist()):
-                    break
-            elif outstanding:
-                ended[env_ids] = False
-                outstanding = bool(self._outstanding())
+        none: Any = None
+        observations = rewards = terminated = truncated = env_ids = none
+        try:
+            for actions in islice(self._actions, batches):
+                send(actions)
+                observations, rewards, terminated, truncated, env_ids = recv()
+                rows += len(env_ids)
+                if note is not None:
+                    note(env_ids.tobytes())
+                # Most batches contain no end. Right after another thread has woken this one, caches are cold, and three
+                # numpy calls take 4 microseconds; this takes 1. If a backend has as many threads as CPUs, this is
+                # visible.
+                if 1 in terminated.tobytes() or 1 in truncated.tobytes():
+                    over = terminated | truncated
+                    ended[env_ids] = over
+                    ends += int(np.count_nonzero(over))
+                    outstanding = True
+                    if note_end is not None:
+                        note_end(over)
+                    if watched is not None and not watched.isdisjoint(env_ids[over].tolist()):
+                        break
+                elif outstanding:
+                    ended[env_ids] = False
+                    outstanding = bool(self._outstanding())
+        except (AttributeError, IndexError, TypeError, ValueError):
+            self._check((observations, rewards, terminated, truncated, env_ids))
+            raise
         # The batch that the last actions are known by says how many there were, even if some were too short.
         if watched is not None:
             batches = min(batches, rows // self._backend.info.batch_size)
         self.batches += batches
         if recorder is not None:
             whole = self._tape[(self.batches - 1) % len(self._tape)] is actions
-            recorder.stepped(self.batches, rows if whole else -1, batches)
+            recorder.stepped(self.batches, rows if whole else -1, batches, env_ids)
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)

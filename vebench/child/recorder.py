@@ -6,17 +6,19 @@ process steps the same environments with the reference, up to these moments, and
 
 from __future__ import annotations
 
+from itertools import takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vebench.backends.interface import CountsFrames
+from vebench.child.loading import one_line
 from vebench.child.proof.batches import about, changed, malformed
 from vebench.child.proof.recording import Began, Broken, Ended, Failed, Order, Rows, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import IO
 
     from numpy.typing import NDArray
@@ -31,10 +33,18 @@ MOMENTS_PER_SECOND, MOST_MOMENTS = 8, 256
 ENDS_EVERY = 3
 # Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again.
 SHOWN, FEW, NOT_MANY = 4, 2, 16
+# The first batches after the reset are kept with the observations of all environments, as far as these fit.
+FIRST, FIRST_BYTES = 10, 16 << 20
+# Batches of a window whose arrays are held until it is over, to see whether they change, and the bytes that they have.
+HELD, HELD_BYTES = 4, 16 << 20
 # What is kept takes at most so much memory: copies of batches, and which environments were in which batch.
 MOST_BYTES, MOST_HISTORY_BYTES = 64 << 20, 128 << 20
 CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 NOTHING = np.empty(0, np.int64)
+# An environment is left behind that has not answered for so many batches at the end of a cell, plus so many times as
+# many as it used to need for an answer, and for this share of all batches.
+SILENT, TIMES_SILENT, SILENT_SHARE = 1000, 50, 0.25
+CHANGED = "rows change after they were handed out, though it does not report that"
 ORDER_LOST = "its rows came in another order than at first: which actions they answer is not known any more"
 
 # The arrays of a batch, in the order of ``Batch``.
@@ -65,11 +75,21 @@ class Recorder:
     """Draws the moments, and keeps what was returned at them.
 
     ``first`` is the batch of the reset; the backend was built and reset with ``backend_seed``, and its actions are
-    drawn from it. ``readings`` is how often the loop asks for a moment in a window. ``seed``: moments and environments
-    are drawn from it.
+    drawn from it. ``readings`` is how often the loop asks for a moment in a window. ``seed``: moments are drawn from
+    it. ``chooser``: environments are; with the next ``turn`` of the same chooser they are those that come next.
     """
 
-    def __init__(self, backend: VectorBackend, first: Batch, backend_seed: int, seed: int, readings: int) -> None:
+    def __init__(  # noqa: PLR0913 - what is drawn, and what it is drawn from
+        self,
+        backend: VectorBackend,
+        first: Batch,
+        backend_seed: int,
+        seed: int,
+        readings: int,
+        *,
+        chooser: int = 0,
+        turn: int = 0,
+    ) -> None:
         self._backend, self._backend_seed = backend, backend_seed
         self._batch_size = backend.info.batch_size
         self._reuses_buffers = backend.info.reuses_buffers
@@ -81,13 +101,15 @@ class Recorder:
         self._over = False
         self._bytes = 0
         count = backend.info.num_envs
-        drawn = self._random.sample(range(count), min(count, SHOWN if count >= NOT_MANY else FEW))
-        self.shown = frozenset(drawn)
-        self._is_shown = np.zeros(count, np.bool_)
-        self._is_shown[drawn] = True
+        few = min(count, SHOWN if count >= NOT_MANY else FEW)
+        order = Random(chooser).sample(range(count), count)  # noqa: S311 - likewise
+        self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
+        self._is_shown = _mask(count, self.shown)
         self._ids = np.arange(count)
         # A backend that has returned all rows, in order, does so always; recorded batches show if it does not.
         self.in_order = bool(np.array_equal(first.env_ids, self._ids))
+        self._ids_in_order = np.asarray(first.env_ids).tobytes()
+        self._order_lost = False
         self._about = self._reported()
         self._id_type = np.asarray(first.env_ids).dtype
         # For each batch the bytes of its ids, unless rows are in order; after them, if it has ends, where these are.
@@ -95,13 +117,20 @@ class Recorder:
         self._joined: list[NDArray[Any]] = []
         self._ends = np.zeros(count, np.int64)
         self._last: tuple[Kept, Arrays] | None = None
+        self._held: list[tuple[Kept, Arrays]] = []
+        self._at_end: str | None = None
+        self._again: tuple[int, Kept] | None = None
         self.for_end = False
         plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
+        fit = FIRST_BYTES // (FIRST + 2) // max(1, first.observations[:1].nbytes) if plain else 0
+        self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
+        self._first: list[Kept] = []
         self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._history.append if plain else None
         self.note: Callable[[bytes], None] | None = self._history.append if plain and not self.in_order else None
         if self.note is not None:
             self.note(first.env_ids.tobytes())
         self.keep(0, tuple(first))
+        self.keep_first(0, tuple(first))
 
     @property
     def nbytes(self) -> int:
@@ -146,16 +175,51 @@ class Recorder:
         """
         if self._over:
             return
+        begins = self._last is None and not counts
+        kept = self._copied(number, arrays, self._is_shown, counts=counts)
+        if kept is None:
+            return
+        self._kept.append(kept)
+        if begins and not self._reuses_buffers and len(self._held) < HELD:
+            size = sum(array.nbytes for array in arrays)
+            if size * (len(self._held) + 1) <= HELD_BYTES:
+                self._held.append((kept, arrays))
+
+    def keep_first(self, number: int, arrays: tuple[Any, ...]) -> None:
+        """Copy batch ``number``, one of the first, with the observations of as many environments as fit."""
+        kept = None if self._over else self._copied(number, arrays, self._is_shown_first)
+        if kept is not None:
+            self._first.append(kept)
+
+    def keep_reset(self, seed: int, reset: Callable[[int], Any]) -> None:
+        """Reset once more, with another seed, and copy the rows of that. Call this when all windows are over."""
+        if self._broken is not None:
+            return
+        self.let_go()
+        try:
+            arrays = tuple(reset(seed))
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
+            self._at_end = f"a second reset, with another seed, fails: {one_line(error)}"
+            return
+        wrong = malformed(arrays, len(self._ids), self._batch_size)
+        kept = None if wrong is not None else self._copied(0, arrays, self._is_shown_first)
+        self._at_end = wrong and f"after a second reset {wrong}"
+        self._again = None if kept is None else (seed, kept)
+
+    def _copied(
+        self, number: int, arrays: tuple[Any, ...], is_shown: NDArray[np.bool_], *, counts: bool = False
+    ) -> Kept | None:
+        """Return copies of a batch, with the observations of these environments; None if it is none."""
         if any(type(array) is not np.ndarray for array in arrays):
             self._break(number, malformed(arrays, len(self._ids), self._batch_size) or "its rows are no plain arrays")
-            return
+            return None
         observations, rewards, terminated, truncated, env_ids = arrays
         try:
-            places = self._is_shown[env_ids].nonzero()[0]
+            places = is_shown[env_ids].nonzero()[0]
             shown = observations[places]
         except IndexError:
             self._break(number, malformed(arrays, len(self._ids), self._batch_size) or "rows are missing")
-            return
+            return None
         kept = Kept(
             number,
             len(observations),
@@ -169,18 +233,28 @@ class Recorder:
             self._ends.copy() if counts else NOTHING,
         )
         self._check_last(number)
-        self._kept.append(kept)
         self._last = kept, (observations, rewards, terminated, truncated, env_ids)
         self._bytes += shown.nbytes + 4 * rewards.nbytes
         if self._bytes > MOST_BYTES:
             self._over = True
+        return kept
 
     def let_go(self) -> None:
         """Release the arrays of the backend: it is measured on."""
         self._last = None
 
-    def stepped(self, number: int, rows: int, batches: int) -> None:
-        """Check that so many ``batches``, up to batch ``number``, had so many ``rows``."""
+    def look_again(self) -> None:
+        """Note a fault if arrays of the last window have changed since. Call this outside a window."""
+        for kept, arrays in self._held:
+            if _differ(kept, arrays):
+                self._break(kept.number, CHANGED)
+        self._held.clear()
+
+    def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:  # noqa: ANN401 - if malformed
+        """Check that so many ``batches``, up to batch ``number``, had so many ``rows``; the last had ``env_ids``."""
+        if self.in_order and not self._order_lost and type(env_ids) is np.ndarray:
+            as_at_first = env_ids.tobytes() == self._ids_in_order
+            self._order_lost = not (as_at_first or np.array_equal(env_ids, self._ids))
         if len(self._history) > CHUNK:
             self.tidy()
         if rows != batches * self._batch_size and not self._over:
@@ -225,33 +299,78 @@ class Recorder:
     def write(self, file: IO[bytes], batches: int) -> None:
         """Check what was kept, and write it to a file. ``batches`` have been stepped since the reset."""
         self.let_go()
+        self.look_again()
         self.tidy()
+        first, kept = self._sound(self._first), self._sound(self._kept)
+        if self.in_order:
+            first, whole = self._while_in_order(first), self._while_in_order(kept)
+            # At which of the batches between those that are kept the order was lost is not known.
+            kept = [] if self._order_lost or len(whole) < len(kept) else kept
+            self._order_lost = not kept
         write(file, self._about)
         write(file, Began(self._backend_seed))
+        for one in first:
+            write(file, _rows(one))
+        if self._again is not None and (not self.in_order or self._while_in_order([self._again[1]])):
+            write(file, Began(self._again[0]))
+            write(file, _rows(self._again[1]))
+        write(file, Began(self._backend_seed))
+        self._write_rows(file, kept)
+        if self._broken is not None:
+            write(file, Broken(*self._broken))
+            write(file, Ended(self._broken[0]))
+        elif self._order_lost:
+            write(file, Failed(ORDER_LOST))
+        else:
+            at_end = self._at_end or self._left_behind() or changed(self._about, self._reported())
+            write(file, Ended(batches, at_end or ""))
+
+    def _write_rows(self, file: IO[bytes], found: list[Kept]) -> None:
+        """Write batches, and before them the ids of all batches up to there, unless rows are in order."""
         order = iter(self._orders())
         told = 0
-        for kept in self._kept:
-            wrong = self._malformed(kept)
-            if wrong is not None:
-                self._broken = (kept.number, wrong)
-                break
+        for kept in found:
             while not self.in_order and told <= kept.number:
                 part = next(order, None)
                 if part is None:
                     break
                 write(file, part)
                 told += len(part.env_ids)
-            if self._broken is not None and kept.number >= self._broken[0]:
-                break
-            if self.in_order and not np.array_equal(kept.env_ids, self._ids):
-                write(file, Failed(ORDER_LOST))
-                return
             write(file, _rows(kept))
-        if self._broken is not None:
-            write(file, Broken(*self._broken))
-            write(file, Ended(self._broken[0]))
-        else:
-            write(file, Ended(batches, changed(self._about, self._reported()) or ""))
+
+    def _sound(self, found: list[Kept]) -> list[Kept]:
+        """Return the batches before the first that breaks the interface, which is noted."""
+        for kept in found:
+            wrong = self._malformed(kept)
+            if wrong is not None:
+                if self._broken is None or kept.number <= self._broken[0]:
+                    self._broken = (kept.number, wrong)
+                break
+        return [kept for kept in found if self._broken is None or kept.number < self._broken[0]]
+
+    def _while_in_order(self, found: list[Kept]) -> list[Kept]:
+        return list(takewhile(lambda kept: np.array_equal(kept.env_ids, self._ids), found))
+
+    def _left_behind(self) -> str | None:
+        """Return the fault if an environment has not answered for a long time at the end, None if all have."""
+        if self.in_order or self._over or not self._joined:
+            return None
+        count, batches = len(self._ids), 0
+        rows, last = np.zeros(count, np.int64), np.full(count, -1)
+        for part in self._joined:
+            env_ids = part.ravel()
+            if env_ids.max(initial=0) >= count:
+                return None  # which is noticed elsewhere
+            rows += np.bincount(env_ids, minlength=count)
+            last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)
+            batches += len(part)
+        silent = batches - 1 - last
+        usual = (last + 1) / np.maximum(1, rows)
+        lost = np.flatnonzero(silent > np.maximum(SILENT + TIMES_SILENT * usual, SILENT_SHARE * batches))
+        if not lost.size:
+            return None
+        env_id = int(lost[0])
+        return f"environment {env_id} is left behind: it answered in none of the last {silent[env_id]:,} batches"
 
     def _malformed(self, kept: Kept) -> str | None:
         observations = np.broadcast_to(np.empty(()), (kept.length,))
@@ -279,12 +398,9 @@ class Recorder:
         """Note a fault if the arrays of the batch before this one have changed since, though they must not."""
         if self._last is None or self._reuses_buffers or self._broken is not None:
             return
-        kept, (observations, *others) = self._last
-        now = (observations[kept.places], *others)
-        if kept.number == number - 1 and any(
-            one.tobytes() != other.tobytes() for one, other in zip(kept.arrays, now, strict=True)
-        ):
-            self._break(kept.number, "rows change after they were handed out, though it does not report that")
+        kept, arrays = self._last
+        if kept.number == number - 1 and _differ(kept, arrays):
+            self._break(kept.number, CHANGED)
 
     def _frames(self, env_ids: NDArray[Any]) -> NDArray[np.int64]:
         """Return the frames of each environment's episode so far, -1 where it is not known, empty if nothing is."""
@@ -301,6 +417,20 @@ class Recorder:
         if self._broken is None:
             self._broken = (number, fault)
         self._over = True
+
+
+def _mask(count: int, env_ids: Iterable[int]) -> NDArray[np.bool_]:
+    """Return for each environment whether it is one of these."""
+    mask = np.zeros(count, np.bool_)
+    mask[list(env_ids)] = True
+    return mask
+
+
+def _differ(kept: Kept, arrays: Arrays) -> bool:
+    """Return whether arrays are not what they were when they were copied."""
+    observations, *others = arrays
+    now = (observations[kept.places], *others)
+    return any(one.tobytes() != other.tobytes() for one, other in zip(kept.arrays, now, strict=True))
 
 
 def _rows(kept: Kept) -> Rows:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,17 +16,24 @@ from vebench.backends import registry
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.bench import FailedError
 from vebench.child.proof.judge import judge
-from vebench.child.proof.recording import About, Broken, CutOffError, Ended, Rows, read
+from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Rows, read
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
     from vebench.child.proof.recording import Record
+    from vebench.child.proof.reference import Reference
     from vebench.child.request import Replaying, Request
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+# So many neighbours are looked at together for what came right after a reset. After BEGINNINGS_NS only the rows of the
+# resets themselves are, after RESETS_NS of no more environments.
+TOGETHER, BEGINNINGS_NS, RESETS_NS = 8, 500_000_000, 2_000_000_000
 # The worst first.
 WORST = ("different", "unverified", "equivalent", "equal", "identical")
 NOTHING_COMPARED = "nothing that it returned could be compared"
@@ -48,18 +56,38 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         if chance is not None:
             verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
             return CellProof(verdict, fault=outline.fault, reason=chance)
-        count = min(len(outline.env_ids), _free_cpus())
-        shares = [outline.env_ids[number::count] for number in range(count)]
-        if count <= 1:
-            found = [_judged(job.path, task, until, share) for share in shares]
-        else:
-            with ProcessPoolExecutor(count, get_context("fork")) as pool:
-                found = list(pool.map(partial(_judged, job.path, task, until), shares))
+        begin = partial(_begun, job.path, task, clock, outline.histories)
+        begun = [one for found in _in_parallel(begin, _shares(outline.first_ids)) for one in found]
+        if any(one.proof.verdict == "different" for one in begun):
+            return _together(begun, outline)
+        found = _in_parallel(partial(_judged, job.path, task, until, outline.histories), _split(outline.env_ids))
     except (CutOffError, FailedError) as error:
         return CellProof("unverified", reason=str(error))
     finally:
         os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib
-    return _together(found, outline)
+    return _together(found, outline, begun)
+
+
+def _split(env_ids: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return environments in shares, one for each CPU that is free."""
+    count = min(len(env_ids), _free_cpus())
+    return [env_ids[number::count] for number in range(count)]
+
+
+def _shares(env_ids: tuple[int, ...]) -> list[tuple[tuple[int, ...], ...]]:
+    """Return neighbours in groups, in an order that nobody can foresee, in shares: one for each CPU that is free."""
+    groups = [env_ids[first : first + TOGETHER] for first in range(0, len(env_ids), TOGETHER)]
+    random.SystemRandom().shuffle(groups)
+    count = min(len(groups), _free_cpus())
+    return [tuple(groups[number::count]) for number in range(count)]
+
+
+def _in_parallel(work: Callable[[T], R], shares: list[T]) -> list[R]:
+    """Return what work on each share gives, each in a process of its own if there are several."""
+    if len(shares) <= 1:
+        return [work(share) for share in shares]
+    with ProcessPoolExecutor(len(shares), get_context("fork")) as pool:
+        return list(pool.map(work, shares))
 
 
 def _free_cpus() -> int:
@@ -67,10 +95,16 @@ def _free_cpus() -> int:
 
 
 class Outline(NamedTuple):
-    """What a recording is of: what the backend reports, environments that are shown, the last batch, and a fault."""
+    """What a recording is of: what the backend reports, the last batch, and a fault.
+
+    The last of its ``histories`` is that of the measured steps, in which ``env_ids`` are shown; in those before, which
+    are short, ``first_ids`` are.
+    """
 
     about: About
     env_ids: tuple[int, ...]
+    first_ids: tuple[int, ...]
+    histories: int
     batches: int
     fault: str | None
 
@@ -83,16 +117,20 @@ def _outline(path: str) -> Outline:
         if not isinstance(about, About):
             raise CutOffError("the recording does not say what it is of")
         shown: set[int] = set()
-        batches, fault = 0, None
+        first: set[int] = set()
+        histories, batches, fault = 0, 0, None
         for record in records:
-            if isinstance(record, Rows):
+            if isinstance(record, Began):
+                first |= shown
+                shown, batches, histories = set(), 0, histories + 1
+            elif isinstance(record, Rows):
                 shown.update(record.env_ids[record.shown].tolist())
                 batches = record.number
             elif isinstance(record, Broken):
                 fault = record.fault
             elif isinstance(record, Ended):
                 fault = fault or record.fault or None
-    return Outline(about, tuple(sorted(shown)), batches, fault)
+    return Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batches, fault)
 
 
 class Until(NamedTuple):
@@ -102,15 +140,45 @@ class Until(NamedTuple):
     span: int
 
 
-def _judged(path: str, task: Task, until: Until, env_ids: tuple[int, ...]) -> Judged:
-    """Compare the rows of these environments, as long as it may take."""
-    reached = 0
+def _begun(
+    path: str, task: Task, clock: Callable[[], int], histories: int, groups: tuple[tuple[int, ...], ...]
+) -> list[Judged]:
+    """Compare what all environments returned right after a reset, group by group, as long as it may take."""
+    spare: list[Reference] = []
+    found: list[Judged] = []
+    began = clock()
+    for env_ids in groups:
+        if found and (found[-1].proof.mismatch is not None or clock() > began + RESETS_NS):
+            break
+
+        def records(env_ids: tuple[int, ...] = env_ids) -> Iterator[Record]:
+            with open(path, "rb") as file:  # noqa: PTH123 - likewise
+                number = 0
+                for record in read(file):
+                    number += isinstance(record, Began)
+                    if number == histories:
+                        yield Ended(0)
+                        return
+                    late = isinstance(record, Rows) and record.number and clock() > began + BEGINNINGS_NS
+                    if not late:
+                        yield _only(record, env_ids) if isinstance(record, Rows) else record
+
+        found.append(Judged(judge(records(), task, most_share=1.0, spare=spare), 0))
+    return found
+
+
+def _judged(path: str, task: Task, until: Until, histories: int, env_ids: tuple[int, ...]) -> Judged:
+    """Compare the rows of these environments in the measured steps, as long as it may take."""
+    reached = number = 0
     deadline = None
 
     def records() -> Iterator[Record]:
-        nonlocal reached, deadline
+        nonlocal reached, deadline, number
         with open(path, "rb") as file:  # noqa: PTH123 - likewise
             for record in read(file):
+                number += isinstance(record, Began)
+                if 0 < number < histories:
+                    continue
                 if not isinstance(record, Rows):
                     yield record
                 elif deadline is not None and until.clock() > deadline:
@@ -121,7 +189,7 @@ def _judged(path: str, task: Task, until: Until, env_ids: tuple[int, ...]) -> Ju
                     reached = record.number
                     deadline = deadline or until.clock() + until.span
 
-    return Judged(judge(records(), task, most_share=1.0), reached)
+    return Judged(judge(records(), task, of_steps=True), reached)
 
 
 def _only(rows: Rows, env_ids: tuple[int, ...]) -> Rows:
@@ -130,20 +198,21 @@ def _only(rows: Rows, env_ids: tuple[int, ...]) -> Rows:
     return replace(rows, shown=rows.shown[wanted], observations=rows.observations[wanted])
 
 
-def _together(found: list[Judged], outline: Outline) -> CellProof:
-    """Return what was found of all environments."""
+def _together(found: list[Judged], outline: Outline, begun: Sequence[Judged] = ()) -> CellProof:
+    """Return what was found of all environments, and what of the first batches, ``begun``."""
     num_envs, batch_size = outline.about.num_envs, outline.about.batch_size
-    worst = min((one.proof for one in found), key=lambda proof: WORST.index(proof.verdict))
-    rows = sum(one.proof.rows for one in found)
+    seen = [one.proof for one in (*found, *begun) if one.proof.rows or one.proof.reason or one.proof.fault]
+    worst = min(seen, key=lambda proof: WORST.index(proof.verdict), default=Proof("unverified"))
+    rows = sum(one.proof.rows for one in (*found, *begun))
     if worst.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
         worst = Proof("different", fault=outline.fault)
     nothing = worst.verdict != "different" and not rows
     return CellProof(
         "unverified" if nothing else worst.verdict,
         rows=rows,
-        ends=min(one.proof.fewest_ends for one in found),
+        ends=min((one.proof.fewest_ends for one in found), default=0),
         environments=len(outline.env_ids),
-        steps=min(one.batches for one in found) * batch_size // num_envs,
+        steps=min((one.batches for one in found), default=0) * batch_size // num_envs,
         of_steps=outline.batches * batch_size // num_envs,
         allowed=tuple(dict.fromkeys(text for one in found for text in one.proof.allowed)),
         mismatch=worst.mismatch,

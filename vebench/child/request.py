@@ -40,13 +40,17 @@ class Proving:
 class Recording:
     """Batches of the measurement are kept, and written to the file ``path`` when it is over.
 
-    At which moments, and of which environments, is drawn from ``seed``. In a cell of replicas, number ``replica`` does
-    so.
+    At which moments is drawn from ``seed``, and of which environments from ``chooser``: with every ``turn`` of the same
+    chooser the next ones. In a cell of replicas, number ``replica`` does so. When all is measured, the backend is reset
+    once more, with the seed ``reset_seed``, unless that is None.
     """
 
     path: str
     seed: int
     replica: int = 0
+    chooser: int = 0
+    turn: int = 0
+    reset_seed: int | None = None
 
 
 @dataclass(frozen=True)

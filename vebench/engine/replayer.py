@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vebench.backends.registry import BY_NAME
 from vebench.child.answers import CellProof, Failure
 from vebench.child.request import Recording, Replaying
 from vebench.engine.conversation import CellError, InterruptedCellError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
+LEAST_SEED, MOST_SEED = 1 << 17, 1 << 30
 SEED_BITS = 62  # a run file's whole numbers have 63
 # A replay may always take so many seconds: less would hardly be worth its start.
 LEAST_SECONDS = 2.0
@@ -32,12 +34,29 @@ LEAST_SECONDS = 2.0
 MOST_OF_TIMEOUT = 0.8
 
 
-def recorded(cell: Cell, spec: RunSpec) -> Cell:
-    """Return ``cell`` with what it is to record, drawn anew from the system's source of chance, if it is proven."""
+def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
+    """Return ``cell`` with what it is to record, drawn anew from the system's source of chance, if it is proven.
+
+    With one ``chooser``, each repeat of a cell records other environments, as long as there are any. Adapters that are
+    not in our table are reset with another seed at the end: of what is in it we know that it heeds the seed.
+    """
     if not is_proven(cell, spec):
         return cell
     seed = secrets.randbits(SEED_BITS)
-    return replace(cell, recording=Recording(f"{seed:x}.rows", seed, secrets.randbelow(len(cell.all_replicas))))
+    recording = Recording(
+        f"{seed:x}.rows",
+        seed,
+        secrets.randbelow(len(cell.all_replicas)),
+        chooser=chooser,
+        turn=cell.repeat,
+        reset_seed=None if cell.backend.name in BY_NAME else _large_seed(),
+    )
+    return replace(cell, recording=recording)
+
+
+def _large_seed() -> int:
+    """Return a seed that has more than 16 bits, and fits into 31 with the number of an environment."""
+    return LEAST_SEED + secrets.randbelow(MOST_SEED - LEAST_SEED)
 
 
 def seconds(outcome: Outcome, spec: RunSpec) -> float:

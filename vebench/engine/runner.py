@@ -5,6 +5,7 @@ The runner neither prints nor stores anything: its caller does. A failed cell ne
 
 from __future__ import annotations
 
+import secrets
 from contextlib import ExitStack
 from itertools import groupby
 from operator import attrgetter
@@ -22,7 +23,7 @@ from vebench.engine.events import (
     RunStarted,
     WindowDone,
 )
-from vebench.engine.replayer import recorded, replayed
+from vebench.engine.replayer import SEED_BITS, recorded, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -41,7 +42,8 @@ def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
     with the reference once they have finished, and those that they take turns with.
     """
     yield RunStarted(plan, done)
-    cells = [recorded(cell, plan.spec) for cell in plan.cells]
+    chooser = secrets.randbits(SEED_BITS)
+    cells = [recorded(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
             measured = []

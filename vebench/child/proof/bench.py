@@ -7,7 +7,7 @@ backend that returns rows in any order: the comparison is always of environment 
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ class Bench:
         self.seeds: list[int] = []  # of the resets
         self._about: About | None = None
         self._tally = Tally(())
-        self.most_share = MOST_SHARE
+        self.most_share, self.of_steps = MOST_SHARE, False
         self._fewest = 0
         self._make_guide = guide
         self._spare = spare
@@ -180,7 +180,7 @@ class Bench:
         if self.mismatch is not None and env_id == self.mismatch.env_id:
             return True
         if self._guide is None:
-            return shown or (known is not None and known.step >= 0)
+            return shown
         step, ends = (known.step, known.ends) if known is not None else (-1, 0)
         return self._guide.follows(len(self.seeds) - 1, env_id, step + 1, ends)
 
@@ -217,7 +217,7 @@ class Bench:
         if self._about is None:
             return Proof("unverified")
         self._count_ends()
-        proof = self._tally.proof(self.mismatch)
+        proof = self._tally.proof(self.mismatch, self._ages() if self.of_steps else None)
         if self.history is not None:
             proof = self._frames.onto(proof)
         own = self._about.own_classes
@@ -227,6 +227,14 @@ class Bench:
             engines=tuple(Engine(**engine) for engine in self._about.engines),
             own_classes=None if own is None else OwnClasses(**own),
         )
+
+    def _ages(self) -> Counter[int]:
+        """Return how many steps were so many rows after the first of their episode, and under -1 how many ended one."""
+        ages: Counter[int] = Counter()
+        for followed in self.followed.values():
+            ages.update(followed.ages)
+            ages[-1] += followed.ends
+        return ages
 
     def repeatable(self) -> bool:
         """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
@@ -334,6 +342,7 @@ class Followed:
         self.ends = self.fresh_for = 0
         self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
         self.steps_since = 0  # transitions since then
+        self.ages: Counter[int] = Counter()  # steps by the rows since the first of their episode
         self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
         self.expected: deque[Row] = deque(maxlen=KEPT)
         self.found: dict[int, Row] = {}
@@ -399,6 +408,8 @@ class Followed:
         self.fresh_for += 1
         if self.reference.fresh:
             self.fresh_for, self.frames_at, self.steps_since = 0, None, 0
+        self.ages[min(self.fresh_for, MOST_EXCUSED)] += 1
+        if self.reference.fresh:
             return
         self.steps_since += 1
         now = self.reference.frames if before is not None else None
@@ -502,8 +513,8 @@ class Tally:
         self._excused += is_excused
         return None
 
-    def proof(self, mismatch: Mismatch | None) -> Proof:
-        """Return the result of the comparison."""
+    def proof(self, mismatch: Mismatch | None, ages: Counter[int] | None = None) -> Proof:
+        """Return the result of the comparison. With ``ages`` of all steps, excuses are weighed by these."""
         proof = Proof(
             self._verdict(mismatch),
             self.rows,
@@ -513,11 +524,19 @@ class Tally:
             cut_off=self._cut_off,
             excused=self._excused,
         )
-        if mismatch is not None or self._excused <= self.most_share * self.rows:
+        count, of = (self._excused, self.rows) if ages is None else self._applied(ages)
+        if mismatch is not None or count <= self.most_share * of:
             return proof
-        share = f"{self._excused / self.rows:.0%}"
+        share = f"{count / of:.0%}"
         fault = f"declares differences in {share} of all rows, of which they may excuse {self.most_share:.0%}"
         return replace(proof, verdict="different", mismatch=self._first_excused, fault=fault)
+
+    def _applied(self, ages: Counter[int]) -> tuple[int, int]:
+        """Return to how many steps the differences that occurred apply, and how many steps there were."""
+        seen = [each for each in self._declared if each.text in self._allowed]
+        first = max((min(each.count, MOST_EXCUSED) for each in seen if each.rows == "start"), default=0)
+        at_ends = ages[-1] if any(each.rows == "end" for each in seen) else 0
+        return at_ends + sum(ages[age] for age in range(first)), sum(ages.values()) - ages[-1]
 
     def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:
         if mismatch is not None:

@@ -307,6 +307,13 @@ def wrong_seed(case: Case) -> str | None:
     return _seed_of_another(case)
 
 
+def later_reset(case: Case) -> str | None:
+    """Return the fault if the first reset began as its seed says, and a later one does not."""
+    if case.step != 0 or not case.bench.first_rows(case.env_id):
+        return None
+    return "a later reset does not begin as its seed says: seeds count at the first one only"
+
+
 def _seed_of_another(case: Case) -> str | None:
     for other in sorted(case.bench.followed):
         if other != case.env_id and case.explained_by(case.stepped(case.actions, seed=case.seed + other - case.env_id)):
@@ -716,4 +723,5 @@ HYPOTHESES = (
     chance,
     frame_skip,
     another_action,
+    later_reset,
 )

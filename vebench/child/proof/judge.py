@@ -39,6 +39,7 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
     go_on: Callable[[], None] = lambda: None,
     report: Callable[[Bench], None] = lambda _: None,
     most_share: float = MOST_SHARE,
+    of_steps: bool = False,
 ) -> Proof:
     """Compare everything that is recorded with the reference, and return the result.
 
@@ -46,13 +47,14 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
     most; ``again`` steps the backend once more. What ``guide`` has no need of, for so many environments, is not
     compared, and ``go_on`` called when it has enough of a history. ``spare`` are references of the task that nobody
     uses now, and gets those that were made. ``report`` is called after each record. Declared differences may excuse
-    ``most_share`` of the rows.
+    ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this share of all steps instead, since
+    rows that are recorded are not drawn evenly.
 
     Raises CutOffError for records that break off before any difference is seen, FailedError if the backend did, and
     whatever the reference raises.
     """
     bench = Bench(task, guide, spare if spare is not None else [])
-    bench.most_share = most_share
+    bench.most_share, bench.of_steps = most_share, of_steps
     try:
         for record in records:
             bench.take(record)

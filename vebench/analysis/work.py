@@ -36,12 +36,17 @@ def work_of(records: Sequence[CellRecord], proof: CellProof | None) -> Work:
         return known
     if proof.verdict == "different":
         return Work("different", f"in the measured cell: {difference(proof)}")
-    if known.verdict == "unverified" and proof.verdict in SAME and _enough(proof):
+    if known.verdict == "unverified" and proof.verdict in SAME and any(map(_enough, _proofs(records))):
         return Work(proof.verdict, f"seen in the measured cell: {steps(proof)}")
     return known
 
 
+def _proofs(records: Sequence[CellRecord]) -> list[CellProof]:
+    return [record.proof for record in records if record.proof is not None]
+
+
 def _enough(proof: CellProof) -> bool:
+    """Return whether each environment of one process was seen for long enough; those of another are others."""
     return proof.rows > 0 and (proof.ends >= ENOUGH_ENDS or proof.steps >= ENOUGH_STEPS)
 
 

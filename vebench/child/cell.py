@@ -70,13 +70,14 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, request.setup.cpus, cgroups.groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
-    around = Around(loop, recorder, _moments(settings), answer if request.mode != "in_step" else None)
+    around = Around(loop, recorder, _moments(settings), ahead, answer)
     around.ended()
     to_measure = windows(request, loop, warmup.pace, ahead, watched, started, clock, around)
     if request.mode != "alone":
         answer(Warm())
     for window in to_measure:
-        answer(window)
+        answer(window)  # at once, since the parent compares clocks
+        around.ended()
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     if recorder is not None and request.recording is not None:
@@ -101,22 +102,22 @@ class Around:
     """What is done before and after each window: the recorder is told, and the parent, which has a clock of its own."""
 
     def __init__(
-        self, loop: Loop, recorder: Recorder | None, moments: int, answer: Callable[[Answer], None] | None
+        self, loop: Loop, recorder: Recorder | None, moments: int, ahead: int, answer: Callable[[Answer], None]
     ) -> None:
-        self._loop, self._recorder, self._moments, self._answer = loop, recorder, moments, answer
+        self._loop, self._recorder, self._moments, self._ahead, self._answer = loop, recorder, moments, ahead, answer
 
     def begins(self) -> None:
         """Expect moments, and send the parent a word."""
         if self._recorder is not None:
             self._recorder.expect(self._moments)
-        if self._answer is not None:
-            self._answer(Begins())
+        self._answer(Begins())
 
     def ended(self) -> None:
         """Expect no moments until the next window, and keep one batch with the frames that were simulated so far."""
         if self._recorder is not None:
             self._recorder.expect(0)
             self._loop.keep_last()
+            self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
 
 
 def _recorder(request: Request, backend: VectorBackend, first: Batch) -> Recorder | None:
@@ -207,7 +208,7 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
     def step(span: int, batches: int = 1) -> Stretch:
         return loop.run_for(span, max(pace, batches))
 
-    meter = schedule.Meter(step, watched, around.begins, around.ended)
+    meter = schedule.Meter(step, watched, around.begins)
     if request.mode == "in_step":
         start = schedule.number_on(request.go_ahead)
         return schedule.in_step(meter, settings.rounds, duration, start, clock)

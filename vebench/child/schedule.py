@@ -35,7 +35,7 @@ def _nothing() -> None:
 class Meter:
     """Measures windows: ``run`` steps for a given number of nanoseconds; kernel counters are read before and after.
 
-    Before the first reading and after the second, ``begins`` and ``ended`` are called.
+    ``begins`` is called just before a window.
     """
 
     def __init__(
@@ -43,12 +43,10 @@ class Meter:
         run: Callable[[int], Stretch],
         watched: Watched,
         begins: Callable[[], None] = _nothing,
-        ended: Callable[[], None] = _nothing,
     ) -> None:
         self.run = run
         self.begins = begins
         self._watched = watched
-        self._ended = ended
 
     def read(self) -> Counts:
         """Return the kernel's counters as they are now."""
@@ -56,9 +54,7 @@ class Meter:
 
     def window(self, stretch: Stretch, before: Counts) -> Window:
         """Return the window of a stretch that has just ended. ``before`` are the counters as read before it."""
-        window = Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()))
-        self._ended()
-        return window
+        return Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()))
 
     def measure(self, duration: int) -> Window:
         """Return a window of ``duration`` nanoseconds."""
@@ -145,9 +141,9 @@ def in_step(
     for number in range(rounds):
         begin = first + number * (duration + pause)
         meter.run(begin - READING_NS - clock())
-        meter.begins()
         before = meter.read()
         meter.run(begin - clock())
+        meter.begins()
         began = clock()
         yield ReplicaWindow(began, meter.window(meter.run(duration), before))
     meter.run(pause)

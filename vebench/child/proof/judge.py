@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from vebench.child.proof.trials import Guide
 
 AFTER = 24  # steps after the first row that differs that are looked at to name the fault
-NOT_REPEATABLE = "the environment gives other results each time, with the same seed and the same actions"
+NOT_REPEATABLE = (
+    "the environment gives other results each time, or beside others, with the same seed and the same actions"
+)
 
 
 def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backend is stepped

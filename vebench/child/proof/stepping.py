@@ -149,6 +149,8 @@ def main(request_file: str, records: int) -> int:
             raise UnheardError
         return True
 
+    # What a backend forks must not keep the pipe open: the judge would wait for it if this process died.
+    os.register_at_fork(after_in_child=lambda: os.dup2(devnull, records))
     with os.fdopen(records, "wb", buffering=1 << 16) as file:
         try:
             factory = load(request.target)

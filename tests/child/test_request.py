@@ -65,8 +65,10 @@ requests = st.builds(
     mode=st.sampled_from(["alone", "in_turn", "in_step"]),
     go_ahead=st.integers(0, 99),
     proving=st.none() | st.builds(Proving, steps=counts, frames=st.none() | texts),
-    recording=st.none() | st.builds(Recording, path=texts, seed=counts, replica=counts),
-    replaying=st.none() | st.builds(Replaying, path=texts, seconds=seconds),
+    recording=st.none()
+    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts, reset_seed=st.none() | counts),
+    replaying=st.none()
+    | st.builds(Replaying, path=texts, seconds=seconds, rows=st.lists(counts, max_size=2).map(tuple)),
 )
 
 

@@ -90,6 +90,18 @@ def test_an_environment_that_is_wrong_right_after_the_reset_is_found_however_man
     assert cell.proof.verdict == "different"
 
 
+def test_nothing_is_proven_of_an_adapter_that_gives_up_the_order_of_its_rows(vebench: Command, tmp_path: Path) -> None:
+    proof = proof_of(vebench, tmp_path, "honest:InAnyOrder")
+    assert (proof.verdict, proof.fault) == ("unverified", None)
+    assert "another order than at first" in str(proof.reason)
+
+
+def test_a_window_that_claims_more_rows_than_its_batches_have_is_faulty(vebench: Command, tmp_path: Path) -> None:
+    proof = proof_of(vebench, tmp_path, "CountsTwice")
+    assert proof.verdict == "different"
+    assert "rows counted that were not returned" in str(proof.fault)
+
+
 ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--repeats", "1", "--rounds", "3", "-o", "run.jsonl")
 OTHER = CellProof("different", rows=3, mismatch=Mismatch(0, 7, "rewards", "1.0", "0.5"), steps=9, of_steps=90)
 

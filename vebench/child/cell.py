@@ -109,13 +109,13 @@ class Around:
     def begins(self) -> None:
         """Expect moments, and send the parent a word."""
         if self._recorder is not None:
-            self._recorder.expect(self._moments)
+            self._recorder.begins(self._loop.batches, self._moments)
         self._answer(Begins())
 
     def ended(self) -> None:
         """Expect no moments until the next window, and keep one batch with the frames that were simulated so far."""
         if self._recorder is not None:
-            self._recorder.expect(0)
+            self._recorder.ended(self._loop.batches)
             self._loop.keep_last()
             self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
 

@@ -29,6 +29,7 @@ READINGS_PER_WINDOW = 100
 
 # Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
 CONSECUTIVE = 3
+FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 
 
 def action_tape(space: ActionSpace, seed: int, batch_size: int) -> list[NDArray[np.generic]]:
@@ -97,9 +98,15 @@ class Loop:
         return Stretch(now - start, rows, resets)
 
     def keep_first(self, batches: int) -> None:
-        """Step so many batches right after the reset, and keep them with as many environments as fit."""
+        """Step so many batches right after the reset, and keep them with as many environments as fit.
+
+        Fewer if they take long.
+        """
+        until = self._clock() + FIRST_NS
         if self._recorder is not None:
             for _ in range(batches):
+                if self._clock() > until:
+                    break
                 batch = self._step(1)[2]
                 self._recorder.keep_first(self.batches, batch)
             self._recorder.let_go()

@@ -119,6 +119,8 @@ class Recorder:
         self._last: tuple[Kept, Arrays] | None = None
         self._held: list[tuple[Kept, Arrays]] = []
         self._at_end: str | None = None
+        self._began: int | None = None
+        self._windows: list[int] = []
         self._again: tuple[int, Kept] | None = None
         self.for_end = False
         plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
@@ -143,6 +145,18 @@ class Recorder:
         self._left = 2 * moments  # by chance there may be more than expected
         self._every = max(1, self._readings // max(1, moments))
         self._gap = self._random.randint(1, 2 * self._every)
+
+    def begins(self, number: int, moments: int) -> None:
+        """Begin a window after batch ``number``."""
+        self._began = number
+        self.expect(moments)
+
+    def ended(self, number: int) -> None:
+        """End a window, or the warm-up, with batch ``number``. What follows has no moments."""
+        if self._began is not None:
+            self._windows.append(number - self._began)
+        self._began = None
+        self.expect(0)
 
     def due(self) -> bool:
         """Return whether the stretch of batches that begins now has a moment. The loop asks once before each."""
@@ -323,7 +337,7 @@ class Recorder:
             write(file, Failed(ORDER_LOST))
         else:
             at_end = self._at_end or self._left_behind() or changed(self._about, self._reported())
-            write(file, Ended(batches, at_end or ""))
+            write(file, Ended(batches, at_end or "", tuple(self._windows)))
 
     def _write_rows(self, file: IO[bytes], found: list[Kept]) -> None:
         """Write batches, and before them the ids of all batches up to there, unless rows are in order."""

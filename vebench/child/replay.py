@@ -16,7 +16,8 @@ from vebench.backends import registry
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.bench import FailedError
 from vebench.child.proof.judge import judge
-from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Rows, read
+from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Rows, read
+from vebench.child.proof.reference import Reference
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
     from vebench.child.proof.recording import Record
-    from vebench.child.proof.reference import Reference
     from vebench.child.request import Replaying, Request
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
     task = request.setup.task
     until = Until(clock, int(job.seconds * 1e9))
     try:
-        outline = _outline(job.path)
+        outline = _outline(job.path, job.rows)
         chance = registry.find(request.backend).chance(task)
         if chance is not None:
             verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
@@ -60,6 +60,8 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         begun = [one for found in _in_parallel(begin, _shares(outline.first_ids)) for one in found]
         if any(one.proof.verdict == "different" for one in begun):
             return _together(begun, outline)
+        if outline.failed is not None:
+            return CellProof("unverified", reason=outline.failed)
         found = _in_parallel(partial(_judged, job.path, task, until, outline.histories), _split(outline.env_ids))
     except (CutOffError, FailedError) as error:
         return CellProof("unverified", reason=str(error))
@@ -95,7 +97,7 @@ def _free_cpus() -> int:
 
 
 class Outline(NamedTuple):
-    """What a recording is of: what the backend reports, the last batch, and a fault.
+    """What a recording is of: what the backend reports, the last batch, a fault, and why nothing is known beyond that.
 
     The last of its ``histories`` is that of the measured steps, in which ``env_ids`` are shown; in those before, which
     are short, ``first_ids`` are.
@@ -107,10 +109,11 @@ class Outline(NamedTuple):
     histories: int
     batches: int
     fault: str | None
+    failed: str | None
 
 
-def _outline(path: str) -> Outline:
-    """Return what a recording is of. Raises CutOffError for one that cannot be read."""
+def _outline(path: str, rows: tuple[int, ...]) -> Outline:
+    """Return what a recording is of, whose windows claim so many rows. Raises CutOffError if it cannot be read."""
     with open(path, "rb") as file:  # noqa: PTH123 - likewise
         records = read(file)
         about = next(records)
@@ -118,7 +121,7 @@ def _outline(path: str) -> Outline:
             raise CutOffError("the recording does not say what it is of")
         shown: set[int] = set()
         first: set[int] = set()
-        histories, batches, fault = 0, 0, None
+        histories, batches, fault, failed = 0, 0, None, None
         for record in records:
             if isinstance(record, Began):
                 first |= shown
@@ -128,9 +131,19 @@ def _outline(path: str) -> Outline:
                 batches = record.number
             elif isinstance(record, Broken):
                 fault = record.fault
+            elif isinstance(record, Failed):
+                failed = record.reason
             elif isinstance(record, Ended):
-                fault = fault or record.fault or None
-    return Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batches, fault)
+                fault = fault or record.fault or _miscounted(about, record.windows, rows)
+    return Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batches, fault, failed)
+
+
+def _miscounted(about: About, batches: Sequence[int], rows: tuple[int, ...]) -> str | None:
+    """Return the fault if a window has claimed other rows than its batches have, None if none has."""
+    for count, claimed in zip(batches, rows):  # noqa: B905 - not all may be known
+        if claimed != count * about.batch_size:
+            return f"rows counted that were not returned: {claimed:,} in a window with {count * about.batch_size:,}"
+    return None
 
 
 class Until(NamedTuple):
@@ -144,11 +157,13 @@ def _begun(
     path: str, task: Task, clock: Callable[[], int], histories: int, groups: tuple[tuple[int, ...], ...]
 ) -> list[Judged]:
     """Compare what all environments returned right after a reset, group by group, as long as it may take."""
-    spare: list[Reference] = []
     found: list[Judged] = []
     began = clock()
+    spare = [Reference(task, 0)]
+    if TOGETHER * (clock() - began) > BEGINNINGS_NS:  # one that can stand for all must do
+        groups = tuple((env_id,) for env_ids in groups for env_id in env_ids)
     for env_ids in groups:
-        if found and (found[-1].proof.mismatch is not None or clock() > began + RESETS_NS):
+        if found and (found[-1].proof.verdict == "different" or clock() > began + RESETS_NS):
             break
 
         def records(env_ids: tuple[int, ...] = env_ids) -> Iterator[Record]:
@@ -206,7 +221,7 @@ def _together(found: list[Judged], outline: Outline, begun: Sequence[Judged] = (
     rows = sum(one.proof.rows for one in (*found, *begun))
     if worst.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
         worst = Proof("different", fault=outline.fault)
-    nothing = worst.verdict != "different" and not rows
+    nothing = worst.verdict != "different" and not any(one.proof.rows for one in found)
     return CellProof(
         "unverified" if nothing else worst.verdict,
         rows=rows,

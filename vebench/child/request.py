@@ -57,11 +57,16 @@ class Recording:
 class Replaying:
     """What a measurement has recorded in the file ``path`` is compared with the reference, instead of a measurement.
 
-    It ends after ``seconds``, or when all is compared.
+    It ends after ``seconds``, or when all is compared. ``rows``: those that each of its windows has claimed, empty if
+    that is not known.
     """
 
     path: str
     seconds: float
+    rows: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(self.rows))  # JSON has lists
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Ite
         return
     yield ProofStarted(cell)
     began = time.monotonic()
-    job = Replaying(cell.recording.path, seconds(outcome, spec))
+    rows = () if cell.replicas else tuple(window.rows for window in outcome.windows)
+    job = Replaying(cell.recording.path, seconds(outcome, spec), rows)
     proof = _asked(replace(cell, recording=None, replaying=job, replicas=(), group=None), launch)
     yield ProofDone(cell, replace(proof, seed=cell.recording.seed, seconds=round(time.monotonic() - began, 3)))
 

@@ -229,12 +229,16 @@ class Bench:
         )
 
     def _ages(self) -> Counter[int]:
-        """Return how many steps were so many rows after the first of their episode, and under -1 how many ended one."""
+        """Return how many steps were so many rows after the first of their episode, and under -1 how many ended one.
+
+        The first start and the first end of each environment are left out, since little may follow.
+        """
         ages: Counter[int] = Counter()
         for followed in self.followed.values():
             ages.update(followed.ages)
-            ages[-1] += followed.ends
-        return ages
+            ages.subtract(range(min(MOST_EXCUSED, followed.step)))
+            ages[-1] += max(0, followed.ends - 1)
+        return +ages
 
     def repeatable(self) -> bool:
         """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
@@ -543,7 +547,7 @@ class Tally:
         seen = [each for each in self._declared if each.text in self._allowed]
         first = max((min(each.count, MOST_EXCUSED) for each in seen if each.rows == "start"), default=0)
         at_ends = ages[-1] if any(each.rows == "end" for each in seen) else 0
-        return at_ends + sum(ages[age] for age in range(first)), sum(ages.values()) - ages[-1]
+        return at_ends + sum(ages[age] for age in range(first)), max(1, sum(ages.values()) - ages[-1])
 
     def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:
         if mismatch is not None:

@@ -106,10 +106,17 @@ class Broken:
 
 @dataclass(frozen=True)
 class Ended:
-    """The last record: ``batches`` since the last reset, and what was wrong at the end, empty if nothing."""
+    """The last record: ``batches`` since the last reset, and what was wrong at the end, empty if nothing.
+
+    ``windows``: the batches of each part that was timed, as far as they were counted.
+    """
 
     batches: int
     fault: str = ""
+    windows: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "windows", tuple(self.windows))  # JSON has lists
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
     from vebench.backends.shared_memory.make_vec_spec import shared_memory_spec
-    from vebench.backends.shared_memory.sb3 import StableBaselinesVecEnv
+    from vebench.backends.shared_memory.sb3 import StableBaselinesVecEnv as StableBaselinesVecEnv
     from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
-__all__ = [
-    "BrokenOffError",
-    "OverdueError",
-    "SharedMemoryVectorEnv",
-    "StableBaselinesVecEnv",
-    "WorkerError",
-    "shared_memory_spec",
-]
+# Without StableBaselinesVecEnv, which needs a library that few have.
+__all__ = ["BrokenOffError", "OverdueError", "SharedMemoryVectorEnv", "WorkerError", "shared_memory_spec"]
 
 _MODULES = {
     "BrokenOffError": "errors",

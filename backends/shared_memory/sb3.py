@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.vec_env import VecEnv
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ModuleNotFoundError as error:
+    why = f"StableBaselinesVecEnv needs Stable-Baselines3: {error}: pip install stable-baselines3"
+    raise ModuleNotFoundError(why, name=error.name) from None
 
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 

@@ -133,7 +133,7 @@ def test_counters_are_read_around_the_window_alone_and_before_a_turn_comes_what_
     reading, writing = os.pipe()
     os.write(writing, b"\n" * 3)
     asked = Request(**{**vars(request_of), "mode": mode, "go_ahead": reading})
-    around = Around(loop, None, 0, lambda _: loop.log.append("told"))
+    around = Around(loop, None, 0, 0, lambda _: loop.log.append("told"))
     measured = list(windows_of(asked, loop, 3, 8, NOTHING_WATCHED, 0, time.perf_counter_ns, around))
     os.close(reading)
     os.close(writing)
@@ -151,7 +151,7 @@ def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_t
     reading, writing = os.pipe()
     os.write(writing, b"\n" * 4)  # of two windows, three tries, and the end
     asked = Request(**{**vars(request_of), "mode": "in_turn", "go_ahead": reading})
-    around, clock = Around(loop, None, 0, None), time.perf_counter_ns
+    around, clock = Around(loop, None, 0, 0, lambda _: None), time.perf_counter_ns
     measured = list(windows_of(asked, loop, 3, 8, Watched([], (0,), ()), clock(), clock, around))
     os.close(writing)
     assert (os.read(reading, 1), [window.others_ns for window in measured]) == (b"", [5 * 10**7, 0, 0])

@@ -199,7 +199,7 @@ def test_a_liar_that_fails_after_its_first_wrong_row_is_different_all_the_same(v
 def test_backends_over_the_same_environments_are_identical_across_ends_and_resets(
     verify: Verify, backends: str, world: Callable[[], World]
 ) -> None:
-    status, verdicts = verify("-e", "CartPole", "-b", backends, "--steps", "300", world=world())
+    status, verdicts = verify("-e", "CartPole", "-b", backends, "--steps", "300", "--num-envs", "4", world=world())
     assert status == 0
     assert [verdict["verdict"] for verdict in verdicts] == ["identical"] * len(backends.split(","))
     assert all(verdict["ends"] > 0 and verdict["rows"] >= 4 * 301 for verdict in verdicts)

@@ -55,7 +55,8 @@ class CellSummary:
     How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not,
     ``faulty_repeats`` those of them that did not end because the user ended them. ``reason`` is that of one of them, of
     a faulty one if there is one. ``verdict`` is whether it does the same work as the reference, None for a reference
-    row; ``proof`` is what was found in the cell itself, None if nothing was compared. ``struck_for`` is why its rate is
+    row; ``proof`` is what was found in the cell itself, None if nothing was compared; ``known_to_differ``: it was known
+    to do other work before it was measured. ``struck_for`` is why its rate is
     struck although its work may be the same.
 
     What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` are totals over all windows,
@@ -99,6 +100,7 @@ class CellSummary:
     own_classes: OwnClasses | None
     startup_seconds: float | None
     peak_rss_bytes: int | None
+    known_to_differ: bool = False
     windows: int = 0
     rows: int = 0
     resets: int = 0
@@ -172,7 +174,8 @@ class CellSummary:
 
         That of a backend which is known to do other work may be: it does the same other work in both.
         """
-        return bool(self.struck_for) or (self.proof is not None and self.proof.verdict == "different")
+        seen = self.proof is not None and self.proof.verdict == "different"
+        return bool(self.struck_for) or (seen and not self.known_to_differ)
 
     @property
     def throttled(self) -> bool:

@@ -172,6 +172,7 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
         verdict=work.verdict,
         verdict_reason=work.reason,
         proof=proof,
+        known_to_differ=any(record.verdict == "different" for record in records),
         differences=first.differences,
         engines=first.engines,
         own_classes=first.own_classes,

@@ -17,6 +17,9 @@ import zlib
 RUN_BEGINS = b'{"type":"run"'  # as ``records.encode`` writes it
 _MARK = b',"checksums":"crc32"'
 _END = re.compile(rb',"crc32":"[^"]*"\}\Z')
+# As other programs may write the same keys.
+_CLAIMS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,\s*"checksums"\s*:')
+_CLAIMED = re.compile(rb',\s*"crc32"\s*:\s*"[^"]*"\s*\}\s*\Z')
 _LENGTH = len(b',"crc32":"00000000"}')
 
 
@@ -29,8 +32,8 @@ def sealed(line: bytes) -> bytes:
 
 
 def claimed(line: bytes) -> bool:
-    """Return whether ``line`` has a checksum, or had one before it was damaged in one place."""
-    return line.startswith(RUN_BEGINS + _MARK) or _END.search(_whole(line)) is not None
+    """Return whether ``line`` has a checksum, or had one before it was damaged or written otherwise."""
+    return _CLAIMS.match(line) is not None or _CLAIMED.search(line) is not None
 
 
 def check(line: bytes) -> None:
@@ -38,7 +41,7 @@ def check(line: bytes) -> None:
     line = _whole(line)
     body, end = line[:-_LENGTH], line[-_LENGTH:]
     if end != _end(body):
-        what = "does not fit" if _END.search(line) else "is missing"
+        what = "does not fit" if _CLAIMED.search(line) else "is missing"
         raise ValueError(f"its checksum (crc32) {what}: the line was damaged, or changed after it was written")
 
 

@@ -14,7 +14,7 @@ demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and
 	$(BIN)/vebench report --output .vebench/report.html
 
 test: $(VENV)/tested
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -rs
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -rs
 
 # mypy finds packages by folder, and two of ours stand beside the third: it is shown them as they install.
 lint: $(VENV)/linted

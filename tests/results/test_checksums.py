@@ -35,12 +35,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def noticed(path: Path) -> bool:
-    """Return whether reading ``path`` fails with the number of a line, or leaves out a cut-off last line with a note.
+    """Return whether reading ``path`` fails with the number of a line, or notes what is wrong with the last one.
 
-    So do ``report`` and ``check``, which refuses a run with a note.
+    So do ``report`` and ``check``, which refuses a run that has lost a line.
     """
     try:
-        return bool(read(path).notes)
+        run = read(path)
+        return bool(run.notes or run.mended)
     except RunFileError as error:
         return re.match(rf"{re.escape(str(path))}, line [1-4]: ", str(error)) is not None
 
@@ -68,6 +69,20 @@ def test_damage_of_any_length_is_noticed_wherever_it_is(
     path = tmp_path_factory.mktemp("runs") / "damaged.jsonl"
     path.write_bytes(damaged)
     assert damaged == whole or noticed(path)
+
+
+@pytest.mark.parametrize("instead", [b"", b"\x0b", b"\r", b"}"])
+def test_a_last_line_that_has_lost_nothing_but_its_newline_is_kept(
+    written: Path, tmp_path: Path, instead: bytes
+) -> None:
+    path = tmp_path / "damaged.jsonl"
+    path.write_bytes(written.read_bytes().removesuffix(b"\n") + instead)
+    run = read(path)
+    assert (run.cells, run.notes) == (read(written).cells, ())
+    assert run.mended == (f"{path}, line 3: has lost its newline, but is whole: kept",)
+    with RunWriter.resume(path) as writer:
+        writer.append(make_cell("gym-async", 4, (2500,)))
+    assert (len(read(path).cells), read(path).mended) == (3, ())
 
 
 @given(

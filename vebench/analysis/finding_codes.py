@@ -60,7 +60,7 @@ class Code(StrEnum):
 
     # Warnings about a run and its file.
     INCOMPLETE = "incomplete", Gravity.WARNING  # the cells that are there are good
-    FILE = "file", Gravity.WARNING  # one line is lost, the others are good
+    FILE = "file", Gravity.WARNING  # one line is lost or damaged, the others are good
 
     # Warnings about the machine.
     QUOTA = "quota", Gravity.WARNING

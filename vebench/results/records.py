@@ -203,11 +203,12 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
 
 
 class Run(Struct, frozen=True):
-    """A whole run file. ``notes`` are remarks about the file itself, such as a cut-off last line."""
+    """A whole run file. ``notes`` say which lines of it are lost, ``mended`` which were damaged without loss."""
 
     header: RunRecord
     cells: tuple[CellRecord, ...]
     notes: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
 
 
 def record(cell: Cell, outcome: Outcome) -> CellRecord:

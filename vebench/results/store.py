@@ -92,7 +92,7 @@ class RunWriter:
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """Open a run file to append to it. A cut-off last line is removed.
+        """Open a run file to append to it. A cut-off last line is removed, a lost last newline written again.
 
         Raises RunFileError if it is not a valid run file, UsageError if it cannot be written.
         """
@@ -107,6 +107,8 @@ class RunWriter:
             run, whole = _parse(data, str(path))
             if whole < len(data):
                 os.ftruncate(fd, whole)
+            if run.mended:
+                os.write(fd, b"\n")
         except OSError as error:
             os.close(fd)
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
@@ -226,7 +228,8 @@ class RunWriter:
 def read(path: Path) -> Run:
     """Return the run in a file. If a cell was measured again, its last measurement counts.
 
-    A cut-off last line is dropped and noted. Raises RunFileError, with the number of the line, for any other damage.
+    A cut-off last line is dropped and noted, but kept if its checksum says that only its newline is lost. Raises
+    RunFileError, with the number of the line, for any other damage.
     """
     try:
         if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
@@ -273,7 +276,7 @@ def _begins_a_run(line: bytes) -> bool:
 
 
 def _parse(data: bytes, name: str) -> tuple[Run, int]:
-    """Return the run in ``data``, and the length of its complete lines in bytes."""
+    """Return the run in ``data``, and the length of its complete lines in bytes, without a newline that is lost."""
     if not data:
         raise RunFileError(f"{name}: empty: not a run file of vebench")
     lines = data.split(b"\n")
@@ -283,7 +286,12 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
             _header(tail, name)
         raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run again")
     header = _header(lines[0], name)
-    notes = [f"{name}, line {len(lines) + 1}: cut off, left out"] if tail else []
+    notes, mended = [], []
+    if (last := _unended(tail)) is not None:
+        mended.append(f"{name}, line {len(lines) + 1}: has lost its newline, but is whole: kept")
+        lines.append(last)
+    elif tail:
+        notes.append(f"{name}, line {len(lines) + 1}: cut off, left out")
     cells = {}
     checked = claimed(lines[0])
     for number, line in enumerate(lines[1:], start=2):
@@ -295,7 +303,21 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
             cells[found.key] = found
         elif found.key in cells:
             cells[found.key] = replace(cells[found.key], proof=found.proof)
-    return Run(header, tuple(cells.values()), tuple(notes)), len(data) - len(tail)
+    whole = len(data) - len(tail) + len(last or b"")
+    return Run(header, tuple(cells.values()), tuple(notes), tuple(mended)), whole
+
+
+def _unended(tail: bytes) -> bytes | None:
+    """Return the line in what follows the last newline, None if it is none.
+
+    It is if nothing but its own newline is lost, or another byte stands in its place.
+    """
+    for line in (tail, tail[:-1]):
+        if claimed(line):
+            with contextlib.suppress(ValueError):
+                checksums.check(line)
+                return line
+    return None
 
 
 class _Kind(msgspec.Struct):

@@ -42,7 +42,7 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
         assert backend in result.out
     (path,) = (tmp_path / ".vebench").iterdir()
     header, *cells = lines(path)
-    assert (header["type"], header["schema"]) == ("run", 1)
+    assert (header["type"], header["schema"]) == ("run", 2)
     assert header["command"] == "vebench run --env CartPole --workers 2 " + " ".join(BRIEF)
     assert {cell["status"] for cell in cells} <= {"ok", "skipped"}
     for cell in (cell for cell in cells if cell["status"] == "ok"):

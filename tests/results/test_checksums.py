@@ -99,7 +99,7 @@ def test_a_line_of_any_type_gets_the_checksum_that_the_documentation_says(body: 
 
 def test_users_read_lines_as_before_and_the_first_says_that_they_have_checksums(written: Path) -> None:
     first, *cells = map(json.loads, written.read_text().splitlines())
-    assert (first["type"], first["schema"], first["checksums"]) == ("run", 1, "crc32")
+    assert (first["type"], first["schema"], first["checksums"]) == ("run", 2, "crc32")
     assert [[*line][-1] for line in (first, *cells)] == ["crc32"] * 3
     assert [cell["windows"][0]["rows"] for cell in cells] == [2300, 2400]
 

@@ -68,7 +68,7 @@ def test_a_cell_is_on_the_disk_as_soon_as_it_is_appended(path: Path) -> None:
 
 def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
     first, second, _ = map(json.loads, written.read_text().splitlines())
-    assert (first["type"], first["schema"]) == ("run", 1)
+    assert (first["type"], first["schema"]) == ("run", 2)
     assert second["type"] == "cell"
     fixed = {"ns": 10**9, "rows": 2300, "resets": 0, "cpu_ns": 10**9, "throttled_ns": None, "steal_ns": None}
     assert second["windows"][0].items() >= fixed.items()
@@ -235,6 +235,12 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(written: Path) -
         read(written)
 
 
+def test_a_line_of_a_type_that_this_version_does_not_know_is_an_error_that_names_it(written: Path) -> None:
+    replace_line(written, 3, '{"type": "note"}')
+    with pytest.raises(RunFileError, match=r"line 3: a line of type note, .* or written by a later version"):
+        read(written)
+
+
 def test_a_value_out_of_range_is_named_with_its_line_and_place(written: Path) -> None:
     line = written.read_text().splitlines()[2]
     replace_line(written, 3, line.replace('"rows":2400', '"rows":-1'))
@@ -277,7 +283,7 @@ def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (2, r"written by a later version of vebench \(schema 2; this one reads 1\)"),
+        (3, r"written by a later version of vebench \(schema 3; this one reads up to 2\)"),
         (0, "no version of vebench writes schema 0"),
         ("1", "Expected int, got str"),
         (None, "Expected int, got null"),
@@ -286,7 +292,7 @@ def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
 def test_another_schema_is_an_error(written: Path, schema: object, message: str) -> None:
     first = json.loads(written.read_text().splitlines()[0])
     # What a later version writes need not make sense to this one.
-    replace_line(written, 1, json.dumps({**first, "schema": schema, "host": first["host"] if schema != 2 else "new"}))
+    replace_line(written, 1, json.dumps({**first, "schema": schema, "host": first["host"] if schema != 3 else "new"}))
     with pytest.raises(RunFileError, match=f"line 1: {message}"):
         read(written)
 

@@ -310,4 +310,4 @@ def _spec_of_both(files: Sequence[Path], runs: Sequence[Run]) -> RunSpec:
     one, other = (run.header.spec for run in runs)
     if one != other:
         raise RunFileError(f"{files[0]} and {files[1]} have different plans: they are not of one comparison")
-    return one
+    return runs[0].header.spec_to_go_on

@@ -53,7 +53,7 @@ def resume(path: Path, world: World, *, dry_run: bool, local: bool, quiet: bool)
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
-    plan, head = planning.plan_again(run.header.spec, path, world, local=local)
+    plan, head = planning.plan_again(run.header.spec_to_go_on, path, world, local=local)
     if not dry_run:
         planning.refuse_idle(plan, f"{path}: ")
     if differences := header.what_differs(run.header, head):

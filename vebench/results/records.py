@@ -2,8 +2,9 @@
 
 There are no rates here: ``vebench.analysis`` derives them from the raw counts when they are needed.
 
-History of the schema:
+History of the schema. Files of all versions are read; a file of a later one is refused at its first line.
     1  first version
+    2  a line of type ``proof`` may follow that of a cell
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.known_work import Known
 
-SCHEMA = 1
+SCHEMA = 2
+PROVEN_FROM = 2  # the first schema with lines of type ``proof``
 # The most bytes of a cell's line, for each window, for the CPUs of each thread, and for the rest of the line. A number
 # of a window has at most 19 digits; its name comes with two quotes, a colon and a comma.
 BYTES_PER_WINDOW = len("{},") + sum(len(item.name) + 19 + 4 for item in fields(Window))
@@ -196,6 +198,16 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     cells: NonNegative | None = None
     interpreter: str | None = None
     fingerprint: str = ""
+
+    @property
+    def proves(self) -> bool:
+        """Whether a proof is to be found for each cell that needs one."""
+        return self.schema >= PROVEN_FROM and self.spec.proof != "off"
+
+    @property
+    def spec_to_go_on(self) -> RunSpec:
+        """The spec of what is still to be measured into the file: one of the first schema takes no proofs."""
+        return self.spec if self.schema >= PROVEN_FROM else replace(self.spec, proof="off")
 
     def resume_command(self, file: str) -> str:
         """Return the command that finishes the run in ``file``: one side of a comparison is finished with the other."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from vebench.errors import RunFileError, StorageError, UsageError, one_line
+from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
 from vebench.results import checksums
 from vebench.results.checksums import RUN_BEGINS, claimed, sealed
 from vebench.results.keeping import is_copied, is_kept, write_anew
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from vebench.plan.cells import CellKey
 
+LINES: dict[str, type[CellRecord] | type[ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
 LONGEST_HEADER = 1 << 24
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -331,9 +332,10 @@ def _decode(line: bytes, name: str, number: int) -> CellRecord | ProofRecord:
         kind = msgspec.json.decode(line, type=_Kind).type
         if kind == "run":
             raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
-        if kind == "proof":
-            return msgspec.json.decode(line, type=ProofRecord)
-        return msgspec.json.decode(line, type=CellRecord)
+        if kind not in LINES:
+            what = f"a line of type {shown(kind)}, which schema {SCHEMA} does not have"
+            raise RunFileError(f"{name}, line {number}: {what}: damaged, or written by a later version of vebench")
+        return msgspec.json.decode(line, type=LINES[kind])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunFileError(_at(name, number, error)) from None
 
@@ -351,10 +353,12 @@ def _header(line: bytes, name: str) -> RunRecord:
     schema = head.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise RunFileError(
-            f"{name}, line 1: written by a later version of vebench (schema {schema}; this one reads {SCHEMA})"
+            f"{name}, line 1: written by a later version of vebench (schema {schema}; this one reads up to {SCHEMA})"
         )
-    if type(schema) is int and schema < SCHEMA:
-        raise RunFileError(f"{name}, line 1: no version of vebench writes schema {schema} (this one reads {SCHEMA})")
+    if type(schema) is int and schema < 1:
+        raise RunFileError(
+            f"{name}, line 1: no version of vebench writes schema {schema} (this one reads 1 to {SCHEMA})"
+        )
     try:
         return decode_run(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

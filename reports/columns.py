@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vebench.analysis.work import why_not_same
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import format_cpu_list
@@ -152,7 +153,7 @@ COLUMNS: tuple[Column, ...] = (
     Fact(
         "proof",
         lambda cell: cell.proof.verdict if cell.proof else None,
-        f"what it returned while it was measured, compared with {REFERENCE}; none if nothing was",
+        f"what it returned while it was measured, compared with {REFERENCE}; none if nothing was to be",
     ),
     Fact(
         "proof_rows",
@@ -165,6 +166,11 @@ COLUMNS: tuple[Column, ...] = (
         lambda cell: cell.proof.steps / max(1, cell.proof.of_steps) if cell.proof else None,
         "how far its steps were made again for that",
         "ratio",
+    ),
+    Fact(
+        "proof_reason",
+        lambda cell: why_not_same(cell.proof) if cell.proof else None,
+        "why what it returned was not compared, or how it differs",
     ),
 )
 

@@ -19,6 +19,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.own_classes import OwnClasses
 from vebench.backends.packages import ENVPOOL
+from vebench.child.answers import CellProof
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run, TopologyRecord
 
@@ -61,6 +62,7 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.TOO_FEW_WINDOWS: (make_cell(steps=STEADY[:3]),),
     Code.TOO_FEW_REPEATS: (make_cell(steps=STEADY), make_cell(steps=STEADY, repeat=1)),
     Code.UNVERIFIED: (make_cell("gym-sync", 1, STEADY, verdict="unverified"),),
+    Code.UNPROVEN: (make_cell("gym-sync", 1, STEADY, proof=CellProof("unverified", reason="it gave no answer")),),
     Code.OUTLIERS: (make_cell(steps=(*STEADY, *STEADY, 1002, 998, 1003, 800)),),
     Code.RESET_BURSTS: (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=1064, resets=64))),),
     Code.SLOWER_THAN_FOR_LOOP: (LOOP, make_cell("gym-sync", 1, STEADY)),

@@ -182,9 +182,43 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
     start = FakeStart(proofs={"gym-sync": [InterruptedCellError("interrupted")]})
     stopped = vebench(*ASKED, "-q", "--no-base", world=fake_world(start))
     assert stopped.status == 130
-    assert "1 of 1 cells are in run.jsonl" in stopped.err
     assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]
+    assert stopped.err == (
+        "vebench: interrupted: 1 of 1 cells are in run.jsonl (1 without proof of the same work: what they had recorded "
+        "is gone, and --resume does not redo them); to see them: vebench report run.jsonl\n"
+    )
     assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(start)).status == 0
+    assert len(start.started) == 1
+    cell = proven_cell(vebench)
+    assert (cell["verdict"], cell["proof"], cell["proof_rows"]) == ("identical", "unverified", 0)
+    assert cell["proof_reason"] == "interrupted before it was compared"
+    (finding,) = (finding for finding in cell["findings"] if finding["code"] == "unproven")
+    assert finding["message"].endswith("was not compared: interrupted before it was compared")
+    assert "start a new run: --resume does not measure again" in finding["remedy"]
+    assert "unproven" in vebench("report", "run.jsonl").out
+
+
+def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(
+    vebench: Command, tmp_path: Path
+) -> None:
+    broken_off = (InterruptedCellError("interrupted"),)
+    start = FakeStart(proofs={"gym-sync": broken_off, "shm-sync": broken_off})
+    asked = (*ASKED[:-2], "-b", "shm-sync", "--repeats", "2", "-q", "-o", "run.jsonl")
+    stopped = vebench(*asked, world=fake_world(start))
+    assert "3 of 6 cells are in run.jsonl (2 without proof" in stopped.err
+    assert stopped.err.endswith("; to go on: vebench run --resume run.jsonl\n")
+    reasons = [line["proof"]["reason"] for line in lines(tmp_path / "run.jsonl", "proof")]
+    assert reasons == ["interrupted before it was compared"] * 2
+
+
+def test_a_cell_whose_proof_is_not_in_the_file_is_reported(vebench: Command, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    assert vebench(*ASKED, "-q", world=fake_world()).status == 0
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"proof","env"' not in line))
+    cell = proven_cell(vebench)
+    assert (cell["proof"], cell["proof_reason"]) == ("unverified", "the run ended before it was compared")
+    assert vebench(*ASKED[:-1], "off.jsonl", "--proof", "off", "-q", world=fake_world()).status == 0
+    assert "unproven" not in vebench("report", "off.jsonl").out
 
 
 def test_a_comparison_that_hangs_is_ended_and_the_cell_is_as_good_as_before(vebench: Command, tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ class CellSummary:
     How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not,
     ``faulty_repeats`` those of them that did not end because the user ended them. ``reason`` is that of one of them, of
     a faulty one if there is one. ``verdict`` is whether it does the same work as the reference, None for a reference
-    row; ``proof`` is what was found in the cell itself, None if nothing was compared; ``known_to_differ``: it was known
+    row; ``proof`` is what was found in the cell itself, None if nothing was to be compared; ``unproven_repeats`` counts
+    repeats that could have been compared, and were not; ``known_to_differ``: it was known
     to do other work before it was measured. ``struck_for`` is why its rate is
     struck although its work may be the same.
 
@@ -101,6 +102,7 @@ class CellSummary:
     startup_seconds: float | None
     peak_rss_bytes: int | None
     known_to_differ: bool = False
+    unproven_repeats: int = 0
     windows: int = 0
     rows: int = 0
     resets: int = 0

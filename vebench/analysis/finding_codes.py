@@ -57,6 +57,7 @@ class Code(StrEnum):
     TOO_FEW_WINDOWS = "too-few-windows", Gravity.WARNING  # without an interval a figure cannot be compared
     TOO_FEW_REPEATS = "too-few-repeats", Gravity.WARNING
     UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work is not the same
+    UNPROVEN = "unproven", Gravity.WARNING  # verify vouches for other processes than this one
 
     # Warnings about a run and its file.
     INCOMPLETE = "incomplete", Gravity.WARNING  # the cells that are there are good

@@ -17,7 +17,7 @@ from vebench.analysis.findings.sweep import Sweep
 from vebench.analysis.pooling import pooled
 from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
-from vebench.analysis.work import together, work_of
+from vebench.analysis.work import proofs_of, together, unproven, work_of
 from vebench.backends.registry import NULL, REFERENCE, find_recorded
 from vebench.child.window import Window, too_much
 from vebench.machine.sysfs import parse_list
@@ -41,7 +41,9 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     repeats = by_cell(run)
     pinned = run.header.spec.pin != "none" and run.header.host.pinning
     cells = {
-        key: _unless_strayed(_with_machine(_as_built(records, usable), records, usable), pinned=pinned)
+        key: _unless_strayed(
+            _with_machine(_as_built(records, usable, proves=run.header.proves), records, usable), pinned=pinned
+        )
         for key, records in repeats.items()
     }
     rates = Rates.of(repeats, cells)
@@ -144,12 +146,13 @@ def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
     return [record for record in records if record.status == "ok"]
 
 
-def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
+def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> CellSummary:
     """Return what the cell is and how it went; what was counted and derived is still to come."""
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
-    proof = together([record.proof for record in records if record.proof is not None])
+    proofs = proofs_of(records, proves=proves)
+    proof = together(proofs)
     work = work_of(records, proof)
     startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
     cell = CellSummary(
@@ -172,6 +175,7 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
         verdict=work.verdict,
         verdict_reason=work.reason,
         proof=proof,
+        unproven_repeats=sum(map(unproven, proofs)),
         known_to_differ=any(record.verdict == "different" for record in records),
         differences=first.differences,
         engines=first.engines,

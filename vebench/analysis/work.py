@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.child.answers import CellProof
 from vebench.plan.known_work import BEST_FIRST, SAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.child.answers import CellProof, Mismatch, WorkVerdict
+    from vebench.child.answers import Mismatch, WorkVerdict
     from vebench.results.records import CellRecord
 
+NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
 # A proof in the cell is a verdict where none was known if each environment has ended so often, or made so many steps.
 ENOUGH_ENDS, ENOUGH_STEPS = 3, 5000
 
@@ -41,6 +44,22 @@ def work_of(records: Sequence[CellRecord], proof: CellProof | None) -> Work:
     return known
 
 
+def proofs_of(records: Sequence[CellRecord], *, proves: bool) -> list[CellProof]:
+    """Return the proofs of a cell's repeats, of those that have one, or need one if their run ``proves`` its cells."""
+    return [
+        record.proof or NOT_COMPARED for record in records if record.proof is not None or (proves and _needs(record))
+    ]
+
+
+def _needs(record: CellRecord) -> bool:
+    return record.status == "ok" and record.backend != REFERENCE and not find_recorded(record.backend).reference_row
+
+
+def unproven(proof: CellProof) -> bool:
+    """Return whether nothing was compared, though it could have been."""
+    return proof.verdict == "unverified" and not proof.impossible
+
+
 def _proofs(records: Sequence[CellRecord]) -> list[CellProof]:
     return [record.proof for record in records if record.proof is not None]
 
@@ -61,6 +80,11 @@ def difference(proof: CellProof) -> str:
     """Return in words how the work differs that a proof has found to be different."""
     where = "" if proof.mismatch is None else _where(proof.mismatch)
     return "; ".join(filter(None, (proof.fault, where))) or "rows differ"
+
+
+def why_not_same(proof: CellProof) -> str | None:
+    """Return in words why a proof does not say that the work is the same, None if it does."""
+    return difference(proof) if proof.verdict == "different" else proof.reason
 
 
 def _where(mismatch: Mismatch) -> str:

@@ -166,7 +166,8 @@ class CellProof:
     ``verdict``, and ``allowed`` to ``reason``, are as in ``Proof``. ``rows``: rows compared. ``environments``: how many
     were stepped again, each for so many ``steps``, of ``of_steps`` that each has made, and with so many ``ends`` of
     episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the environments
-    were drawn from. ``seconds``: how long it took.
+    were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as ``reason``, why
+    nothing can be compared.
     """
 
     verdict: WorkVerdict
@@ -181,6 +182,7 @@ class CellProof:
     reason: str | None = None
     seed: int = 0
     seconds: float = 0.0
+    impossible: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, CellProof)

@@ -55,7 +55,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         chance = registry.find(request.backend).chance(task)
         if chance is not None:
             verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
-            return CellProof(verdict, fault=outline.fault, reason=chance)
+            return CellProof(verdict, fault=outline.fault, reason=chance, impossible=True)
         begin = partial(_begun, job.path, task, clock, outline.histories)
         begun = [one for found in _in_parallel(begin, _shares(outline.first_ids)) for one in found]
         if any(one.proof.verdict == "different" for one in begun):

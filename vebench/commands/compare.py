@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, CellKey
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
-    from vebench.results.records import Run, RunRecord
+    from vebench.results.records import CellRecord, Run, RunRecord
 
 SIDES = (COMPARE.baseline, COMPARE.candidate)
 # What is compared by default: nothing is judged by the reference rows, and measuring them takes time on both sides.
@@ -215,11 +215,14 @@ def _measuring(
             }
         )
 
+        measured: list[CellRecord] = []
+
         def measure(plans: Sequence[Plan], done: int) -> None:
             one, other = plans
             both = in_turn(one, other, world.memory_available())
-            for _ in measuring.follow(both, launch, lambda cell: writers[cell.side], world, done=done, quiet=quiet):
-                pass
+            cells = measuring.follow(both, launch, lambda cell: writers[cell.side], world, done=done, quiet=quiet)
+            for cell in cells:
+                measured.append(cell)  # noqa: PERF402 - what came before an interrupt is to be there
             for writer in writers.values():
                 writer.secure()
                 if writer.moved:
@@ -230,7 +233,10 @@ def _measuring(
         except KeyboardInterrupt:
             files = " and ".join(str(side.path) for side in sides)
             again = sides[0].head.resume_command(str(sides[0].path))
-            raise InterruptedRunError(f"interrupted: what was measured is in {files}; to go on: {again}") from None
+            lost = measuring.without_proof(measured)
+            raise InterruptedRunError(
+                f"interrupted: what was measured is in {files}{lost}; to go on: {again}"
+            ) from None
 
 
 def _sides(

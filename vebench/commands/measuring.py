@@ -13,6 +13,7 @@ from vebench.analysis.precision import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.events import CellFinished, CellStarted, ProofDone
 from vebench.engine.interrupts import Interrupts
+from vebench.engine.replayer import BROKEN_OFF
 from vebench.errors import InterruptedRunError, StorageError
 from vebench.plan.passes import next_pass
 from vebench.reports import console
@@ -21,7 +22,7 @@ from vebench.results import logs, store
 from vebench.results.records import MOST_PROOF_BYTES, most_bytes, proof_record, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from vebench.commands.world import World
@@ -93,12 +94,20 @@ def measure_pass(  # noqa: PLR0913 - a pass needs all of these
                     break
     except KeyboardInterrupt:
         writer.secure()
-        here = done + sum(not cell.interrupted for cell in kept.values())
-        raise InterruptedRunError(
-            f"interrupted: {here} of {done + len(plan.cells)} cells are in {writer.path}; "
-            f"to go on: vebench run --resume {shlex.quote(str(writer.path))}"
-        ) from None
+        here, planned = done + sum(not cell.interrupted for cell in kept.values()), done + len(plan.cells)
+        file = shlex.quote(str(writer.path))
+        then = f"to go on: vebench run --resume {file}" if here < planned else f"to see them: vebench report {file}"
+        what = f"{here} of {planned} cells are in {writer.path}{without_proof(kept.values())}"
+        raise InterruptedRunError(f"interrupted: {what}; {then}") from None
     return FAILED if any(cell.status == "failed" for cell in kept.values()) else DONE
+
+
+def without_proof(cells: Iterable[CellRecord]) -> str:
+    """Return in words how many of these cells an interrupt has left without a proof; empty if it has left none."""
+    count = sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in cells)
+    if not count:
+        return ""
+    return f" ({count} without proof of the same work: what they had recorded is gone, and --resume does not redo them)"
 
 
 def follow(  # noqa: PLR0913 - a run needs all of these

@@ -30,6 +30,7 @@ LEAST_SEED, MOST_SEED = 1 << 17, 1 << 30
 SEED_BITS = 62  # a run file's whole numbers have 63
 # A replay may always take so many seconds: less would hardly be worth its start.
 LEAST_SECONDS = 2.0
+BROKEN_OFF = "interrupted before it was compared"
 # Of --timeout, a replay takes at most this share, because it must end by itself to tell how far it went.
 MOST_OF_TIMEOUT = 0.8
 
@@ -83,6 +84,12 @@ def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Ite
     job = Replaying(cell.recording.path, seconds(outcome, spec), rows)
     proof = _asked(replace(cell, recording=None, replaying=job, replicas=(), group=None), launch)
     yield ProofDone(cell, replace(proof, seed=cell.recording.seed, seconds=round(time.monotonic() - began, 3)))
+
+
+def broken_off(cell: Cell, outcome: Outcome) -> Iterator[Event]:
+    """Report that what a cell has recorded, if it has, is not compared: it does not outlive the run."""
+    if cell.recording is not None and outcome.status == "ok":
+        yield ProofDone(cell, CellProof("unverified", reason=BROKEN_OFF, seed=cell.recording.seed))
 
 
 def _asked(cell: Cell, launch: Launch) -> CellProof:

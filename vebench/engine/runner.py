@@ -23,7 +23,7 @@ from vebench.engine.events import (
     RunStarted,
     WindowDone,
 )
-from vebench.engine.replayer import SEED_BITS, recorded, replayed
+from vebench.engine.replayer import SEED_BITS, broken_off, recorded, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -39,20 +39,27 @@ def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
 
     ``done`` is the number of cells that an earlier run has measured. If the user interrupts a cell that has windows,
     it is finished as failed with these windows. Then KeyboardInterrupt is raised. What cells have recorded is compared
-    with the reference once they have finished, and those that they take turns with.
+    with the reference once they have finished, and those that they take turns with; if the user interrupts, that is
+    reported as broken off.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(SEED_BITS)
     cells = [recorded(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
-            measured = []
-            for event in _alone(part[0], launch) if number is None else _in_turn(part, launch):
-                yield event
-                if isinstance(event, CellFinished):
-                    measured.append(event)
-            for event in measured:
-                yield from replayed(event.cell, event.outcome, launch, plan.spec)
+            measured: list[CellFinished] = []
+            try:
+                for event in _alone(part[0], launch) if number is None else _in_turn(part, launch):
+                    yield event
+                    if isinstance(event, CellFinished):
+                        measured.append(event)
+                while measured:
+                    yield from replayed(measured[0].cell, measured[0].outcome, launch, plan.spec)
+                    del measured[0]
+            except KeyboardInterrupt:
+                for finished in measured:
+                    yield from broken_off(finished.cell, finished.outcome)
+                raise
 
 
 def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from vebench.plan.cells import CellKey
 
-LINES: dict[str, type[CellRecord] | type[ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
+LINES: dict[str, type[CellRecord | ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
 LONGEST_HEADER = 1 << 24
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

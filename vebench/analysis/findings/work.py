@@ -68,6 +68,18 @@ def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
+def unproven(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if what the cell returned was to be compared, and was not."""
+    if cell.status != "ok" or cell.proof is None or not cell.unproven_repeats or cell.proof.verdict == "different":
+        return None
+    share = f"{cell.unproven_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
+    return Finding(
+        Code.UNPROVEN,
+        f"{share}what it returned while it was measured was not compared: {cell.proof.reason or NO_REASON}",
+        "if you need that proof, start a new run: --resume does not measure again what went well",
+    )
+
+
 def above_ceiling(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the backend seems faster than the bare simulator, beyond doubt."""
     if cell.key not in sweep.above_ceiling:
@@ -138,6 +150,6 @@ def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:
     )
 
 
-OUTCOME: tuple[Rule, ...] = (failed, skipped, different_work, unverified)
+OUTCOME: tuple[Rule, ...] = (failed, skipped, different_work, unverified, unproven)
 SPEED: tuple[Rule, ...] = (above_ceiling, slower_than_for_loop, unlike_engines, fallback, not_compiled)
 WORKERS: tuple[Rule, ...] = (retrograde,)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from vebench.analysis.cell import CellSummary
     from vebench.engine.events import CellFinished, ProofDone
     from vebench.plan.cells import Cell
 
@@ -66,6 +67,15 @@ def result(event: CellFinished) -> str:
         rate += "  other work"
     startup = "" if outcome.startup_ns is None else f"  startup {outcome.startup_ns / 1e9:.1f} s"
     return rate + startup
+
+
+def other_work(cells: Sequence[CellSummary]) -> str:
+    """Return that these cells, one at least, did other work while they were measured, and what becomes of them."""
+    first, *others = cells
+    more = f", and so did {figures.counted(len(others), 'more cell')}" if others else ""
+    what = f"{first.label} with {first.key.size} on {first.env} did other work while it was measured"
+    why = "rows differ" if first.proof is None else difference(first.proof)
+    return one_line(f"{what}{more}: {why}; {'these rates are' if others else 'its rate is'} struck, not removed")
 
 
 def proven(event: ProofDone) -> str:

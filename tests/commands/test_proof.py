@@ -25,11 +25,12 @@ HERE = ("run", "-e", "CartPole", "-w", "2", "--no-base")
 
 
 def proof_of(vebench: Command, tmp_path: Path, backend: str) -> CellProof:
-    """Return what is found in a cell of this adapter."""
+    """Return what is found in a cell of this adapter. The exit status says whether it did other work."""
     target = backend if ":" in backend else f"timed_liars:{backend}"
-    assert vebench(*HERE, "-b", target, *BRIEF, world=world_here()).status == 0
+    status = vebench(*HERE, "-b", target, *BRIEF, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.proof is not None
+    assert status == (1 if cell.proof.verdict == "different" else 0)
     return cell.proof
 
 
@@ -85,7 +86,7 @@ def test_an_environment_that_is_wrong_right_after_the_reset_is_found_however_man
     vebench: Command, tmp_path: Path
 ) -> None:
     many = ("--envs-per-worker", "12", "-b", "wrong_layouts:BeyondEight")
-    assert vebench(*HERE, *many, *BRIEF, world=world_here()).status == 0
+    assert vebench(*HERE, *many, *BRIEF, world=world_here()).status == 1
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.proof is not None
     assert cell.proof.verdict == "different"
@@ -152,9 +153,12 @@ def test_a_file_of_a_version_without_proofs_is_finished_without_them(vebench: Co
 def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench: Command) -> None:
     world = fake_world(FakeStart(proofs={"gym-sync": [OTHER]}))
     found = vebench(*ASKED, world=world)
-    assert (
-        "other work while it was measured: rewards of environment 0 after 7 steps are 0.5 instead of 1.0" in found.err
-    )
+    assert found.status == 1
+    where = "rewards of environment 0 after 7 steps are 0.5 instead of 1.0"
+    assert f"other work while it was measured: {where}" in found.err
+    last = found.err.splitlines()[-1]
+    assert last.startswith("vebench: gym-sync with 1 worker on CartPole-v1 did other work while it was measured: ")
+    assert last.endswith(f"{where}; its rate is struck, not removed")
     assert "other work" in found.out
     cell = proven_cell(vebench)
     assert (cell["verdict"], cell["struck"], cell["speedup"]) == ("different", "other work", None)
@@ -163,6 +167,22 @@ def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench:
     checked = vebench("check", "run.jsonl", "again.jsonl")
     assert checked.status == 3
     assert "not comparable" in checked.out
+
+
+def test_check_fails_if_a_cell_did_other_work_that_did_the_same_in_the_baseline(vebench: Command) -> None:
+    assert vebench(*ASKED, "-q", world=fake_world()).status == 0
+    stopped = vebench("check", "run.jsonl", "-q", world=fake_world(FakeStart(proofs={"gym-sync": [OTHER]})))
+    assert stopped.status == 1
+    assert "other work than for-loop (in the measured cell: rewards of environment 0" in " ".join(stopped.out.split())
+
+
+def test_a_backend_that_was_known_to_do_other_work_does_not_fail_a_run(vebench: Command, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    vebench(*ASKED, "-q", world=fake_world(FakeStart(proofs={"gym-sync": [OTHER]})))
+    assert vebench("run", "--resume", path, "-q", world=fake_world()).status == 1, "it is still in the file"
+    written = [line.partition(',"crc32"')[0] + "}" for line in path.read_text().splitlines()]
+    write_lines(path, [line.replace('"verdict":"identical"', '"verdict":"different"', 1) for line in written])
+    assert vebench("run", "--resume", path, "-q", world=fake_world()).status == 0
 
 
 def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cell(vebench: Command) -> None:

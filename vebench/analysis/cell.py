@@ -176,8 +176,12 @@ class CellSummary:
 
         That of a backend which is known to do other work may be: it does the same other work in both.
         """
-        seen = self.proof is not None and self.proof.verdict == "different"
-        return bool(self.struck_for) or (seen and not self.known_to_differ)
+        return bool(self.struck_for) or self.found_to_differ
+
+    @property
+    def found_to_differ(self) -> bool:
+        """Whether it was found to do other work while it was measured, and this was not known before."""
+        return self.proof is not None and self.proof.verdict == "different" and not self.known_to_differ
 
     @property
     def throttled(self) -> bool:

@@ -38,7 +38,8 @@ class CellComparison:
     """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
     ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first.
-    ``failed`` is how the candidate's cell failed, in all repeats or in some, where the baseline's did not.
+    ``failed`` is how the candidate's cell failed, in all repeats or in some, or which other work it did, where the
+    baseline's did not.
     """
 
     key: CellKey
@@ -196,9 +197,14 @@ class Sides:
 def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
     """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
 
-    ``which`` cell it is comes before that. What the user ended did not fail.
+    One that was found to do other work has failed, too. ``which`` cell it is comes before that. What the user ended did
+    not fail.
     """
-    if old.status != "ok" or new is None or not new.faulty_repeats:
+    if old.status != "ok" or new is None:
+        return None
+    if new.found_to_differ and not old.found_to_differ:
+        return f"{which}{_why_struck(new)}"
+    if not new.faulty_repeats:
         return None
     if new.status == "failed":
         return f"{which}{_lack(new)}"

@@ -65,7 +65,7 @@ def check_target(junit: Path, files: Sequence[Path]) -> None:
 
 
 def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
-    """Return the exit status: 1 if a backend is slower, or a cell failed where the baseline's did not.
+    """Return the exit status: 1 if a backend is slower, or a cell failed that did not in the baseline.
 
     It is 3 if a cell or a backend has no answer, or if there is none at all, and 0 otherwise. ``inconclusive`` says how
     to count backends for which the data cannot decide.

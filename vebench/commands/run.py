@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.analysis.summary import summarise
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.errors import InterruptedRunError, NotComparableError
 from vebench.plan.cells import informed, without
+from vebench.reports import console
+from vebench.reports.cell_words import other_work
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
 
-DONE = 0
+DONE, OTHER_WORK = 0, 1
 
 
 def start(  # noqa: PLR0913 - one parameter for each option
@@ -79,6 +82,12 @@ def _verified(plan: Plan, world: World) -> Plan:
 
 
 def _finish(path: Path, status: int, *, quiet: bool) -> int:
+    """Show the run. Returns the exit status, which also says whether a cell was found to do other work."""
+    run = store.read(path)
     if not quiet:
-        show(RunPage.of([(str(path), store.read(path))]))
+        show(RunPage.of([(str(path), run)]))
+    other = [cell for cell in summarise(run, str(path)) if cell.found_to_differ]
+    if other:
+        console.note(other_work(other))
+        return OTHER_WORK
     return status

@@ -160,6 +160,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda cell: cell.proof.rows if cell.proof else None,
         "rows of the measured steps that were compared",
         "rows",
+        "rows compared",
     ),
     Fact(
         "proof_share",

@@ -50,6 +50,7 @@ class RunView:
         self._spec = plan.spec
         self._width = width
         self._total, self._finished = len(plan.cells) + started.done, started.done
+        self._to_prove = 0
         self._widths = widths([name(cell)[:2] for cell in plan.cells])
         self._size_width = max((len(cell.key.size) for cell in plan.cells), default=0)
         self._passes = max((cell.repeat for cell in plan.cells), default=0) + 1
@@ -71,13 +72,16 @@ class RunView:
         self._follow(event)
         if isinstance(event, CellFinished):
             self._finished += 1
+            self._to_prove += event.cell.recording is not None and event.outcome.status == "ok"
             self._open[event.cell.task.id] -= 1
             if news and not (event.outcome.status == "ok" and event.cell.task.id in self._boards):
                 style = "" if event.outcome.status == "ok" else "yellow"
                 size = name(event.cell)[2]
                 line = f"{padded(name(event.cell)[:2], self._widths)}  {size:{self._size_width}}  {result(event)}"
                 yield one_row(Text(line, style=style))
-        elif isinstance(event, ProofDone) and event.proof.verdict == "different":
+        if isinstance(event, ProofDone):
+            self._to_prove -= 1
+        if isinstance(event, ProofDone) and event.proof.verdict == "different":
             size = name(event.cell)[2]
             line = f"{padded(name(event.cell)[:2], self._widths)}  {size:{self._size_width}}  {proven(event)}"
             yield one_row(Text(line, style="yellow"))
@@ -108,6 +112,8 @@ class RunView:
             self._state, word = proven(event), event.proof.verdict
         else:
             self._state, word = STATES[type(event)]
+            if isinstance(event, ProofStarted) and event.seconds:
+                self._state += f", about {figures.duration(event.seconds)} at most"
         if self._board is not None:
             self._board.note(cell, word)
 
@@ -120,7 +126,9 @@ class RunView:
             labels = padded(name(self._current)[:2], self._widths)
             line = Text(f"{turn}{labels}  {self._current.key.size:{self._size_width}}  {self._state}")
             yield one_row(line)
-        yield one_row(Text(f"{figures.bar(self._time.share)} {self._finished} of {self._cells()}{self._left()}"))
+        prove = f" measured, {self._to_prove} to prove" if self._to_prove else ""
+        done = f"{self._finished} of {self._cells()}{prove}"
+        yield one_row(Text(f"{figures.bar(self._time.share)} {done}{self._left()}"))
 
     def _cells(self) -> str:
         return figures.counted(self._total, "cell")

@@ -22,8 +22,12 @@ RATIOS = ("times", "ratio")
 
 
 def all_cells(cells: Sequence[CellSummary]) -> Table:
-    """Return the table. Of what identifies a cell, it leaves out what is the same in all, such as the task."""
-    identity, values = [*_identity(cells)], [column for column in columns.COLUMNS if column.head]
+    """Return the table. Of what identifies a cell, it leaves out what is the same in all, such as the task.
+
+    Findings, which take most room, come last.
+    """
+    identity = [*_identity(cells)]
+    values = sorted((column for column in columns.COLUMNS if column.head), key=lambda column: column.name == "findings")
     return Table(
         title="All cells",
         corner="backend",

@@ -121,10 +121,28 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
         yield f"{NULL}: what the measuring loop itself costs"
     if stepped := _stepped(cells):
         yield stepped
+    if any(cell.proof for cell in cells):
+        yield _compared(cells)
     if any(cell.frames_per_second and not cell.reference_row for cell in cells) and not any(
         cell.speedup for cell in cells
     ):
         yield _no_speedups(cells, spec)
+
+
+def _compared(cells: Sequence[CellSummary]) -> str:
+    """Return how much of what cells returned while they were measured was compared, and of which backends nothing."""
+    proofs = [(one_line(cell.label), cell.proof) for cell in cells if cell.proof is not None]
+    seen = [(label, proof) for label, proof in proofs if proof.rows or proof.verdict == "different"]
+    if not seen:
+        return "Work in the measured cells: no row was compared"
+    differ = sum(proof.verdict == "different" for _, proof in seen)
+    rows, found = sum(proof.rows for _, proof in seen), f"{differ} did other work" if differ else "all the same"
+    none = dict.fromkeys(label for label, _ in proofs if label not in dict(seen))
+    without = f"; none of {', '.join(none)}" if none else ""
+    return (
+        f"Work in the measured cells: {rows:,} rows of {len(seen)} of {figures.counted(len(proofs), 'cell')} compared, "
+        f"{found}{without}"
+    )
 
 
 def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:

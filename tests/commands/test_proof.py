@@ -133,6 +133,16 @@ def test_what_a_cell_returned_is_compared_when_nothing_is_measured_any_more(vebe
     assert "proof" not in lines(tmp_path / "run.jsonl", "cell")[0], "it has a line of its own"
 
 
+def test_every_report_says_below_its_table_what_was_compared(vebench: Command) -> None:
+    two = [*ASKED[:-2], "-b", "shm-sync", "-q", "-o", "run.jsonl"]
+    none = CellProof("unverified", reason="its generator is another", impossible=True)
+    vebench(*two, world=fake_world(FakeStart(proofs={"shm-sync": [none]})))
+    said = "Work in the measured cells: 40 rows of 1 of 2 cells compared, all the same; none of "
+    for form in ("terminal", "markdown", "html", "latex"):  # which may write the name in its own way
+        assert said in " ".join(vebench("report", "run.jsonl", "-f", form).out.split()), form
+    assert "unproven" not in vebench("report", "run.jsonl", "-f", "json").out, "nothing could have been compared"
+
+
 def test_proof_off_records_nothing_and_another_word_is_refused(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart()
     assert vebench(*ASKED, "-q", "--proof", "off", world=fake_world(start)).status == 0

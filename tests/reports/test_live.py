@@ -19,6 +19,7 @@ from support.pages import on_terminal
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import CellProof
+from vebench.child.request import Recording
 from vebench.child.window import Window
 from vebench.engine.events import (
     CellFinished,
@@ -439,9 +440,10 @@ def proven(plan: Plan, proof: CellProof) -> list[Event]:
     """Return the runner's events for the first cell of a plan whose cells are proven."""
     first, _, null = plan.cells
     measured = [CellStarted(first), CellReady(first, SECOND), *(WindowDone(first, window) for window in WINDOWS)]
-    ended = CellFinished(first, Outcome("ok", None, None, SECOND, WINDOWS))
+    recorded = replace(first, recording=Recording("1.rows", 1))
+    ended = CellFinished(recorded, Outcome("ok", None, None, SECOND, WINDOWS))
     once = Plan(replace(plan.spec, proof="auto"), (first, null))
-    return [RunStarted(once), *measured, ended, ProofStarted(first), ProofDone(first, proof)]
+    return [RunStarted(once), *measured, ended, ProofStarted(first, 3.0), ProofDone(first, proof)]
 
 
 SAME = CellProof("identical", rows=40, ends=3, environments=2, steps=900, of_steps=1000)
@@ -454,9 +456,9 @@ def test_while_a_cell_is_proven_the_view_says_so_and_it_is_part_of_the_time_left
     assert "to prove what was measured (--proof off" in on_terminal(PlanPage(proving), 200)
     # As planned: two cells, and of one of them a process that starts and makes all steps again.
     assert left(events[:1]) == (0, f"{6.5 + 6.5 + 6.5:.0f} s")
-    assert any(
-        "proving that it did the same work" in line for line in last(shown(events[:-1], terminal=True, width=150))
-    )
+    *_, state, progress = last(shown(events[:-1], terminal=True, width=150))
+    assert "proving that it did the same work, about 3 s at most" in state
+    assert "1 of 2 cells measured, 1 to prove, about" in progress
     assert any("40 rows on the way of 2 environments" in line for line in last(shown(events, terminal=True, width=150)))
 
 

@@ -81,9 +81,13 @@ class CellFinished:
 
 @dataclass(frozen=True)
 class ProofStarted:
-    """What a cell returned while it was measured begins to be compared with the reference. It is over by then."""
+    """What a cell returned while it was measured begins to be compared with the reference. It is over by then.
+
+    Its steps are made again for ``seconds`` at most, which may be far more than they take.
+    """
 
     cell: Cell
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

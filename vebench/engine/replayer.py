@@ -78,10 +78,10 @@ def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Ite
     """Compare what a cell has recorded, if it has. Raises KeyboardInterrupt if the user interrupts."""
     if cell.recording is None or outcome.status != "ok":
         return
-    yield ProofStarted(cell)
-    began = time.monotonic()
     rows = () if cell.replicas else tuple(window.rows for window in outcome.windows)
     job = Replaying(cell.recording.path, seconds(outcome, spec), rows)
+    yield ProofStarted(cell, job.seconds)
+    began = time.monotonic()
     proof = _asked(replace(cell, recording=None, replaying=job, replicas=(), group=None), launch)
     yield ProofDone(cell, replace(proof, seed=cell.recording.seed, seconds=round(time.monotonic() - began, 3)))
 

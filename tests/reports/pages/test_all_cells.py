@@ -62,6 +62,6 @@ def test_a_new_column_with_a_head_is_in_it_and_one_without_is_not(
     before = all_cells(cells).columns
     monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps, hidden))
     table = all_cells(cells)
-    assert table.columns == (*before, "steps")
+    assert table.columns == (*before[:-1], "steps", "findings")
     assert lines_below(table, "steps") == [(f"{cell.rows - cell.resets:,}",) for cell in cells]
     assert "steps: rows that are steps." in table.notes[0]

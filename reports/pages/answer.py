@@ -16,7 +16,7 @@ from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE, find_recorded
 from vebench.errors import one_line
-from vebench.plan.tasks import asked_as, recorded
+from vebench.plan.tasks import recorded
 from vebench.reports import figures
 from vebench.reports.document import Answer
 
@@ -107,8 +107,7 @@ class Told:
 
     def verify(self, cell: CellSummary, labels: Iterable[str]) -> str:
         """Return the command that compares the work of these backends on the task of a cell."""
-        words = ("--env", asked_as(cell.env, self.spec.envs), "-b", ",".join(labels))
-        return one_line(f"vebench verify {shlex.join(words)}")
+        return self.head.verify_command(cell.env, labels)
 
     def again(self, *added: str, without: Collection[str] = ()) -> str:
         """Return the run's own command with options added and others left out. It writes into a new file."""

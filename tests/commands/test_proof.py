@@ -60,6 +60,7 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("wrong_seeds:EightBits", "only 8 bits of the seed count"),
         ("wrong_seeds:KeepsRunning", "a later reset does not begin as its seed says"),
         ("wrong_late:RaisesAtSecondReset", "a second reset, with another seed, fails"),
+        ("wrong_seeds:FromOne", "gets the seed of environment 1"),
         ("wrong_claims:BlankStarts", "declares differences in"),
     ],
 )
@@ -90,6 +91,16 @@ def test_an_environment_that_is_wrong_right_after_the_reset_is_found_however_man
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.proof is not None
     assert cell.proof.verdict == "different"
+
+
+def test_a_fault_is_named_as_verify_does_even_if_it_only_shows_beside_other_environments(
+    vebench: Command, tmp_path: Path
+) -> None:
+    many = ("--envs-per-worker", "12", "-b", "liars:RowZero")
+    assert vebench(*HERE, *many, *BRIEF, world=world_here()).status == 1
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert cell.proof is not None
+    assert cell.proof.fault == "row 0 stands for every environment"
 
 
 def test_nothing_is_proven_of_an_adapter_that_gives_up_the_order_of_its_rows(vebench: Command, tmp_path: Path) -> None:
@@ -173,6 +184,8 @@ def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench:
     cell = proven_cell(vebench)
     assert (cell["verdict"], cell["struck"], cell["speedup"]) == ("different", "other work", None)
     assert cell["verdict_reason"].startswith("in the measured cell: rewards of environment 0")
+    remedies = [finding["remedy"] for finding in cell["findings"] if finding["code"] == "different-work"]
+    assert remedies[0].startswith("vebench verify --env CartPole-v1 -b gym-sync steps it again, and may name the fault")
     vebench(*ASKED[:-1], "again.jsonl", "-q", world=world)
     checked = vebench("check", "run.jsonl", "again.jsonl")
     assert checked.status == 3

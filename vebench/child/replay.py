@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +16,7 @@ import numpy as np
 from vebench.backends import registry
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.bench import FailedError
+from vebench.child.proof.faults import NAMING_S, NOT_SOUGHT_FURTHER
 from vebench.child.proof.judge import judge
 from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Rows, read
 from vebench.child.proof.reference import Reference
@@ -34,6 +36,8 @@ R = TypeVar("R")
 # So many neighbours are looked at together for what came right after a reset. After BEGINNINGS_NS only the rows of the
 # resets themselves are, after RESETS_NS of no more environments.
 TOGETHER, BEGINNINGS_NS, RESETS_NS = 8, 500_000_000, 2_000_000_000
+# Of --timeout, a search for a name among all environments may end at this share, and what is known be told in time.
+MOST_OF_TIMEOUT = 0.8
 # The worst first.
 WORST = ("different", "unverified", "equivalent", "equal", "identical")
 NOTHING_COMPARED = "nothing that it returned could be compared"
@@ -48,8 +52,7 @@ class Judged(NamedTuple):
 
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
     """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
-    task = request.setup.task
-    until = Until(clock, int(job.seconds * 1e9))
+    task, began = request.setup.task, clock()
     try:
         outline = _outline(job.path, job.rows)
         chance = registry.find(request.backend).chance(task)
@@ -59,15 +62,38 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         begin = partial(_begun, job.path, task, clock, outline.histories)
         begun = [one for found in _in_parallel(begin, _shares(outline.first_ids)) for one in found]
         if any(one.proof.verdict == "different" for one in begun):
-            return _together(begun, outline)
+            return _together(_renamed(begun, outline.first_ids, lambda env_ids: begin((env_ids,))[0]), outline)
         if outline.failed is not None:
             return CellProof("unverified", reason=outline.failed)
-        found = _in_parallel(partial(_judged, job.path, task, until, outline.histories), _split(outline.env_ids))
+        follow = partial(_judged, job.path, task, histories=outline.histories)
+        found = _in_parallel(partial(follow, Until(clock, int(job.seconds * 1e9))), _split(outline.env_ids))
+        left = int((MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9) - (clock() - began)
+        named = _renamed(found, outline.env_ids, partial(follow, Until(clock, left))) if left > 0 else found
+        return _together(named, outline, begun)
     except (CutOffError, FailedError) as error:
         return CellProof("unverified", reason=str(error))
     finally:
         os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib
-    return _together(found, outline, begun)
+
+
+def _renamed(
+    found: list[Judged], env_ids: tuple[int, ...], judged: Callable[[tuple[int, ...]], Judged]
+) -> list[Judged]:
+    """Return what was found, with the name of a fault sought again where several environments are seen together.
+
+    Shares are judged apart, but some faults, such as one row that stands for all, only show beside other environments.
+    """
+    first = next((one for one in found if one.proof.mismatch is not None), None)
+    if first is None or first.proof.mismatch is None or len(env_ids) == 1:
+        return found
+    wrong = first.proof.mismatch.env_id
+    others = [env_id for env_id in env_ids if env_id != wrong][: TOGETHER - 1]
+    with contextlib.suppress(CutOffError, FailedError):
+        proof = judged(tuple(sorted((wrong, *others)))).proof
+        if proof.mismatch is not None and NOT_SOUGHT_FURTHER not in str(proof.fault):
+            named = replace(first.proof, fault=proof.fault, mismatch=proof.mismatch)
+            return [first._replace(proof=named), *(one for one in found if one is not first)]
+    return found
 
 
 def _split(env_ids: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -182,7 +208,7 @@ def _begun(
     return found
 
 
-def _judged(path: str, task: Task, until: Until, histories: int, env_ids: tuple[int, ...]) -> Judged:
+def _judged(path: str, task: Task, until: Until, env_ids: tuple[int, ...], histories: int) -> Judged:
     """Compare the rows of these environments in the measured steps, as long as it may take."""
     reached = number = 0
     deadline = None

@@ -26,8 +26,11 @@ from vebench.errors import one_line, shown
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.tasks import asked_as
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vebench.backends.entry import Shape
     from vebench.backends.own_classes import OwnClasses
     from vebench.engine.events import Outcome
@@ -212,6 +215,11 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     def resume_command(self, file: str) -> str:
         """Return the command that finishes the run in ``file``: one side of a comparison is finished with the other."""
         return f"vebench {'run' if self.interpreter is None else 'compare'} --resume {shlex.quote(file)}"
+
+    def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
+        """Return the command that compares the work of these backends on a task of the run."""
+        words = ("--env", asked_as(env, self.spec.envs), "-b", ",".join(labels), *options)
+        return one_line(f"vebench verify {shlex.join(words)}")
 
 
 class Run(Struct, frozen=True):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vebench.backends.environments.engine_copies import Engine
 
 NO_REASON = "no reason was recorded"
+VERIFIED_ENVS, VERIFIED_STEPS = 2, 1000  # as far as vebench verify goes in any case
 
 
 def failed(cell: CellSummary, sweep: Sweep) -> Finding | None:
@@ -42,15 +43,25 @@ def skipped(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
-def different_work(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+def different_work(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the backend does other work than the reference."""
     if cell.why_struck != OTHER_WORK:
         return None
     return Finding(
         Code.DIFFERENT_WORK,
         f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing",
-        "see vebench verify for where it differs; leave it out with -b, or take another task",
+        f"{_where_to_see(cell, sweep)}; leave it out with -b, or take another task",
     )
+
+
+def _where_to_see(cell: CellSummary, sweep: Sweep) -> str:
+    """Return what shows a difference, or tries it again: a backend that is stepped anew tells more than a recording."""
+    if not cell.found_to_differ or cell.proof is None:
+        return "see vebench verify for where it differs"
+    options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > VERIFIED_ENVS else []
+    if cell.proof.mismatch is not None and cell.proof.mismatch.step > VERIFIED_STEPS:
+        options += ["--steps", str(cell.proof.mismatch.step + 100)]
+    return f"{sweep.head.verify_command(cell.env, [cell.label], *options)} steps it again, and may name the fault"
 
 
 def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vebench.child.proof.recording import Record
 
 NAMING_S = 10.0  # how long a name is sought
+NOT_SOUGHT_FURTHER = f"the search for its name was ended after {NAMING_S:g} s"
 FRAME_SKIPS = range(1, 9)
 LATEST = 4  # observations this many steps late are recognised
 # Where nothing but observations differs, so many steps are to say that rewards and ends agree.
@@ -38,6 +39,7 @@ PICTURE_STEPS = 200
 SINCE_RESET = 16  # a fault of the first rows of an episode is one of no more than these
 # Steps of an environment from which on the backend is not stepped again: that would take longer than a name is sought.
 MOST_AGAIN = 4000
+ANOTHER = 1000  # by so much another seed is higher: none of these environments has it
 MOST_ACTIONS = 20  # of a space of whole numbers, each of which is tried
 
 
@@ -218,7 +220,7 @@ def name_fault(bench: Bench, again: Again | None, look: Callable[[int], None], u
             case.check_time()
             fault = hypothesis(case)
         except TimeUpError:
-            return f"{pattern(case)} (the search for its name was ended after {NAMING_S:g} s)"
+            return f"{pattern(case)} ({NOT_SOUGHT_FURTHER})"
         except Exception as error:  # noqa: BLE001 - a hypothesis may ask of an environment what it cannot do
             print(f"{hypothesis.__name__}: {type(error).__name__}: {error}")  # noqa: T201 - for the log
             continue
@@ -288,7 +290,8 @@ def wrong_seed(case: Case) -> str | None:
     if case.step != 0 or found is None or expected is None:
         return None
     given = case.bench.about.constructor_seed
-    if alike(_first(case, given), expected):
+    another = given if given != case.seed else case.seed + ANOTHER  # a measured cell has only one
+    if alike(_first(case, another), expected):
         return None  # on this task, no seed shows in the first row
     if alike(next(case.stepped((), resets_at=0)), found):
         return "the environment is reset twice: the second time without a seed"
@@ -561,7 +564,7 @@ def chance(case: Case) -> str | None:
     """Return the fault if the backend's rows depend on chance, or on the seed where the reference's do not."""
     if case.again is None or case.step > MOST_AGAIN:
         return None
-    another = case.seed + 1000
+    another = case.seed + ANOTHER
     rows = case.stepped(case.actions, seed=another)
     unmoved = all(alike(row, known) for step, row in enumerate(rows) if (known := case.expected(step)))
     found = _rerun(case, another if unmoved else case.seed, case.bench.about.tape_seed)

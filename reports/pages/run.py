@@ -178,7 +178,7 @@ def _document(section: Section, view: View) -> Document:
         )
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
-    findings = _findings(section, matters)
+    findings = _findings(section, matters if view.every_finding else [_said_once(cell, section) for cell in matters])
     shown = [one for one in findings if view.every_finding or _is_news(one)]
     return Document(
         title=section.name,
@@ -207,6 +207,18 @@ def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
 def _is_news(finding: FindingText) -> bool:
     """Return whether a reader has to know it, and the condition of the run does not say it."""
     return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.code not in OF_CONDITION)
+
+
+def _said_once(cell: CellSummary, section: Section) -> CellSummary:
+    """Return ``cell`` without findings that follow from another: what others took of its CPUs makes its ± wide.
+
+    That they took it from most cells is the notice.
+    """
+    taken = {Code.DISTURBED, Code.THROTTLED}
+    if not (cell.disturbed or cell.throttled):
+        return cell
+    again = {Code.UNSTABLE, *(taken if section.notice else ())}
+    return replace(cell, findings=tuple(finding for finding in cell.findings if finding.code not in again))
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:

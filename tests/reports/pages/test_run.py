@@ -412,6 +412,15 @@ def test_what_others_took_of_a_runs_cpus_is_part_of_its_condition() -> None:
     assert dict(document.facts)["condition"] == "others took 0.5% of CPU time, up to 1.0% in a cell"
 
 
+def test_what_others_took_is_said_once_and_not_again_by_what_follows_from_it() -> None:
+    taken = tuple(Window(10**9, rows, 0, steal_ns=3 * 10**8, others_ns=0) for rows in (500, 900, 1500, 700, 2000))
+    calm = [make_cell(name, 1, (1000, 1001, 999, 1000)) for name in ("for-loop", "gym-async")]
+    hit = make_cell("gym-sync", windows=taken)
+    assert [found.label for found in document_of(page_of(*calm, hit)).findings] == ["disturbed"]
+    unusable = document_of(page_of(hit))
+    assert (unusable.notice.partition(":")[0], unusable.findings) == ("unusable", ())
+
+
 def test_a_run_under_a_quota_says_what_to_do_to_those_who_want_all() -> None:
     (finding,) = of_host(ALL, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max").findings
     assert finding.code == "quota"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Finding, is_base
+from vebench.analysis.cell import Finding
 from vebench.analysis.contrasts import contrast
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
@@ -42,10 +42,9 @@ def unstable(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     half = cell.half_width
     if half is None or half <= WIDE or _few(cell):
         return None
-    effect = ", and all speedups with it" if is_base(cell.key) else ""
     return Finding(
         Code.UNSTABLE,
-        f"uncertain by more than {WIDE:.0%}{effect}",
+        f"its ± is wider than {WIDE:.0%}: the rate is little more than a guess",
         "measure on an idle machine, with a longer --duration, more --rounds or more --repeats",
     )
 

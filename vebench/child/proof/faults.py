@@ -650,7 +650,9 @@ def _sight(case: Case, differ: list[int]) -> str:
     if len(differ) < len(case.later):
         return f"other observations{_where(case, differ)}: {agree}"
     if case.bench.rows is None or as_picture(case.bench.rows[0].observation) is None:
-        return f"other observations: {agree}"
+        # With nobody to step the backend again, it is not known whether a seed changes anything in it.
+        start = "another start than that of the seed, or " if case.step == 0 and case.again is None else ""
+        return f"{start}other observations: {agree}"
     return f"another picture: {agree}, so it is resized, cropped or coloured in another way"
 
 

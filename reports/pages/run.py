@@ -29,7 +29,7 @@ from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Finding
     from vebench.reports.page import Kind
@@ -40,6 +40,16 @@ FIRST = (
     *("env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup"),
     *("efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings"),
 )
+
+
+# Findings that need not be said of a cell which has another: that one is the reason, or says it more exactly. What
+# others took of most cells is the notice.
+TAKEN = frozenset({Code.DISTURBED, Code.THROTTLED})
+FOLLOW: Mapping[Code, frozenset[Code]] = {
+    **dict.fromkeys(TAKEN, frozenset({Code.UNSTABLE, Code.UNSETTLED})),
+    Code.IMPRECISE: frozenset({Code.UNSTABLE}),
+    Code.DRIFTING: frozenset({Code.UNSETTLED}),
+}
 
 
 @dataclass(frozen=True)
@@ -210,14 +220,11 @@ def _is_news(finding: FindingText) -> bool:
 
 
 def _said_once(cell: CellSummary, section: Section) -> CellSummary:
-    """Return ``cell`` without findings that follow from another: what others took of its CPUs makes its ± wide.
-
-    That they took it from most cells is the notice.
-    """
-    taken = {Code.DISTURBED, Code.THROTTLED}
-    if not (cell.disturbed or cell.throttled):
-        return cell
-    again = {Code.UNSTABLE, *(taken if section.notice else ())}
+    """Return ``cell`` without findings that follow from others of it, or from the notice."""
+    codes = {finding.code for finding in cell.findings}
+    again = frozenset().union(*(follow for code, follow in FOLLOW.items() if code in codes))
+    if section.notice:
+        again |= TAKEN
     return replace(cell, findings=tuple(finding for finding in cell.findings if finding.code not in again))
 
 

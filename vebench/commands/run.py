@@ -86,7 +86,8 @@ def _finish(path: Path, status: int, *, quiet: bool) -> int:
     run = store.read(path)
     if not quiet:
         show(RunPage.of([(str(path), run)]))
-    other = [cell for cell in summarise(run, str(path)) if cell.found_to_differ]
+    seen = any(cell.proof is not None and cell.proof.verdict == "different" for cell in run.cells)
+    other = [cell for cell in summarise(run, str(path)) if cell.found_to_differ] if seen else []
     if other:
         console.note(other_work(other))
         return OTHER_WORK

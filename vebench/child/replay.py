@@ -52,7 +52,8 @@ class Judged(NamedTuple):
 
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
     """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
-    task, began = request.setup.task, clock()
+    task = request.setup.task
+    named_until = clock() + int((MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9)
     try:
         outline = _outline(job.path, job.rows)
         chance = registry.find(request.backend).chance(task)
@@ -62,14 +63,16 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         begin = partial(_begun, job.path, task, clock, outline.histories)
         begun = [one for found in _in_parallel(begin, _shares(outline.first_ids)) for one in found]
         if any(one.proof.verdict == "different" for one in begun):
-            return _together(_renamed(begun, outline.first_ids, lambda env_ids: begin((env_ids,))[0]), outline)
+            if clock() < named_until:
+                begun = _renamed(begun, outline.first_ids, lambda env_ids: begin((env_ids,), hurried=False)[0])
+            return _together(begun, outline)
         if outline.failed is not None:
             return CellProof("unverified", reason=outline.failed)
         follow = partial(_judged, job.path, task, histories=outline.histories)
         found = _in_parallel(partial(follow, Until(clock, int(job.seconds * 1e9))), _split(outline.env_ids))
-        left = int((MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9) - (clock() - began)
-        named = _renamed(found, outline.env_ids, partial(follow, Until(clock, left))) if left > 0 else found
-        return _together(named, outline, begun)
+        if clock() < named_until:
+            found = _renamed(found, outline.env_ids, partial(follow, Until(clock, named_until - clock())))
+        return _together(found, outline, begun)
     except (CutOffError, FailedError) as error:
         return CellProof("unverified", reason=str(error))
     finally:
@@ -179,14 +182,23 @@ class Until(NamedTuple):
     span: int
 
 
-def _begun(
-    path: str, task: Task, clock: Callable[[], int], histories: int, groups: tuple[tuple[int, ...], ...]
+def _begun(  # noqa: PLR0913 - what a comparison of the first rows needs
+    path: str,
+    task: Task,
+    clock: Callable[[], int],
+    histories: int,
+    groups: tuple[tuple[int, ...], ...],
+    *,
+    hurried: bool = True,
 ) -> list[Judged]:
-    """Compare what all environments returned right after a reset, group by group, as long as it may take."""
+    """Compare what all environments returned right after a reset, group by group.
+
+    If ``hurried``, as long as it may take: with smaller groups, fewer rows or fewer environments.
+    """
     found: list[Judged] = []
     began = clock()
     spare = [Reference(task, 0)]
-    if TOGETHER * (clock() - began) > BEGINNINGS_NS:  # one that can stand for all must do
+    if hurried and TOGETHER * (clock() - began) > BEGINNINGS_NS:  # one that can stand for all must do
         groups = tuple((env_id,) for env_ids in groups for env_id in env_ids)
     for env_ids in groups:
         if found and (found[-1].proof.verdict == "different" or clock() > began + RESETS_NS):
@@ -200,7 +212,8 @@ def _begun(
                     if number == histories:
                         yield Ended(0)
                         return
-                    late = isinstance(record, Rows) and record.number and clock() > began + BEGINNINGS_NS
+                    later = isinstance(record, Rows) and record.number > 0
+                    late = hurried and later and clock() > began + BEGINNINGS_NS
                     if not late:
                         yield _only(record, env_ids) if isinstance(record, Rows) else record
 

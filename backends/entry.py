@@ -130,6 +130,11 @@ class BackendEntry:
     import_bytes: int = 0
     process_bytes: Callable[[Options], int] = by_start_method
 
+    def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
+        """Return the planned counts. An option that was not given has the backend's default."""
+        defaults = {key: option.default for key, option in self.options.items() if option.default is not None}
+        return self.shape(workers, envs_per_worker, cpus, {**defaults, **options})
+
     @property
     def reference_row(self) -> bool:
         """Whether it is a row that others are compared with, and not a backend to choose."""

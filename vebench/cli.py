@@ -425,7 +425,7 @@ def history(  # noqa: PLR0913 - one parameter for each option
 def verify(
     context: typer.Context,
     *,
-    steps: Annotated[int, typer.Option(metavar="N", help="Steps to compare in each environment, at least.")] = 1100,
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps to compare in each environment, at least.")] = 600,
     num_envs: Annotated[int, typer.Option(metavar="N", help="Environments stepped at a time, at least.")] = 2,
     form: options.VerifyFormat = "terminal",
     save_frames: Annotated[

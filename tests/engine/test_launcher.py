@@ -23,9 +23,8 @@ from vebench.engine.events import CellFinished, Outcome, WindowDone
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
-from vebench.interpreters import guardian
 from vebench.interpreters.guarded import Guarded
-from vebench.machine import pinning
+from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
 

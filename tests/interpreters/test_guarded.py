@@ -15,8 +15,8 @@ import pytest
 from support.waiting import eventually
 
 from vebench.errors import UsageError
-from vebench.interpreters import guardian
 from vebench.interpreters.guarded import LOCK, Guarded, sweep
+from vebench.machine import guardian
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -138,10 +138,10 @@ def _proof(task: Task, backend: BackendChoice, steps: int, num_envs: int) -> Pro
         return Proof("unverified", reason=problem, failed=True)
     cpus = tuple(sorted(pinning.allowed() or (0,)))[:ENVS]
     setup = Setup(replace(task, exact=True), num_envs, cpus=cpus)
-    proving = Proving(steps)
-    request = Request(setup, backend.name, entry.target, backend.options, UNMEASURED, str(Path.cwd()), proving=proving)
+    target, options = entry.target, backend.options
+    request = Request(setup, backend.name, target, options, UNMEASURED, str(Path.cwd()), proving=Proving(steps))
     try:
-        found = prove(request, proving, here)
+        found = prove(request, here)
     except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
         return Proof("unverified", reason=one_line(error), failed=True)

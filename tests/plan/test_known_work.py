@@ -85,7 +85,7 @@ def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(
     assert compared.status == 0
     assert compared.err.count(str(path)) == compared.err.count("\n") == 1
     assert vebench("report", "run.jsonl").status == 0
-    verified = vebench("verify", *pong, world=fake_world())
+    verified = vebench("verify", *pong, "--steps", "1100", world=fake_world())
     assert verified.status == 0
     assert ("verdict not kept" in verified.err) == (damage in ("too large", "a folder", "a pipe"))
 

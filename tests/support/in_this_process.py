@@ -63,7 +63,7 @@ class CellHere:
     def messages(self) -> Iterator[Answer]:
         with tempfile.TemporaryDirectory() as scratch, Path(os.devnull).open("rb") as nothing:
             request, answers = Path(scratch, "request.json"), Path(scratch, "answers")
-            request.write_text(self._request(nothing.fileno()).written(), encoding="utf-8")
+            request.write_text(self._request(self._cell, nothing.fileno()).written(), encoding="utf-8")
             with answers.open("wb") as written, self._as_in_a_process_of_its_own():
                 child.main(str(request), written.fileno())
             lines = answers.read_bytes().splitlines()
@@ -72,8 +72,8 @@ class CellHere:
     def log(self) -> str:
         return self._printed.getvalue()
 
-    def _request(self, go_ahead: int) -> Request:
-        cell, spec = self._cell, self._spec
+    def _request(self, cell: Cell, go_ahead: int) -> Request:
+        spec = self._spec
         return Request(
             setup=Setup(cell.task, cell.workers, cell.envs_per_worker, cell.cpus, spec.seed, pinned=False),
             backend=cell.backend.name,
@@ -85,6 +85,7 @@ class CellHere:
             proving=cell.proving,
             recording=cell.recording and replace(cell.recording, path=str(self._recordings / cell.recording.path)),
             replaying=cell.replaying and replace(cell.replaying, path=str(self._recordings / cell.replaying.path)),
+            then=tuple(self._request(other, go_ahead) for other in cell.then),
         )
 
     @contextmanager
@@ -95,11 +96,12 @@ class CellHere:
             warnings.simplefilter("ignore")
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
             replaced = {
-                (prove, "apart"): lambda _: prove.here,
+                (prove, "apart"): prove.here,
                 (prove, "draw"): lambda *asked, **chance: trials.draw(*asked, **chance)[: self._layouts],
                 (judge, "NAMING_S"): 300.0,
                 (trials, "LEAST_S"): 0.0,
                 (trials, "TIMES_LONGER"): 1,
+                (trials, "TIMES_FOR_ONE"): 1,
                 (trials, "MANY"): (7, 8),
             }
             before = {place: getattr(*place) for place in replaced}

@@ -47,9 +47,9 @@ def main(request_file: str, answers: int) -> int:
             answer(replay(request, request.replaying, clock))
             return 0
         if request.proving is not None:
-            from vebench.child.proof.prove import apart, prove  # noqa: PLC0415 - it needs more than numpy
+            from vebench.child.proof.prove import apart, prove_each  # noqa: PLC0415 - it needs more than numpy
 
-            answer(prove(request, request.proving, apart(request_file), answer))
+            prove_each((request, *request.then), apart, answer)
             return 0
         factory = load(request.target)
         backend = measure(request, factory, Binding(affinity, unbound), started, clock, answer)

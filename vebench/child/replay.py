@@ -17,9 +17,9 @@ from vebench.backends import registry
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.bench import FailedError
 from vebench.child.proof.faults import NAMING_S, NOT_SOUGHT_FURTHER
+from vebench.child.proof.followed import References
 from vebench.child.proof.judge import judge
 from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Rows, read
-from vebench.child.proof.reference import Reference
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -197,7 +197,8 @@ def _begun(  # noqa: PLR0913 - what a comparison of the first rows needs
     """
     found: list[Judged] = []
     began = clock()
-    spare = [Reference(task, 0)]
+    references = References(task)
+    references.make(1)
     if hurried and TOGETHER * (clock() - began) > BEGINNINGS_NS:  # one that can stand for all must do
         groups = tuple((env_id,) for env_ids in groups for env_id in env_ids)
     for env_ids in groups:
@@ -217,7 +218,7 @@ def _begun(  # noqa: PLR0913 - what a comparison of the first rows needs
                     if not late:
                         yield _only(record, env_ids) if isinstance(record, Rows) else record
 
-        found.append(Judged(judge(records(), task, most_share=1.0, spare=spare), 0))
+        found.append(Judged(judge(records(), references, most_share=1.0), 0))
     return found
 
 
@@ -243,7 +244,7 @@ def _judged(path: str, task: Task, until: Until, env_ids: tuple[int, ...], histo
                     reached = record.number
                     deadline = deadline or until.clock() + until.span
 
-    return Judged(judge(records(), task, of_steps=True), reached)
+    return Judged(judge(records(), References(task), of_steps=True), reached)
 
 
 def _only(rows: Rows, env_ids: tuple[int, ...]) -> Rows:

@@ -77,7 +77,8 @@ class Request:
     ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules. ``mode`` is ``alone``,
     ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas of its cell).
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
-    ``vebench.child.lifeline``, negative if there is none. With ``proving`` or ``replaying``, nothing is timed.
+    ``vebench.child.lifeline``, negative if there is none. With ``proving`` or ``replaying``, nothing is timed; ``then``
+    are further backends that the same process compares after this one.
     """
 
     setup: Setup
@@ -93,6 +94,7 @@ class Request:
     proving: Proving | None = None
     recording: Recording | None = None
     replaying: Replaying | None = None
+    then: tuple[Request, ...] = ()
 
     def written(self) -> str:
         """Return the request as JSON."""
@@ -101,7 +103,10 @@ class Request:
     @classmethod
     def read(cls, text: str) -> Request:
         """Return the request from the JSON of ``written``."""
-        body: dict[str, Any] = json.loads(text)
+        return cls._of(json.loads(text))
+
+    @classmethod
+    def _of(cls, body: dict[str, Any]) -> Request:
         setup = body["setup"]
         jobs = {"proving": Proving, "recording": Recording, "replaying": Replaying}
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}
@@ -109,6 +114,7 @@ class Request:
             "setup": Setup(**setup),
             "settings": Settings(**body["settings"]),
             "nodes": tuple(body["nodes"]),
+            "then": tuple(cls._of(request) for request in body["then"]),
             **{name: None if body[name] is None else kind(**body[name]) for name, kind in jobs.items()},
         }
         return cls(**body)

@@ -31,18 +31,22 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice, RunSpec
     from vebench.reports.live_proofs import ProofScreen
 
-# A comparison before a run takes seconds for each backend. On most tasks an episode ends within it, and the row of the
-# reset is compared, too: episodes of MuJoCo end after 1,000 steps.
-SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 1100, 2, 4
+# A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
+# MuJoCo after 1,000 steps, and in most games about then.
+SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 600, 2, 4
 # A comparison over this many steps counts even if no episode ends in it.
 ENOUGH_STEPS = 5000
 
 
 def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``."""
+    others = tuple(choice for choice in spec.backends if choice.name != registry.REFERENCE)
+    if spec.backends and not others:
+        return
     envs_per_worker = min(spec.envs_per_worker[-1], MOST_ENVS_PER_WORKER)
     short = replace(
         spec,
+        backends=others,
         workers=(SHORT_ENVS,),
         envs_per_worker=(envs_per_worker,),
         repeats=1,
@@ -121,10 +125,16 @@ def _keep(task: Task, backend: BackendChoice, found: Known, screen: ProofScreen)
 
 
 def _cells(spec: RunSpec, steps: int, frames: Path | None, world: World) -> tuple[Cell, ...]:
-    """Return a cell for each task and backend, in the order of reports."""
+    """Return a cell for each task and backend, in the order of reports; the reference only if it is named."""
     tasks = [replace(task, exact=True) for task in world.resolve(spec.envs, spec.backends)]
     plan = lay_out(spec, tasks, world).plan
-    contestants = [cell for cell in plan.cells if not registry.find(cell.backend.name).reference_row]
+    named = {choice.name for choice in spec.backends}
+    unasked = {registry.REFERENCE} - named
+    contestants = [
+        cell
+        for cell in plan.cells
+        if not registry.find(cell.backend.name).reference_row and cell.backend.name not in unasked
+    ]
     folder = None if frames is None else str(frames.absolute())
     ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
     return tuple(replace(cell, proving=Proving(steps, folder, spec.seed)) for cell in ordered)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Begins, Done, ReplicaWindow
+from vebench.child.answers import Begins, Done, Failure, Proof, ReplicaWindow
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
@@ -28,10 +28,9 @@ from vebench.engine.messages import decode
 from vebench.engine.news import readable, wakeful
 from vebench.engine.pace import Pace
 from vebench.engine.replicas import Replicas
-from vebench.interpreters import guardian
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.scratch import python_path, restore_scratch
-from vebench.machine import pinning
+from vebench.machine import guardian, pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class Launcher:
                 cell.envs_per_worker,
                 replica.cpus,
                 self._spec.seed + replica.first_env,
-                self._pinned and cell.replaying is None,
+                self._pinned and _is_timed(cell),
             ),
             backend=cell.backend.name,
             target=cell.target,
@@ -156,6 +155,7 @@ class Launcher:
             proving=cell.proving,
             recording=self._recording(cell, replica),
             replaying=None if cell.replaying is None else self._with_path(cell.replaying),
+            then=tuple(self._request(other, other.all_replicas[0], go_ahead) for other in cell.then),
         )
 
     def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
@@ -189,8 +189,12 @@ class Launcher:
 
 
 def _owned(cell: Cell) -> tuple[int, ...]:
-    """Return the CPUs that a cell has for itself. What replays a measurement uses all that are free."""
-    return cell.cpus if cell.replaying is None else ()
+    """Return the CPUs that a cell has for itself. What is not timed uses all that are free."""
+    return cell.cpus if _is_timed(cell) else ()
+
+
+def _is_timed(cell: Cell) -> bool:
+    return cell.replaying is None and cell.proving is None
 
 
 @dataclass
@@ -270,6 +274,8 @@ class RunningCell:
             self._check_clock(answer)
             if isinstance(answer, Done):
                 self._may_close_until = wakeful() + CLOSE_S
+            elif isinstance(answer, (Proof, Failure)):
+                self._deadline = wakeful() + self.timeout  # for the next backend that it compares
             return answer
 
     def _receive(self) -> bool:

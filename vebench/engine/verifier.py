@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from vebench.child.answers import Comparing, Failure, Proof
@@ -22,47 +24,62 @@ def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proo
     A cell that fails or cannot run is ``unverified``, with the reason; but if a difference was shown before it failed,
     it is ``different``. Raises KeyboardInterrupt if the user interrupts.
     """
-    for cell in cells:
-        if cell.skip is not None:
+    for _, group in groupby(cells, key=lambda cell: (cell.task, cell.skip is None)):
+        left = deque(group)
+        while left and left[0].skip is not None:
+            cell = left.popleft()
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
-            continue
-        so_far = _SoFar()
-        try:
-            with launch(cell) as conversation:
-                for message in conversation.messages():
-                    so_far.take(message)
-                    if so_far.proof is not None or so_far.failure is not None:
-                        break
-                    if isinstance(message, (Comparing, Proof)):
-                        yield cell, message
-        except InterruptedCellError:
-            if so_far.difference is not None:
-                yield cell, so_far.ended("interrupted")
-            raise KeyboardInterrupt from None
-        except (CellError, OSError) as error:
-            so_far.failure = str(error)
-        yield cell, so_far.proof or so_far.ended(so_far.failure or "it gave no answer")
+        while left:
+            yield from _launched(left, launch)
+
+
+def _launched(left: deque[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing]]:
+    """Let one process compare the cells that are left, up to the first after which it cannot go on."""
+    first, *others = left
+    so_far = _SoFar()
+    try:
+        with launch(replace(first, then=tuple(others))) as conversation:
+            for message in conversation.messages():
+                so_far.take(message)
+                if (result := so_far.result) is not None:
+                    yield left.popleft(), result
+                    so_far = _SoFar()
+                    if not left:
+                        return
+                elif isinstance(message, (Comparing, Proof)):
+                    yield left[0], message
+    except InterruptedCellError:
+        if left and so_far.difference is not None:
+            yield left[0], so_far.ended("interrupted")
+        raise KeyboardInterrupt from None
+    except (CellError, OSError) as error:
+        if left and (so_far.begun or left[0] is first):
+            yield left.popleft(), so_far.ended(str(error))
+        return
+    if left and left[0] is first:
+        yield left.popleft(), so_far.ended("it gave no answer")
 
 
 class _SoFar:
-    """What is known of a cell: its proof or why it failed, before that a difference without a name."""
+    """What is known of a cell: whether it has ``begun``, its ``result``, before that a difference without a name."""
 
     def __init__(self) -> None:
-        self.proof: Proof | None = None
-        self.failure: str | None = None
+        self.begun = False
+        self.result: Proof | None = None
         self.difference: Proof | None = None
         self._rows = 0
 
     def take(self, message: Answer) -> None:
         """Learn from an answer."""
+        self.begun = True
         if isinstance(message, Failure):
-            self.failure = message.reason
+            self.result = self.ended(message.reason)
         elif isinstance(message, Comparing):
             self._rows = message.rows
         elif isinstance(message, Proof) and message.unnamed:
             self.difference = message
         elif isinstance(message, Proof):
-            self.proof = message
+            self.result = message
 
     def ended(self, why: str) -> Proof:
         """Return the proof of a cell that has ended without one."""

@@ -16,9 +16,9 @@ import msgspec
 
 import vebench
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters import guardian
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.scratch import python_path
+from vebench.machine import guardian
 
 PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
 LONGEST_QUOTE = 300  # characters of the last line that it printed

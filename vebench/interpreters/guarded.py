@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from vebench.errors import UsageError
-from vebench.interpreters import guardian
 from vebench.interpreters.scratch import PREFIX, make_scratch
+from vebench.machine import guardian
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -79,7 +79,8 @@ class Cell:
 
     ``target`` is ``module:Class`` of the adapter. ``cpus`` are the CPUs that the cell owns, in the order of placement;
     ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
-    With ``proving``, the cell is compared with the reference instead of timed. With ``recording``, some of what it
+    With ``proving``, the cell is compared with the reference instead of timed, and after it those in ``then``. With
+    ``recording``, some of what it
     returns while it is timed is kept, and with ``replaying`` that is compared. ``replicas`` is empty if there is only
     one. ``side`` names the interpreter if the cells of a run use different ones. Consecutive cells with the same
     ``group`` number take turns, window by window; a cell without a number is measured alone.
@@ -102,6 +103,7 @@ class Cell:
     replicas: tuple[Replica, ...] = ()
     side: str = ""
     group: int | None = None
+    then: tuple[Cell, ...] = ()
 
     @property
     def all_replicas(self) -> tuple[Replica, ...]:
@@ -244,7 +246,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
     """Yield the cells of one task on one backend in the first pass, one for each size."""
     entry = registry.find(choice.name)
     why_not = entry.why_not(task, where.has)
-    least = memory.estimate(task.suite, entry, _shape(entry, choice, 1, 1, 1), choice.options)
+    least = memory.estimate(task.suite, entry, entry.shape_of(1, 1, 1, choice.options), choice.options)
     for workers, envs_per_worker in product(spec.workers, spec.envs_per_worker):
         cpus = where.placement.owned(workers)
         shares = divided(spec.replicas, workers, where.placement)
@@ -277,7 +279,7 @@ def _replicas(
     replicas: list[Replica] = []
     first_env = 0
     for one in shares:
-        shape = _shape(entry, choice, one.workers, envs_per_worker, len(one.cpus))
+        shape = entry.shape_of(one.workers, envs_per_worker, len(one.cpus), choice.options)
         replicas.append(Replica(one.workers, shape, one.cpus, placement.nodes(one.cpus), first_env))
         first_env += shape.num_envs
     return tuple(replicas)
@@ -290,12 +292,6 @@ def _together(shapes: Sequence[Shape]) -> Shape:
         sum(shape.processes for shape in shapes),
         max(shape.threads for shape in shapes),
     )
-
-
-def _shape(entry: BackendEntry, choice: BackendChoice, workers: int, envs_per_worker: int, cpus: int) -> Shape:
-    """Return the shape of a replica. An option that was not given has the backend's default."""
-    defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
-    return entry.shape(workers, envs_per_worker, cpus, {**defaults, **choice.options})
 
 
 def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:

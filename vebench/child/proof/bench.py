@@ -6,8 +6,7 @@ backend that returns rows in any order: the comparison is always of environment 
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,30 +18,24 @@ from vebench.backends.interface import ActionSpace, Difference
 from vebench.backends.own_classes import OwnClasses
 from vebench.child.answers import Mismatch, Proof
 from vebench.child.loop import action_tape
+from vebench.child.proof.followed import MOST_EXCUSED, Followed
+from vebench.child.proof.history import FaultError, History
 from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Order, Rows
 from vebench.child.proof.reference import Reference
-from vebench.child.proof.rows import FIELDS, Row, alike, describe, digested, same
+from vebench.child.proof.rows import FIELDS, Row, alike, describe, digest, digested, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
+    from vebench.child.proof.followed import References
     from vebench.child.proof.recording import Record
     from vebench.child.proof.trials import Guide
 
-# What a declared difference may excuse: rows after a reset, and the share of all rows. More could hide any other fault.
-MOST_EXCUSED, MOST_SHARE = 16, 0.2
-# Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
-# MOST_TIMES_AHEAD times the rows of the slowest.
-MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
-KEPT = 4096  # the last steps of each environment
-
-
-class FaultError(Exception):
-    """What was recorded breaks the interface. The text says how."""
+MOST_SHARE = 0.2  # of all rows that declared differences may excuse. More could hide any other fault.
 
 
 class FailedError(Exception):
@@ -52,8 +45,8 @@ class FailedError(Exception):
 class Bench:
     """What the judge knows so far: the histories of a recording, followed by references."""
 
-    def __init__(self, task: Task, guide: Callable[[int], Guide] | None, spare: list[Reference]) -> None:
-        self.task = task
+    def __init__(self, references: References, guide: Callable[[int], Guide] | None) -> None:
+        self.task = references.task
         self.mismatch: Mismatch | None = None
         self.rows: tuple[Row, Row] | None = None  # the first two that differ: the reference's, the backend's
         self.followed: dict[int, Followed] = {}
@@ -64,7 +57,7 @@ class Bench:
         self.most_share, self.of_steps = MOST_SHARE, False
         self._fewest = 0
         self._make_guide = guide
-        self._spare = spare
+        self._references = references
         self._guide: Guide | None = None
         self._has_enough = False
         self._first_rows: dict[int, list[Row]] = {}  # of each environment, one for each reset before the last
@@ -104,14 +97,12 @@ class Bench:
 
     def _open(self, about: About) -> None:
         self._about = about
-        first = self._reference(0)
-        self.space = declared_space(about, self.task, first.actions)
+        self.space = declared_space(about, self.task, self._references.actions)
         self._guide = None if self._make_guide is None else self._make_guide(about.num_envs)
         self._tally = Tally(tuple(Difference(*each) for each in about.differences))
         self._tally.most_share = self.most_share
         self._tape = action_tape(self.space, about.tape_seed, about.batch_size)
         self._frames = Frames(self.task, about)
-        self._spare.append(first)
 
     def _begin(self, record: Began) -> None:
         self._count_ends()
@@ -126,15 +117,10 @@ class Bench:
             for env_id in sorted(self._guide.full):
                 self._follow(env_id)  # while the backend resets its own: with a seed, that may load a game
 
-    def _reference(self, env_id: int) -> Reference:
-        """Return a reference for an environment, which is not reset yet."""
-        reference = self._spare.pop() if self._spare else Reference(self.task, env_id)
-        reference.stand_for(env_id, same_step=self.about.autoreset == "same_step")
-        return reference
-
     def give_back(self) -> None:
         """Leave the references to others."""
-        self._spare += [followed.reference for followed in self.followed.values()]
+        for followed in self.followed.values():
+            followed.give_back()
 
     def _count_ends(self) -> None:
         """Remember how often each environment has ended at least, in the history in which that is most."""
@@ -145,9 +131,10 @@ class Bench:
     def _follow(self, env_id: int) -> Followed:
         """Return the environment's reference, which is made when the environment is first shown."""
         if env_id not in self.followed:
-            self.followed[env_id] = Followed(self._reference(env_id), env_id)
+            same_step = self.about.autoreset == "same_step"
+            self.followed[env_id] = Followed(self._references, env_id, same_step=same_step)
         if not self.followed[env_id].begun:
-            self.followed[env_id].begin(self.now.seed)
+            self.followed[env_id].begin(self.now)
         return self.followed[env_id]
 
     def _compare(self, rows: Rows) -> None:
@@ -161,16 +148,21 @@ class Bench:
             if not self._is_followed(env_id, shown=shown):
                 continue
             followed = self._follow(env_id)
-            expected = followed.go_to(rows.number, self.now, self._frames)
+            expected = followed.go_to(rows.number, self.now, self._frames.claim)
+            observation = rows.observations[places[index]] if shown else None
             found = Row(
-                rows.observations[places[index]] if shown else expected.observation,
+                expected.observation if observation is None else digest(observation),
                 float(rows.rewards[index]),
                 bool(rows.terminated[index]),
                 bool(rows.truncated[index]),
             )
             followed.keep(found)
-            if self.mismatch is None:
-                self.mismatch = self._tally.compare(env_id, followed, expected, found)
+            if self.mismatch is None and alike(expected, found):
+                self._tally.count(expected)
+            elif self.mismatch is None:
+                whole = followed.reference.rows[-1]
+                shown_row = found._replace(observation=whole.observation if observation is None else observation)
+                self.mismatch = self._tally.compare(env_id, followed, whole, shown_row)
                 self.rows = self._tally.different_rows
             if self.mismatch is None:
                 self.mismatch = self._frames.check(followed, rows.frames) or _ends(followed, rows.ends)
@@ -278,170 +270,16 @@ def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
     return one.shape == other.shape and bool(np.array_equal(one.astype(kind), other.astype(kind)))
 
 
-class History:
-    """The batches since a reset: which environments are in which, and which actions they got."""
+class Frames:
+    """Compares the frames that a backend simulates with those that it claims: ``claim`` in each step, None if unknown.
 
-    def __init__(self, about: About, began: Began, tape: list[NDArray[np.generic]]) -> None:
-        self.seed = began.seed
-        self.in_order = about.in_order
-        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
-        self.tape_at = began.tape_at
-        self._about = about
-        self._tape = tape
-        self._known = 0
-        self._rows = np.zeros(about.num_envs, np.int64)
-
-    def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
-        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
-        if self.in_order:
-            if not np.array_equal(env_ids, np.broadcast_to(np.arange(self._about.num_envs), env_ids.shape)):
-                raise FaultError(f"environments are not in the order of their ids in batch {first}")
-            return
-        if first > self._known:
-            raise CutOffError(f"nothing says which environments are in batch {self._known}")
-        if env_ids.ndim != 2 or env_ids.shape[1] != self._about.batch_size:  # noqa: PLR2004 - batches and rows
-            raise FaultError(f"a batch of {env_ids.shape[-1]} rows, where {self._about.batch_size} are reported")
-        news = env_ids[self._known - first :]
-        if not len(news):
-            return
-        self._check(news)
-        self.blocks.append((self._known, news))
-        self._known += len(news)
-
-    def _check(self, env_ids: NDArray[np.integer]) -> None:
-        if env_ids.min() < 0 or env_ids.max() >= self._about.num_envs:
-            raise FaultError(f"env_ids that are not in 0..{self._about.num_envs - 1}")
-        ascending = np.sort(env_ids, axis=1)
-        twice = ascending[:, 1:][ascending[:, 1:] == ascending[:, :-1]]
-        if twice.size:
-            raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
-        np.add.at(self._rows, env_ids.ravel(), 1)
-        if self._rows.max() > 1 + MOST_AHEAD + MOST_TIMES_AHEAD * (1 + self._rows.min()):
-            last, first = int(np.argmin(self._rows)), int(np.argmax(self._rows))
-            made = f"{self._rows[last]} rows, environment {first} {self._rows[first]:,}"
-            raise FaultError(f"an environment is left behind: environment {last} has returned {made}")
-
-    @property
-    def in_one_order(self) -> bool:
-        """Whether every batch has all environments in the order of their ids."""
-        if self._about.batch_size != self._about.num_envs:
-            return False
-        return all(bool((ids == np.arange(self._about.num_envs)).all()) for _, ids in self.blocks)
-
-    def action(self, number: int, place: int) -> NDArray[np.generic]:
-        """Return the action that answered row ``place`` of batch ``number``."""
-        action: NDArray[np.generic] = self._tape[(self.tape_at + number) % len(self._tape)][place]
-        return action
-
-
-class Followed:
-    """One environment of the backend, and the reference that follows it.
-
-    ``step``: steps since the reset, -1 before the row of the reset. ``fresh_for``: rows since the first of an episode.
-    ``expected`` and ``found``: the last rows of both, digested; ``found`` by step.
+    It claims its frame skip. Not every suite's simulator counts.
     """
 
-    def __init__(self, reference: Reference, env_id: int) -> None:
-        self.reference = reference
-        self.env_id = env_id
-        self.end()
-
-    def end(self) -> None:
-        """Forget the history."""
-        self.begun = False
-        self.step = -1
-        self.ends = self.fresh_for = 0
-        self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
-        self.steps_since = 0  # transitions since then
-        self.ages: Counter[int] = Counter()  # steps by the rows since the first of their episode
-        self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
-        self.expected: deque[Row] = deque(maxlen=KEPT)
-        self.found: dict[int, Row] = {}
-        self._places = array("q")  # batch and place of each row
-        self._coming: deque[tuple[int, int]] = deque()
-        self._blocks = 0
-        self._next = 0
-
-    def begin(self, seed: int) -> None:
-        """Begin a history."""
-        self.reference.reset(seed)
-        self.begun = True
-
-    def actions(self, history: History, place: int | None = None) -> Iterator[NDArray[np.generic]]:
-        """Yield the action of each step so far, or that of another row of the same batch."""
-        for at in range(0, 2 * self.step, 2):
-            yield history.action(self._places[at], self._places[at + 1] if place is None else place)
-
-    def batch(self, step: int) -> int:
-        """Return the number of the batch in which the row of a step was."""
-        return self._places[2 * step]
-
-    def place(self, step: int) -> int:
-        """Return its place in that batch."""
-        return self._places[2 * step + 1]
-
-    def expected_at(self, step: int) -> Row | None:
-        """Return the reference's row of a step, digested; None if it is not kept any more, or not there yet."""
-        at = step - (self.step - len(self.expected) + 1)
-        return self.expected[at] if 0 <= at < len(self.expected) else None
-
-    def go_to(self, number: int, history: History, frames: Frames) -> Row:
-        """Step the reference as far as the environment is in batch ``number``, and return its row there."""
-        for at, place in self._rows_up_to(number, history):
-            if self.step >= 0:
-                before = self.reference.frames if frames.counted else None
-                action = history.action(self._places[-2], self._places[-1])
-                row = self.reference.step(action)
-                self._count(row, before, frames)
-            else:
-                row = self.reference.rows[-1]
-            self._places.extend((at, place))
-            self.step += 1
-            self.expected.append(digested(row))
-        if not self._places or self._places[-2] != number:
-            raise CutOffError(f"environment {self.env_id} is not in batch {number}")
-        return self.reference.rows[-1]
-
-    def _rows_up_to(self, number: int, history: History) -> Iterator[tuple[int, int]]:
-        if history.in_order:
-            for at in range(self._next, number + 1):
-                yield at, self.env_id
-            self._next = number + 1
-            return
-        for first, env_ids in history.blocks[self._blocks :]:
-            self._coming.extend((first + int(at), int(place)) for at, place in np.argwhere(env_ids == self.env_id))
-        self._blocks = len(history.blocks)
-        while self._coming and self._coming[0][0] <= number:
-            yield self._coming.popleft()
-
-    def _count(self, row: Row, before: int | None, frames: Frames) -> None:
-        self.ends += row.ended
-        self.fresh_for += 1
-        if self.reference.fresh:
-            self.fresh_for, self.frames_at, self.steps_since = 0, None, 0
-        self.ages[min(self.fresh_for, MOST_EXCUSED)] += 1
-        if self.reference.fresh:
-            return
-        self.steps_since += 1
-        now = self.reference.frames if before is not None else None
-        if before is not None and now is not None and self.miscounted is None:
-            made = now - before
-            if not (1 if row.ended else frames.claim) <= made <= frames.claim:
-                self.miscounted = self.step + 1, made
-
-    def keep(self, found: Row) -> None:
-        """Keep the digest of a row of the backend's."""
-        self.found[self.step] = digested(found)
-        self.found.pop(self.step - KEPT, None)
-
-
-class Frames:
-    """Compares the frames that a backend simulates with those that it claims: its frame skip for each step."""
-
     def __init__(self, task: Task, about: About) -> None:
-        self.counted = SUITES[task.suite].frames is not None
-        self.claim = about.frame_skip
-        self._from = about.frames_from if self.counted else None
+        counted = SUITES[task.suite].frames is not None
+        self.claim = about.frame_skip if counted else None
+        self._from = about.frames_from if counted else None
         self._simulated: int | None = None
         self._claimed = 0
 
@@ -452,7 +290,7 @@ class Frames:
         frames`` if it claims another number than the reference has simulated. A step that ends an episode may take
         fewer frames.
         """
-        if not self.counted:
+        if self.claim is None:
             return None
         if len(frames) and frames[followed.env_id] >= 0:  # below 0: not known at this batch
             steps, followed.steps_since = followed.steps_since, 0
@@ -500,11 +338,15 @@ class Tally:
         self._first_excused: Mismatch | None = None
         self.different_rows: tuple[Row, Row] | None = None
 
-    def compare(self, env_id: int, followed: Followed, expected: Row, found: Row) -> Mismatch | None:
-        """Compare a row. Returns where it differs from the reference's, None if it is equal or excused."""
+    def count(self, expected: Row) -> None:
+        """Count a row that was compared."""
         self.rows += 1
         self._ends += expected.ended
         self._cut_off += expected.truncated
+
+    def compare(self, env_id: int, followed: Followed, expected: Row, found: Row) -> Mismatch | None:
+        """Compare a row. Returns where it differs from the reference's, None if it is equal or excused."""
+        self.count(expected)
         is_excused = False
         for field in FIELDS:
             sameness = same(field, expected, found)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpace, Task
     from vebench.child.answers import Mismatch
-    from vebench.child.proof.bench import Bench, Followed
+    from vebench.child.proof.bench import Bench
+    from vebench.child.proof.followed import Followed
     from vebench.child.proof.recording import Record
 
 NAMING_S = 10.0  # how long a name is sought

@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.child.answers import Proof
-from vebench.child.proof.bench import MOST_SHARE, Bench, FailedError, FaultError
+from vebench.child.proof.bench import MOST_SHARE, Bench, FailedError
 from vebench.child.proof.faults import NAMING_S, name_fault
+from vebench.child.proof.history import FaultError
 from vebench.child.proof.recording import Began, CutOffError, Ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vebench.backends.interface import Task
     from vebench.child.proof.faults import Again
+    from vebench.child.proof.followed import References
     from vebench.child.proof.recording import Record
-    from vebench.child.proof.reference import Reference
     from vebench.child.proof.trials import Guide
 
 AFTER = 24  # steps after the first row that differs that are looked at to name the fault
@@ -32,12 +32,11 @@ NOT_REPEATABLE = (
 
 def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backend is stepped
     records: Iterator[Record],
-    task: Task,
+    references: References,
     *,
     announce: Callable[[Proof, Bench], Proof] = lambda proof, _: proof,
     again: Again | None = None,
     guide: Callable[[int], Guide] | None = None,
-    spare: list[Reference] | None = None,
     go_on: Callable[[], None] = lambda: None,
     report: Callable[[Bench], None] = lambda _: None,
     most_share: float = MOST_SHARE,
@@ -47,15 +46,15 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
 
     A difference goes to ``announce`` as soon as it is seen, without its name, which then is sought for ``NAMING_S`` at
     most; ``again`` steps the backend once more. What ``guide`` has no need of, for so many environments, is not
-    compared, and ``go_on`` called when it has enough of a history. ``spare`` are references of the task that nobody
-    uses now, and gets those that were made. ``report`` is called after each record. Declared differences may excuse
-    ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this share of all steps instead, since
-    rows that are recorded are not drawn evenly.
+    compared, and ``go_on`` called when it has enough of a history. ``report`` is called after each record.
+
+    Declared differences may excuse ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this
+    share of all steps instead, since rows that are recorded are not drawn evenly.
 
     Raises CutOffError for records that break off before any difference is seen, FailedError if the backend did, and
     whatever the reference raises.
     """
-    bench = Bench(task, guide, spare if spare is not None else [])
+    bench = Bench(references, guide)
     bench.most_share, bench.of_steps = most_share, of_steps
     try:
         for record in records:

@@ -1,4 +1,4 @@
-"""Compares one backend with the reference: the backend is stepped in another process, and judged in this one."""
+"""Compares backends with the reference: each is stepped in a process of its own, and judged in this one."""
 
 from __future__ import annotations
 
@@ -10,40 +10,46 @@ import sys
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
+from itertools import count, zip_longest
 from threading import Timer
 from typing import TYPE_CHECKING, Protocol
 
 from vebench.backends import registry
-from vebench.child.answers import Comparing, Proof
+from vebench.backends.environments.suites import SUITES
+from vebench.child.answers import Comparing, Failure, Proof
 from vebench.child.loading import load, one_line
 from vebench.child.proof import judge as judging
 from vebench.child.proof.bench import MOST_SHARE, FailedError
 from vebench.child.proof.faults import NAMING_S, Rerun
+from vebench.child.proof.followed import References
 from vebench.child.proof.recording import CutOffError, Failed, read
-from vebench.child.proof.reference import Reference
 from vebench.child.proof.stepping import stepped
-from vebench.child.proof.trials import Guide, Trial, draw
+from vebench.child.proof.trials import Extent, Guide, Trial, draw
+from vebench.machine import guardian
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
+    from vebench.backends.interface import Task
     from vebench.child.answers import Answer, WorkVerdict
     from vebench.child.proof.bench import Bench
     from vebench.child.proof.recording import Record
-    from vebench.child.request import Proving, Request
+    from vebench.child.request import Request
 
 CLOSE_S = 10.0  # a backend may take this long to close before its process is killed
 BETWEEN_S = 0.25  # how often the comparison says how far it is
+BACKEND_VARIABLE = "VEBENCH_BACKEND"  # in the environment of a backend's process and of those that it starts
 WORST_LAST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 
 
 class Stepping(Protocol):
-    """A backend that is stepped through trials, one after another. A context manager: it ends with it."""
+    """A backend that is stepped through trials, one after another. A context manager: it begins and ends with it."""
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Let it begin with the first trial. Returns itself."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -70,25 +76,31 @@ class Start(Protocol):
 class Apart:
     """A backend in a process of its own, of this process's group; what it prints goes to the cell's log."""
 
-    def __init__(self, request_file: str, trials: Sequence[Trial]) -> None:
+    _started = count()
+
+    def __init__(self, request: Request, trials: Sequence[Trial]) -> None:
+        self._mark = f"{os.getpid()}.{next(self._started)}"
         records, theirs = os.pipe()
         self._records = os.fdopen(records, "rb", buffering=1 << 20)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-m", "vebench.child.proof.stepping", request_file, str(theirs)],
+                [sys.executable, "-X", "faulthandler", "-m", "vebench.child.proof.stepping", str(theirs)],
                 stdin=subprocess.PIPE,
                 pass_fds=[theirs],
                 bufsize=0,
+                env={**os.environ, BACKEND_VARIABLE: self._mark},
             )
         finally:
             os.close(theirs)
-        self._order(json.dumps([trial.written() for trial in trials]).encode() + b"\n")
+        self._trials = trials
+        self._order(request.written().encode() + b"\n")
 
     def __enter__(self) -> Self:
+        self._order(json.dumps([trial.written() for trial in self._trials]).encode() + b"\n")
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the process: it closes the backend, unless that takes too long."""
+        """End the process: it closes the backend, unless that takes too long. What it has started ends with it."""
         self._records.close()
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -97,6 +109,7 @@ class Apart:
         except subprocess.TimeoutExpired:
             self.kill()
             self._process.wait()
+        guardian.end(self._mark, variable=BACKEND_VARIABLE)
 
     def kill(self) -> None:
         """End the process at once."""
@@ -174,9 +187,9 @@ class Here:
         return "the backend's rows broke off"
 
 
-def apart(request_file: str) -> Start:
-    """Return how the backend of the request in this file is stepped in a process of its own."""
-    return lambda _request, trials: Apart(request_file, trials)
+def apart(request: Request, trials: Sequence[Trial]) -> Stepping:
+    """Return the request's backend, stepped in a process of its own."""
+    return Apart(request, trials)
 
 
 def here(request: Request, trials: Sequence[Trial]) -> Stepping:
@@ -184,33 +197,114 @@ def here(request: Request, trials: Sequence[Trial]) -> Stepping:
     return Here(request, trials)
 
 
-def prove(request: Request, proving: Proving, start: Start, answer: Callable[[Answer], None] = lambda _: None) -> Proof:
+class Stock:
+    """What comparisons of several backends share: references, what they have returned, and how far comparisons go."""
+
+    def __init__(self, *, remembers: bool = False) -> None:
+        self.extent = Extent()
+        self._remembers = remembers
+        self._references: dict[Task, References] = {}
+
+    def references(self, task: Task) -> References:
+        """Return the references of a task. What they return is remembered if all that they draw is their own."""
+        if task not in self._references:
+            self._references[task] = References(task, remembers=self._remembers and SUITES[task.suite].ours)
+        return self._references[task]
+
+
+class Ahead:
+    """Starts backends, and one ahead of its time: it takes seconds to import what it needs. A context manager."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._ready: tuple[Request, Stepping] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End what was not needed."""
+        if self._ready is not None:
+            self._ready[1].__exit__(None, None, None)
+
+    def prepare(self, request: Request, trials: Sequence[Trial]) -> None:
+        """Start the request's backend, up to its first trial."""
+        self._ready = request, self._start(request, trials)
+
+    def __call__(self, request: Request, trials: Sequence[Trial]) -> Stepping:
+        """Return the request's backend."""
+        ready, self._ready = self._ready, None
+        if ready is not None and ready[0] is request:
+            return ready[1]
+        self._ready = ready
+        return self._start(request, trials)
+
+
+def prove_each(requests: Sequence[Request], start: Start, answer: Callable[[Answer], None]) -> None:
+    """Compare the backend of each request with the reference, one after another; the results go to ``answer``.
+
+    Each begins with ``Comparing``, and ends with ``Proof`` or ``Failure``.
+    """
+    stock = Stock(remembers=len(requests) > 1)
+    with Ahead(start) as ahead:
+        for request, following in zip_longest(requests, requests[1:]):
+            answer(Comparing(0))
+            try:
+                chance, trials = _planned(request)
+                comparison = _Comparison(request, ahead, answer, stock)
+                if following is not None:
+                    comparison.halfway = partial(ahead.prepare, following, _planned(following)[1])
+                answer(Proof("unverified", reason=chance) if chance is not None else comparison.over(trials))
+            except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+                traceback.print_exc()
+                answer(Failure(one_line(error)))
+                stock = Stock(remembers=True)  # nobody knows what state references are in
+
+
+def prove(request: Request, start: Start, answer: Callable[[Answer], None] = lambda _: None) -> Proof:
     """Compare the request's backend with the reference, and return the result.
 
     How far the comparison is goes to ``answer``, and a difference as soon as it is seen, before its name is sought.
     """
+    chance, trials = _planned(request)
+    return (
+        Proof("unverified", reason=chance) if chance is not None else _Comparison(request, start, answer).over(trials)
+    )
+
+
+def _planned(request: Request) -> tuple[str | None, tuple[Trial, ...]]:
+    """Return why the request's backend cannot be compared, None if it can, and its trials."""
     task, entry = request.setup.task, registry.find(request.backend)
-    chance = entry.chance(replace(task, exact=True))
-    if chance is not None:
-        return Proof("unverified", reason=chance)
-    trials = draw(request.setup, proving, chance=entry.chance(replace(task, exact=False)) is None)
-    return _Comparison(request, proving, start, answer).over(trials)
+    setup, proving = request.setup, request.proving
+    if proving is None:
+        raise ValueError("the request asks for no comparison")
+    shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
+    trials = draw(
+        setup,
+        proving,
+        chance=entry.chance(replace(task, exact=False)) is None,
+        alive=shape.num_envs // shape.batch_size,
+    )
+    return entry.chance(replace(task, exact=True)), trials
 
 
 class _Comparison:
-    """One comparison, over several trials."""
+    """One comparison, over several trials. ``halfway`` is called after the first."""
 
-    def __init__(self, request: Request, proving: Proving, start: Start, answer: Callable[[Answer], None]) -> None:
-        self._request, self._proving, self._start, self._answer = request, proving, start, answer
+    def __init__(
+        self, request: Request, start: Start, answer: Callable[[Answer], None], stock: Stock | None = None
+    ) -> None:
+        self._request, self._start, self._answer = request, start, answer
+        self._stock = stock or Stock()
+        self.halfway: Callable[[], None] = lambda: None
         self._said = time.monotonic()
         self._so_far: Proof | None = None
-        self._spare: dict[bool, list[Reference]] = {False: [], True: []}  # references, by whether tasks are exact
 
     def over(self, trials: Sequence[Trial]) -> Proof:
         """Compare the backend in each trial, up to the first in which it is not the same."""
         with self._start(self._request, trials) as stepping:
             for trial in trials:
-                self._make_references(trial)  # while the backend is built
+                self._references(trial).make(trial.followed)  # while the backend is built
                 try:
                     self._so_far = self._with(self._judged(trial, stepping))
                 except (CutOffError, FailedError) as error:
@@ -218,14 +312,14 @@ class _Comparison:
                     return self._with(Proof("unverified", reason=reason, failed=True))
                 if self._so_far.verdict in ("different", "unverified"):
                     break
+                if trial is trials[0]:
+                    self.halfway()
         return _capped(self._so_far or Proof("unverified"))
 
-    def _make_references(self, trial: Trial) -> None:
-        spare, task = self._spare[trial.exact], trial.setup(self._request.setup).task
-        spare += [Reference(task, env_id) for env_id in range(len(spare), trial.followed)]
+    def _references(self, trial: Trial) -> References:
+        return self._stock.references(trial.setup(self._request.setup).task)
 
     def _judged(self, trial: Trial, stepping: Stepping) -> Proof:
-        task = trial.setup(self._request.setup).task
         first = self._so_far is None
         words = ""
 
@@ -257,11 +351,10 @@ class _Comparison:
 
         proof = judging.judge(
             stepping.records(),
-            task,
+            self._references(trial),
             announce=announce,
             again=again,
-            guide=lambda num_envs: Guide(trial, num_envs),
-            spare=self._spare[trial.exact],
+            guide=lambda num_envs: Guide(trial, num_envs, self._stock.extent),
             go_on=stepping.go_on,
             report=report,
             most_share=1.0,  # a trial may have few steps after each reset: see over()
@@ -283,14 +376,15 @@ class _Comparison:
     def _pictures(self, bench: Bench) -> tuple[str, ...]:
         """Write the observations that differ, if the request asks for it. Returns the paths of the files."""
         mismatch, request = bench.mismatch, self._request
-        if self._proving.frames is None or mismatch is None or mismatch.field != "observations" or bench.rows is None:
+        frames = request.proving.frames if request.proving is not None else None
+        if frames is None or mismatch is None or mismatch.field != "observations" or bench.rows is None:
             return ()
         from vebench.child.proof import pictures  # noqa: PLC0415 - on use only
 
         options = "".join(f" {key}={value}" for key, value in request.options.items())
         name = f"{request.setup.task.id} {request.backend}{options} env{mismatch.env_id} step{mismatch.step}"
         expected, found = bench.rows
-        return pictures.save(self._proving.frames, name, expected.observation, found.observation)
+        return pictures.save(frames, name, expected.observation, found.observation)
 
 
 def _capped(proof: Proof) -> Proof:

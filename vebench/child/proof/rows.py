@@ -88,5 +88,11 @@ def _finite(size: float) -> float | None:
 
 def digested(row: Row) -> Row:
     """Return the row with a digest instead of its observation, so that thousands of Atari rows need little memory."""
-    digest = blake2b(row.observation.tobytes(), digest_size=16).digest()
-    return row._replace(observation=np.frombuffer(digest, np.uint8))
+    return row._replace(observation=digest(row.observation))
+
+
+def digest(observation: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Return the digest of an observation, of its type and shape too, ``(16,)``."""
+    whole = blake2b(f"{observation.dtype.str} {observation.shape}".encode(), digest_size=16)
+    whole.update(observation.tobytes())
+    return np.frombuffer(whole.digest(), np.uint8)

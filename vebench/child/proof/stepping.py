@@ -1,23 +1,24 @@
-"""Steps a backend for a comparison: ``python -m vebench.child.proof.stepping REQUEST RECORDS``.
+"""Steps a backend for a comparison: ``python -m vebench.child.proof.stepping RECORDS``.
 
-This process has the adapter, and no judge. REQUEST is the cell's request, RECORDS the descriptor to which everything
-that the backend returns is written. The trials come as a line of JSON on standard input; a byte after that asks for the
-trial's next reset, since nobody who steps a backend for a measurement knows either when it will end.
+This process has the adapter, and no judge. RECORDS is the descriptor to which everything that the backend returns is
+written. Its request and the trials come as two lines of JSON on standard input; a byte after that asks for the trial's
+next reset, since nobody who steps a backend for a measurement knows either when it will end.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
 import sys
 import traceback
-from contextlib import closing
-from pathlib import Path
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import CountsFrames
 from vebench.child.loading import load, one_line
@@ -133,12 +134,21 @@ def _no_frames(_backend: object) -> NDArray[np.int64]:
     return np.empty(0, np.int64)
 
 
-def main(request_file: str, records: int) -> int:
+def _prepared(request: Request) -> Factory:
+    """Return the adapter. What takes long to import is imported, as it would be later."""
+    factory, entry = load(request.target), registry.find(request.backend)
+    packages = entry.packages + (SUITES[request.setup.task.suite].packages if entry.steps_gymnasium else ())
+    for package in packages:
+        with suppress(ImportError):
+            importlib.import_module(package.module)
+    return factory
+
+
+def main(records: int) -> int:
     """Step the trials that standard input names, and write what comes. Returns the exit status."""
-    request = Request.read(Path(request_file).read_text(encoding="utf-8"))
-    sys.path.append(request.folder)  # last, because the user's folder must not shadow a library
     orders = os.fdopen(os.dup(0), "rb", buffering=0)
-    trials = [Trial.read(body) for body in json.loads(orders.readline())]
+    request = Request.read(orders.readline().decode())
+    sys.path.append(request.folder)  # last, because the user's folder must not shadow a library
     devnull = os.open(os.devnull, os.O_RDWR)
     os.dup2(devnull, 0)  # backends read nothing from it
 
@@ -153,7 +163,8 @@ def main(request_file: str, records: int) -> int:
     os.register_at_fork(after_in_child=lambda: os.dup2(devnull, records))
     with os.fdopen(records, "wb", buffering=1 << 16) as file:
         try:
-            factory = load(request.target)
+            factory = _prepared(request)
+            trials = [Trial.read(body) for body in json.loads(orders.readline() or b"[]")]
             for trial in trials:
                 with closing(stepped(factory, request, trial, enough)) as all_of_it:
                     for record in all_of_it:
@@ -170,5 +181,5 @@ def main(request_file: str, records: int) -> int:
 
 
 if __name__ == "__main__":
-    os.set_inheritable(int(sys.argv[2]), False)
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    os.set_inheritable(int(sys.argv[1]), False)
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,78 @@
+"""What happened since a reset: which environments were in which batch, and which actions they got."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vebench.child.proof.recording import CutOffError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.child.proof.recording import About, Began
+
+# Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
+# MOST_TIMES_AHEAD times the rows of the slowest.
+MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
+
+
+class FaultError(Exception):
+    """What was recorded breaks the interface. The text says how."""
+
+
+class History:
+    """The batches since a reset: which environments are in which, and which actions they got."""
+
+    def __init__(self, about: About, began: Began, tape: list[NDArray[np.generic]]) -> None:
+        self.seed = began.seed
+        self.in_order = about.in_order
+        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
+        self.tape_at = began.tape_at
+        self._about = about
+        self._tape = tape
+        self._known = 0
+        self._rows = np.zeros(about.num_envs, np.int64)
+
+    def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
+        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
+        if self.in_order:
+            if not np.array_equal(env_ids, np.broadcast_to(np.arange(self._about.num_envs), env_ids.shape)):
+                raise FaultError(f"environments are not in the order of their ids in batch {first}")
+            return
+        if first > self._known:
+            raise CutOffError(f"nothing says which environments are in batch {self._known}")
+        if env_ids.ndim != 2 or env_ids.shape[1] != self._about.batch_size:  # noqa: PLR2004 - batches and rows
+            raise FaultError(f"a batch of {env_ids.shape[-1]} rows, where {self._about.batch_size} are reported")
+        news = env_ids[self._known - first :]
+        if not len(news):
+            return
+        self._check(news)
+        self.blocks.append((self._known, news))
+        self._known += len(news)
+
+    def _check(self, env_ids: NDArray[np.integer]) -> None:
+        if env_ids.min() < 0 or env_ids.max() >= self._about.num_envs:
+            raise FaultError(f"env_ids that are not in 0..{self._about.num_envs - 1}")
+        ascending = np.sort(env_ids, axis=1)
+        twice = ascending[:, 1:][ascending[:, 1:] == ascending[:, :-1]]
+        if twice.size:
+            raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
+        np.add.at(self._rows, env_ids.ravel(), 1)
+        if self._rows.max() > 1 + MOST_AHEAD + MOST_TIMES_AHEAD * (1 + self._rows.min()):
+            last, first = int(np.argmin(self._rows)), int(np.argmax(self._rows))
+            made = f"{self._rows[last]} rows, environment {first} {self._rows[first]:,}"
+            raise FaultError(f"an environment is left behind: environment {last} has returned {made}")
+
+    @property
+    def in_one_order(self) -> bool:
+        """Whether every batch has all environments in the order of their ids."""
+        if self._about.batch_size != self._about.num_envs:
+            return False
+        return all(bool((ids == np.arange(self._about.num_envs)).all()) for _, ids in self.blocks)
+
+    def action(self, number: int, place: int) -> NDArray[np.generic]:
+        """Return the action that answered row ``place`` of batch ``number``."""
+        action: NDArray[np.generic] = self._tape[(self.tape_at + number) % len(self._tape)][place]
+        return action

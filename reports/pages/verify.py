@@ -34,7 +34,7 @@ ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what 
 COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 TIMEOUT = next(item.default for item in fields(RunSpec) if item.name == "timeout" and item.default is not MISSING)
 MEANINGS = (
-    "identical: the same bytes in all rows that were compared. equal: the same but for rewards rounded to float32.",
+    "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
     "rows: those compared, in all layouts. ends: of episodes among them, cut off: by a limit on time.",
     "fewest: ends of one environment, of those that were compared to the last step.",

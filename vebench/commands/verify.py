@@ -50,9 +50,9 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     return _status(proofs)
 
 
-def with_drawn_seed(asked: RunSpec) -> RunSpec:
-    """Return the spec with a seed that is drawn anew."""
-    return replace(asked, seed=proving.drawn_seed())
+def with_seed(asked: RunSpec, seed: int | None) -> RunSpec:
+    """Return the spec with this seed, or with one that is drawn anew."""
+    return replace(asked, seed=proving.drawn_seed() if seed is None else seed)
 
 
 def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -96,7 +95,7 @@ def measure_pass(  # noqa: PLR0913 - a pass needs all of these
         here = done + sum(not cell.interrupted for cell in kept.values())
         raise InterruptedRunError(
             f"interrupted: {here} of {done + len(plan.cells)} cells are in {writer.path}; "
-            f"to go on: vebench run --resume {shlex.quote(str(writer.path))}"
+            f"to go on: {writer.run.header.resume_command(str(writer.path))}"
         ) from None
     return FAILED if any(cell.status == "failed" for cell in kept.values()) else DONE
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import OTHER_WORK, Finding
 from vebench.analysis.finding_codes import Code
 from vebench.backends.environments.suites import DRIFTING_ENGINES
-from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.backends.registry import BY_NAME, REFERENCE, find_recorded
+from vebench.plan.tasks import asked_as
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
 
 if TYPE_CHECKING:
@@ -42,18 +44,24 @@ def skipped(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
-def different_work(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+def verify_command(cell: CellSummary, sweep: Sweep) -> str:
+    """Return the command that compares a cell's backend; of a task's usual backends one that compares all of these."""
+    backend = () if cell.label in BY_NAME else ("-b", cell.label)
+    return shlex.join(("vebench", "verify", "-e", asked_as(cell.env, sweep.spec.envs), *backend))
+
+
+def different_work(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the backend does other work than the reference."""
     if cell.why_struck != OTHER_WORK:
         return None
     return Finding(
         Code.DIFFERENT_WORK,
         f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing",
-        "see vebench verify for where it differs; leave it out with -b, or take another task",
+        f"{verify_command(cell, sweep)} shows where; leave it out with -b, or take another task",
     )
 
 
-def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+def unverified(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if it is unknown whether the backend does the same work."""
     if cell.verdict != "unverified" or cell.status != "ok":
         return None
@@ -64,7 +72,7 @@ def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     return Finding(
         Code.UNVERIFIED,
         f"not compared with {REFERENCE}: whether it does the same work is not known",
-        "measure with vebench run --verify, or see vebench verify",
+        f"{verify_command(cell, sweep)} compares it; or measure with --verify",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,7 +32,6 @@ ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the 
 MORE_STEPS, TIMES_MORE = 5000, 5  # to compare where no episode has ended
 ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what to look at first comes first
 COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
-TIMEOUT = next(item.default for item in fields(RunSpec) if item.name == "timeout" and item.default is not MISSING)
 MEANINGS = (
     "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
@@ -98,7 +97,7 @@ class VerifyPage:
             *("--num-envs", str(cell.workers)),
             *("--steps", str(steps or self.steps)),
             *(() if steps else ("--seed", str(self.spec.seed))),
-            *(() if self.spec.timeout == TIMEOUT else ("--timeout", f"{self.spec.timeout:g}")),
+            *(() if self.spec.timeout == RunSpec.timeout else ("--timeout", f"{self.spec.timeout:g}")),
         ]
         return one_line(f"vebench verify {shlex.join(words)}")
 

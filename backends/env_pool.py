@@ -169,6 +169,7 @@ class EnvPoolSync(_Pool):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup, setup.batch_size)
         self._env_ids = np.arange(setup.batch_size)
+        self.info = replace(self.info, in_order=True)
 
     def send(self, actions: NDArray[np.generic]) -> None:
         """Queue an action for every environment. EnvPool converts them to the type that it wants."""

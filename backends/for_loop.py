@@ -94,6 +94,7 @@ class ForLoop:
             batch_size=setup.batch_size,
             action_space=spaces.actions,
             frame_skip=setup.task.frame_skip,
+            in_order=True,
             reuses_buffers=True,
         )
 

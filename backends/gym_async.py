@@ -63,6 +63,7 @@ class GymAsync:
             action_space=spaces.actions,
             frame_skip=setup.task.frame_skip,
             processes=setup.batch_size,
+            in_order=True,
             reuses_buffers=True,
         )
 

@@ -41,6 +41,7 @@ class GymSync:
             batch_size=setup.batch_size,
             action_space=spaces.actions,
             frame_skip=setup.task.frame_skip,
+            in_order=True,
             reuses_buffers=True,
         )
 

@@ -99,9 +99,11 @@ class BackendInfo:
     environments, the caller's included where it does. ``threads``: threads that step environments, in each of those.
     ``autoreset``: ``next_step`` if the row after an end only reports the reset (it is no transition), ``same_step`` if
     the row of the end itself carries the next episode's first observation. ``frame_skip``: frames in one step.
-    ``reuses_buffers``: the arrays of a batch are overwritten by the next ``recv``, or by a later one. If not, they stay
-    as they are for as long as anybody holds them: a ring of buffers reuses them, unless it looks whether they are still
-    held. ``differences``: what differs from the reference ``for-loop``, declared before anything is compared.
+    ``in_order``: every batch has all environments, in the order of their ids, as synchronous backends have them; where
+    this is not declared, rows may come in any order, and each measured batch's ids are noted.
+    ``reuses_buffers``: the arrays of a batch are overwritten once the next actions are sent, or later. If not, they
+    stay as they are for as long as anybody holds them: a ring of buffers reuses them, unless it looks whether they are
+    still held. ``differences``: what differs from the reference ``for-loop``, declared before anything is compared.
     ``engines``: simulators of which it carries a copy of its own. ``chance``: why rows differ from the reference's even
     in the exact variant of the task, None if they must not. ``own_classes``: which of its own classes it steps, or why
     none, None if it has none.
@@ -114,6 +116,7 @@ class BackendInfo:
     processes: int = 1
     threads: int = 1
     autoreset: Literal["next_step", "same_step"] = "next_step"
+    in_order: bool = False
     reuses_buffers: bool = False
     differences: tuple[Difference, ...] = field(default=())
     engines: tuple[Engine, ...] = ()

@@ -108,7 +108,7 @@ def _write_file(path: Path, content: Content, mode: str) -> None:
 def _write(content: Content, target: Console) -> None:
     """Write a text as it is, and let the console lay out everything else."""
     if not isinstance(content, str):
-        target.print(content)
+        target.print(content, crop=False)  # only what is to be pasted is wider
         return
     target.file.write(content)
     target.file.flush()

@@ -141,6 +141,7 @@ class _SharedMemoryBackend:
             action_space=spaces.actions,
             frame_skip=setup.task.frame_skip,
             processes=division.processes,
+            in_order=not one_by_one,
             reuses_buffers=True,
             differences=stepped.differences,
             own_classes=stepped.own_classes,

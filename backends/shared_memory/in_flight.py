@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.shared_memory.team import Team
 
-_NOTHING, _ASKING, _NOTIFYING, _RECEIVING = range(4)
+_NOTHING, _ASKING, _NOTIFYING, _RECEIVING, TAKEN = range(5)
 
 
 class InFlight:
@@ -27,12 +27,16 @@ class InFlight:
     An interrupt may break off what is done here, between any two lines. The next call begins by mending what it has
     left: an environment is then on its way, ready or neither, and it is known which. If it came within the step of an
     environment that the caller steps itself, that one is among ``broken``, until it is forgotten.
+
+    What ``look`` has returned is received once ``doing`` is ``TAKEN``: with that one assignment, the last thing that a
+    caller does before it hands out rows. Until then the same environments are returned again.
     """
 
     def __init__(self, team: Team) -> None:
         self._team = team
-        self._doing = _NOTHING  # what is being done, or was broken off
+        self.doing = _NOTHING  # what is being done, or was broken off
         self._ready: list[int] = []
+        self._shown: list[int] = []  # what was returned last
         self._remarks: dict[int, Any] = {}
         self._failed = False  # whether one of the remarks is on a failure
         self._own: deque[int] = deque()
@@ -55,7 +59,7 @@ class InFlight:
     @property
     def away(self) -> Sequence[int]:
         """1 for each environment that was asked for and not received since, 0 for the others."""
-        if self._doing:
+        if self.doing:
             self._mend()
         return self._away
 
@@ -65,35 +69,35 @@ class InFlight:
         If an interrupt breaks this off, all of them are asked for or none.
         """
         self._team.check_idle()
-        if self._doing:
+        if self.doing:
             self._mend()
         workers = self._team.workers
         self._own_before = len(self._own)
-        self._doing = _ASKING
+        self.doing = _ASKING
         for env_id in env_ids:
             ask, index = self._ask[env_id]
             ask(index)
             self._away[env_id] = 1
-        self._doing = _NOTIFYING
+        self.doing = _NOTIFYING
         for worker in workers:
             worker.notify()
-        self._doing = _NOTHING
+        self.doing = _NOTHING
 
     def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
         """Return ids, ``least`` to ``most`` of them, in the order in which they became ready.
 
         Raises RuntimeError if fewer are on their way, and what ``Team.receive`` raises. What is ready stays so.
         """
-        taken = self.look(least, most, timeout)
-        self.take(taken)
-        return taken
+        env_ids = self.look(least, most, timeout)
+        self.doing = TAKEN
+        return env_ids
 
     def look(self, least: int, most: int, timeout: float | None = None) -> list[int]:
-        """Return what ``recv`` does, and let them be ready until they are taken."""
+        """Return what ``recv`` does, and let them be ready until ``doing`` is ``TAKEN``."""
         self._team.check_idle()
-        if self._doing:
+        if self.doing:
             self._mend()
-        self._doing = _RECEIVING
+        self.doing = _RECEIVING
         ready, team = self._ready, self._team
         team.inside = get_ident()
         try:
@@ -106,8 +110,9 @@ class InFlight:
         if (now := time.monotonic()) > self._next_look:
             self._next_look = now + LOOK_SECONDS
             team.look()
-        self._doing = _NOTHING
-        return ready[:most]
+        self._shown = shown = ready[:most]
+        self.doing = _NOTHING
+        return shown
 
     def _collect(self, least: int, timeout: float | None) -> None:
         """Go on until as many environments are ready."""
@@ -126,21 +131,13 @@ class InFlight:
                 return
             self._step_or_wait(least, deadline, timeout)
 
-    def take(self, env_ids: Sequence[int]) -> None:
-        """Let the environments that were ready first, these, count as received."""
-        self._doing = _RECEIVING
-        for env_id in env_ids:
-            self._away[env_id] = 0
-        del self._ready[: len(env_ids)]
-        self._doing = _NOTHING
-
     def remarks(self, env_id: int) -> Any:  # noqa: ANN401 - whatever the share returned
         """Return the remark on an environment that is ready or was received, or an empty list."""
         return self._remarks.get(env_id, [])
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until all that was asked for is ready."""
-        if self._doing:
+        if self.doing:
             self._mend()
         if count := self.waiting:
             self.look(count, count, timeout)
@@ -149,23 +146,23 @@ class InFlight:
 
     def put_back(self, env_ids: Sequence[int]) -> None:
         """Let environments that are not on their way count as ready, and no others."""
-        self._doing = _RECEIVING
+        self.doing = _RECEIVING
         self._ready = list(env_ids)
         self._remarks = {}
         self.broken.clear()
         for env_id in env_ids:
             self._away[env_id] = 1
-        self._doing = _NOTHING
+        self.doing = _NOTHING
 
     def forget(self, env_ids: Sequence[int]) -> None:
         """Let environments that are ready count as received."""
         gone = set(env_ids)
-        self._doing = _RECEIVING
+        self.doing = _RECEIVING
         self._ready = [env_id for env_id in self._ready if env_id not in gone]
         self.broken -= gone
         for env_id in gone:
             self._away[env_id] = 0
-        self._doing = _NOTHING
+        self.doing = _NOTHING
 
     def _step_or_wait(self, least: int, deadline: float | None, timeout: float | None) -> None:
         """Step one of the caller's own environments; or, if none is asked for, wait for an answer of a worker."""
@@ -221,13 +218,16 @@ class InFlight:
 
     def _mend(self) -> None:
         """Finish or undo what was broken off. If this is broken off, too, the next call does it again."""
+        if self.doing == TAKEN:
+            self._take()
+            return
         workers, ready = self._team.workers, self._ready
-        if self._doing == _ASKING:
+        if self.doing == _ASKING:
             for worker in workers:
                 worker.take_back()
             while len(self._own) > self._own_before:
                 self._own.pop()
-        elif self._doing == _NOTIFYING:
+        elif self.doing == _NOTIFYING:
             for worker in workers:
                 worker.notify()
                 worker.wake()  # it may have been notified and not rung for
@@ -240,7 +240,16 @@ class InFlight:
         for env_id in (*ready, *self._own):
             away[env_id] = 1
         self._away = away
-        self._doing = _NOTHING
+        self.doing = _NOTHING
+
+    def _take(self) -> None:
+        """Let the environments that were returned last count as received."""
+        shown, ready = self._shown, self._ready
+        for env_id in shown:
+            self._away[env_id] = 0
+        if ready[: len(shown)] == shown:  # unless an interrupt has kept this from its end
+            del ready[: len(shown)]
+        self.doing = _NOTHING
 
     def _mend_own(self) -> None:
         """See whether the step of an environment of the caller's own was broken off; it is not asked for again."""

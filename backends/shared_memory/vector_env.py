@@ -26,7 +26,7 @@ from vebench.backends.shared_memory.arguments import (
 from vebench.backends.shared_memory.division import divide, usable_cpus
 from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, ShareConfig
-from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory.in_flight import TAKEN, InFlight
 from vebench.backends.shared_memory.results import Received, batch_infos, infos_of
 from vebench.backends.shared_memory.spaces import VectorSpaces, as_batch, assemble, columns, in_order, leaves
 from vebench.backends.shared_memory.team import Team
@@ -293,7 +293,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Return ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
 
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
-        seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case.
+        seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case. If an interrupt
+        breaks this off, the next call returns the same rows.
         """
         self._assert_idle("recv")
         in_flight = self._checked_in_flight()
@@ -309,7 +310,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
-        in_flight.take(ids)
+        in_flight.doing = TAKEN  # an interrupt before this leaves them to the next call
         return received
 
     # Everything else.

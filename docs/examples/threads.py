@@ -30,6 +30,7 @@ class Threads:
             action_space=spaces.actions,
             frame_skip=setup.task.frame_skip,
             threads=threads,
+            in_order=True,
             reuses_buffers=True,
         )
 

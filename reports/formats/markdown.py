@@ -156,7 +156,8 @@ def _advice(items: Sequence[FindingText | Explanation], writer: _Writer) -> Iter
     for item in items:
         yield f"- **{item.label}**: {writer.escaped(item.text)}"
         yield from (f"  - {writer.escaped(place)}" for place in item.places)
-        yield f"  - → {writer.escaped(item.remedy)}"
+        command = getattr(item, "command", "")  # findings have none
+        yield f"  - → {writer.escaped(item.remedy)}" + (f" {_code(writer.plain(command))}" if command else "")
     yield ""
 
 

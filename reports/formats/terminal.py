@@ -242,16 +242,18 @@ def _left_out(document: Document) -> Iterator[RenderableType]:
 
 def _explanations(items: Sequence[Explanation], width: int) -> Iterator[RenderableType]:
     """Yield explanations with their labels beside them, or above them where the terminal is narrow."""
-    if width < NARROW:
-        for item in items:
+    labels = max((len(item.label) for item in items), default=0)
+    for item in items:
+        if width < NARROW:
             yield Line(item.label, style="yellow")
             yield Padding(_explanation(item), INDENT)
-        return
-    grid = Grid.grid(padding=GAP)
-    for item in items:
-        grid.add_row(Line(item.label, style="yellow"), _explanation(item))
-    if items:
-        yield grid
+        else:
+            grid = Grid.grid(padding=GAP)
+            grid.add_column(min_width=labels)
+            grid.add_row(Line(item.label, style="yellow"), _explanation(item))
+            yield grid
+        if item.command:  # on a line of its own, which only the terminal wraps: so it can be pasted
+            yield Line(item.command, style="cyan", no_wrap=True, overflow="ignore")
 
 
 def _explanation(item: Explanation) -> Group:

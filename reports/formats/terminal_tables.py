@@ -26,7 +26,7 @@ STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing":
 BEST = "*"
 GAP = 2  # between two columns, and between two figures on a line
 WIDE_GAP = 4  # between two columns of several figures each
-LABEL_SHARE = 3  # a label takes a third of the width at most; longer ones are folded
+LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ def _words(table: Table, index: int) -> str:
 def _grid(table: Table, block: Sequence[int], width: int, gap: int) -> Grid:
     """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, gap - 1, 0, 0), pad_edge=False, header_style="bold")
-    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE))
+    left = 0 if table.numbers else width - sum(_needed(table, index, gap) for index in block)
+    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE, left))
     side: JustifyMethod = "right" if table.numbers else "left"
     for index in block:
         grid.add_column(Line(table.columns[index], justify=side), justify=side, overflow="fold")
@@ -124,14 +125,19 @@ def _blocks(table: Table, width: int, gap: int) -> Iterator[Sequence[int]]:
     labels = max(len(text) for text in (table.corner, *(row.label for row in table.rows)))
     left = start = min(labels, width // LABEL_SHARE)
     block: list[int] = []
-    for index, column in enumerate(table.columns):
-        needed = gap + max([len(column), *(_width(row.texts[index]) for row in table.rows)])
+    for index in range(len(table.columns)):
+        needed = _needed(table, index, gap)
         if block and left + needed > width:
             yield block
             left, block = start, []
         left += needed
         block.append(index)
     yield block
+
+
+def _needed(table: Table, index: int, gap: int) -> int:
+    """Return how wide a column is, with the gap before it."""
+    return gap + max([len(table.columns[index]), *(_width(row.texts[index]) for row in table.rows)])
 
 
 def _width(text: Text) -> int:

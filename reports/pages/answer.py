@@ -33,6 +33,7 @@ MOST_SENTENCES = 4  # of a winner, besides one about a wide interval
 MOST_NAMED = 3  # backends in a sentence; of others only the number
 FEWEST_REPEATS = 3
 BACKENDS = ("-b", "--backend")
+USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
 NARROW_ENOUGH = "10%"  # for --until: half of the width from which on an interval says nothing
 
 # In the singular and in the plural.
@@ -107,13 +108,27 @@ class Told:
 
     def verify(self, cell: CellSummary, labels: Iterable[str]) -> str:
         """Return the command that compares the work of these backends on the task of a cell."""
-        return self.head.verify_command(cell.env, labels)
+        count = cell.key.workers * cell.key.envs_per_worker
+        more = ("--num-envs", str(count)) if count > USUAL_ENVS else ()
+        return self.head.verify_command(cell.env, labels, *more)
 
     def again(self, *added: str, without: Collection[str] = ()) -> str:
         """Return the run's own command with options added and others left out. It writes into a new file."""
-        command = self.head.command or shlex.join(("vebench", "run", "--env", ",".join(self.spec.envs)))
+        command = self.head.command
+        if command.split()[:2] not in (["vebench", "run"], ["vebench", "compare"]):  # such as check, without a baseline
+            command = self._as_run
         left_out = {"-o", "--output", *without, *(word for word in added if word.startswith("-"))}
         return one_line(shlex.join((*_kept(command, left_out), *added)))
+
+    @property
+    def _as_run(self) -> str:
+        """The command that measures what was asked for, by ``vebench run``."""
+        spec = self.spec
+        words = ["--env", ",".join(spec.envs)]
+        if self.head.command:
+            words += ["-w", ",".join(map(str, spec.workers))]
+            words += ["-b", ",".join(choice.label for choice in spec.backends)] if spec.backends else []
+        return shlex.join(("vebench", "run", *words))
 
     def finding(self, code: Code) -> Finding | None:
         """Return the finding about the run with this code, None if there is none."""

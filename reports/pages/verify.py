@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.backends.environments.frames import THE_SIMULATOR
 from vebench.backends.registry import REFERENCE
+from vebench.backends.setup import Setup
+from vebench.child.proof import trials
+from vebench.child.request import Proving
 from vebench.errors import one_line
 from vebench.plan.known_work import SAME
+from vebench.plan.spec import RunSpec
+from vebench.plan.tasks import asked_as
 from vebench.reports import figures
-from vebench.reports.document import Document, Table, TableRow, Text
+from vebench.reports.document import Document, Explanation, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from vebench.child.answers import Mismatch, Proof
     from vebench.plan.cells import Cell
@@ -21,10 +29,15 @@ if TYPE_CHECKING:
     from vebench.reports.page import Kind
 
 ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
+MORE_STEPS, TIMES_MORE = 5000, 5  # to compare where no episode has ended
+ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what to look at first comes first
+COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 MEANINGS = (
-    "identical: the same bytes. equal: the same but for rewards rounded to float32.",
-    "equivalent: only differences that the adapter declares. different: not the same work.",
-    "unverified: nothing could be compared.",
+    "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
+    "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
+    "rows: those compared, in all layouts. ends: of episodes among them, cut off: by a limit on time.",
+    "fewest: ends of one environment, of those that were compared to the last step.",
+    "frames: simulated during the comparison, as many as the backend claims.",
 )
 
 
@@ -32,25 +45,32 @@ MEANINGS = (
 class VerifyPage:
     """The proof of every backend on every task, over ``steps`` steps of each environment at least.
 
-    ``seed``: what layouts, lengths and seeds were drawn from.
+    ``spec``: what was asked for, with the number of environments as its workers. Layouts, lengths and seeds were drawn
+    from its seed.
     """
 
     proofs: tuple[tuple[Cell, Proof], ...]
     steps: int
-    seed: int = 0
+    spec: RunSpec
     kind: ClassVar[Kind] = "verify"
     title: ClassVar[str] = ""
 
     @property
+    def outcome(self) -> str:
+        """The outcome in a few words: ``1 different, 5 identical``."""
+        counts = Counter[str](proof.verdict for _, proof in self.proofs)
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER if counts[verdict])
+
+    @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task, a row for each backend, with the verdict and what it rests on."""
+        """One document: a table for each task, a row for each backend, and below them why a verdict is what it is."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         document = Document(
-            title=f"Same work as {REFERENCE}, over {figures.counted(self.steps, 'step')} of each environment or more,"
-            f" drawn from --seed {self.seed}",
-            facts=(),
+            title=f"Same work as {REFERENCE}: {self.outcome}",
+            facts=tuple(_facts_of(self)),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
-            legend=MEANINGS,
+            legend=MEANINGS if any(_counted(proof) for _, proof in self.proofs) else MEANINGS[:-1],
+            explanations=tuple(_explanations(self, several=len(envs) > 1)),
         )
         return (document,)
 
@@ -63,10 +83,23 @@ class VerifyPage:
                 "backend": cell.backend.label,
                 **_facts(proof),
                 "summary": reason(proof),
-                "seed": self.seed,
+                "seed": self.spec.seed,
+                "command": self.again(cell),
             }
             for cell, proof in self.proofs
         ]
+
+    def again(self, cell: Cell, *, steps: int | None = None) -> str:
+        """Return the command that compares a backend in the same way again; or, drawn anew, over so many ``steps``."""
+        words = [
+            *("-e", asked_as(cell.task.id, self.spec.envs)),
+            *("-b", cell.backend.label),
+            *("--num-envs", str(cell.workers)),
+            *("--steps", str(steps or self.steps)),
+            *(() if steps else ("--seed", str(self.spec.seed))),
+            *(() if self.spec.timeout == RunSpec.timeout else ("--timeout", f"{self.spec.timeout:g}")),
+        ]
+        return one_line(f"vebench verify {shlex.join(words)}")
 
 
 def reason(proof: Proof) -> str:
@@ -76,34 +109,63 @@ def reason(proof: Proof) -> str:
     return one_line("; ".join(_why(proof)))
 
 
+def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
+    """Yield what was compared, by name."""
+    if not page.proofs:
+        return
+    cell, _ = page.proofs[0]
+    setup = Setup(cell.task, cell.workers, cell.envs_per_worker)
+    drawn = trials.draw(setup, Proving(page.steps, seed=page.spec.seed), chance=True)
+    yield "layouts", "; ".join(map(_layout, drawn))
+    yield "drawn from", f"--seed {page.spec.seed}"
+
+
+def _layout(trial: trials.Trial) -> str:
+    """Return in words how many environments a trial has, how many of them are compared, and over how many steps."""
+    count = trial.workers * trial.envs_per_worker
+    some = f", {trial.followed} of them compared," if trial.followed < count else ""
+    least, most = (max(getattr(reset, name) for reset in trial.resets) for name in ("steps", "most"))
+    ends = trials.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
+    until = f"until it has ended {ends} times, or for {most:,} steps" if ends else f"for {least:,} steps or more"
+    return f"{figures.counted(count, 'environment')}{some} {until}"
+
+
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
+    shown = COLUMNS if any(_counted(proof) for _, proof in proofs) else COLUMNS[:-1]
     return Table(
         title=one_line(env),
         corner="backend",
-        columns=("verdict", "rows", "ends", "why"),
-        rows=tuple(_row(cell, proof) for cell, proof in proofs),
-        notes=tuple(_pictures(cell, proof) for cell, proof in proofs if proof.pictures),
+        columns=shown,
+        rows=tuple(_row(cell, proof, len(shown)) for cell, proof in proofs),
+        notes=tuple(_notes(proofs)),
         numbers=False,
     )
 
 
-def _row(cell: Cell, proof: Proof) -> TableRow:
+def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
     tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
-    lines = tuple(one_line(line) for line in (*_why(proof), *_notes(proof)))
-    return TableRow(
-        one_line(cell.backend.label),
-        (
-            Text((proof.verdict,), tone, proof.verdict),
-            Text((f"{proof.rows:,}",), value=proof.rows),
-            Text((f"{proof.ends:,}",), value=proof.ends),
-            Text(lines or ("",)),
-        ),
+    few = proof.verdict in SAME and proof.fewest_ends < ENOUGH_ENDS
+    texts = (
+        Text((proof.verdict,), tone, proof.verdict),
+        Text((f"{proof.rows:,}",), value=proof.rows),
+        Text((f"{proof.ends:,}",), value=proof.ends),
+        Text((f"{proof.cut_off:,}",), value=proof.cut_off),
+        Text((f"{proof.fewest_ends:,}",), "missing" if few else "plain", proof.fewest_ends),
+        Text((_frames(proof),), value=proof.simulated),
     )
+    return TableRow(one_line(cell.backend.label), texts[:columns])
 
 
-def _pictures(cell: Cell, proof: Proof) -> str:
-    names = ", ".join(Path(path).name for path in proof.pictures)
-    return one_line(f"{cell.backend.label}: see in {Path(proof.pictures[0]).parent} {names}")
+def _counted(proof: Proof) -> bool:
+    """Return whether frames were counted."""
+    return proof.simulated is not None
+
+
+def _frames(proof: Proof) -> str:
+    if proof.simulated is None or proof.claimed is None:
+        return figures.NOTHING
+    of_claimed = "" if proof.simulated == proof.claimed else f" of {proof.claimed:,}"
+    return f"{proof.simulated:,}{of_claimed}"
 
 
 def _why(proof: Proof) -> list[str]:
@@ -111,11 +173,15 @@ def _why(proof: Proof) -> list[str]:
     lines = [text for text in (proof.fault, proof.reason) if text]
     if proof.mismatch is not None:
         lines.append(_mismatch(proof.mismatch))
-    share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
-    lines += [f"declared{share}: {text}" for text in proof.allowed]
+    lines += _declared(proof)
     if proof.verdict in SAME and not proof.ends:
         lines.append("no episode ended: --steps would have to be larger")
     return lines
+
+
+def _declared(proof: Proof) -> list[str]:
+    share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
+    return [f"declared{share}: {text}" for text in proof.allowed]
 
 
 def _facts(proof: Proof) -> dict[str, object]:
@@ -132,18 +198,55 @@ def _mismatch(first: Mismatch) -> str:
     return f"first at {place}: {first.field} {first.found} instead of {first.expected}{size}"
 
 
-def _notes(proof: Proof) -> list[str]:
-    """Return what is worth knowing whatever the verdict: which classes, frames counted, engines that others lack."""
-    lines = [] if proof.own_classes is None else [proof.own_classes.words]
-    if proof.verdict in SAME and proof.ends:
-        fewest = "1 end" if proof.fewest_ends == 1 else f"{proof.fewest_ends} ends"
-        few = f"{fewest} of some environment" + (": fewer than 3" if proof.fewest_ends < ENOUGH_ENDS else " at least")
-        lines.append(f"ends by a limit on time: {proof.cut_off:,}; {few}")
-    if proof.simulated is not None and proof.claimed is not None:
-        lines.append(f"frames simulated {proof.simulated:,} of {proof.claimed:,} claimed, by {proof.frames_from}")
+def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Explanation]:
+    """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first."""
+    for cell, proof in sorted(page.proofs, key=lambda pair: ORDER.index(pair[1].verdict)):
+        no_end = proof.verdict in SAME and not proof.ends
+        if proof.verdict in SAME and not no_end:
+            continue
+        lines = ["no episode ended"] if no_end else _why(proof)
+        if proof.log:
+            lines.append(f"what it printed: {proof.log}")
+        if proof.pictures:
+            names = ", ".join(Path(path).name for path in proof.pictures)
+            lines.append(f"pictures in {Path(proof.pictures[0]).parent}: {names}")
+        first, *others = map(one_line, lines or ["no reason was given"])
+        where = f" on {cell.task.id}" if several else ""
+        text = one_line(f"{cell.backend.label}{where}: {first}")
+        yield Explanation(proof.verdict, text, tuple(others), *_remedy(page, cell, proof, no_end=no_end))
+
+
+def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:
+    """Return what to do about a verdict, and the command to paste where there is one."""
+    if no_end:
+        return "compare more:", page.again(cell, steps=max(MORE_STEPS, TIMES_MORE * page.steps))
+    if cell.skip is not None:
+        return "provide what it lacks, or leave it out with -b", ""
+    if proof.verdict == "unverified" and not proof.failed:
+        return "compare it on another task, or leave it out with -b", ""
+    return "the same again:", page.again(cell)
+
+
+def _notes(proofs: Sequence[tuple[Cell, Proof]]) -> Iterator[str]:
+    """Yield what is worth knowing whatever the verdict, each with the backends of which it is true."""
+    labels: dict[str, list[str]] = {}
+    for cell, proof in proofs:
+        for line in _remarks(proof):
+            labels.setdefault(one_line(line), []).append(one_line(cell.backend.label))
+    for line, names in labels.items():
+        yield f"{', '.join(names)}: {line}"
+
+
+def _remarks(proof: Proof) -> Iterator[str]:
+    """Yield which classes stepped, what was declared, who counted frames, and which engines others lack."""
+    if proof.own_classes is not None:
+        yield proof.own_classes.words
+    if proof.verdict in SAME:
+        yield from _declared(proof)
+    if proof.simulated is not None and proof.frames_from not in (None, THE_SIMULATOR):
+        yield f"frames by {proof.frames_from}"
     for engine in proof.engines:
         if engine.unlike and proof.verdict in SAME:
-            lines.append(f"{engine.words}; the rows compared here were the same")
+            yield f"{engine.words}; the rows compared here were the same"
         elif engine.unlike:
-            lines.append(f"{engine.words}: {engine.matching} is the same version")
-    return lines
+            yield f"{engine.words}: {engine.matching} is the same version"

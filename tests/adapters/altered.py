@@ -49,7 +49,7 @@ class Altered(ForLoop):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.info = replace(self.info, reuses_buffers=False)
+        self.info = replace(self.info, in_order=False, reuses_buffers=False)
         self.setup = setup
         self.batches = self.resets = 0
         self.ends = np.zeros(setup.batch_size, np.int64)

@@ -35,6 +35,20 @@ class Reuses(ForLoop):
     tried = On()
 
 
+class OverwritesWhenSent(Reuses):
+    """Overwrites its arrays once actions are sent, and says that it reuses them."""
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._loop.step(actions)
+        self._sent = True
+
+    def recv(self) -> Batch:
+        if getattr(self, "_sent", False):
+            self._sent = False
+            return self._batch
+        return super().recv()
+
+
 class ReusesOnHopper(Reuses):
     """Likewise, on MuJoCo."""
 
@@ -208,6 +222,16 @@ class InAnyOrder(Altered):
         by_id = np.empty_like(actions)
         by_id[self._order] = actions
         super().send(by_id)
+
+
+class SeldomOutOfOrder(InAnyOrder):
+    """Returns all rows, in the order of ids but in one of 3,000 batches."""
+
+    def alter(self, batch: Batch) -> Batch:
+        if self.batches % 3000 and self.batches % 3000 != 1:
+            return batch
+        self._order = np.arange(len(batch.env_ids))[:: -1 if self.batches % 3000 == 0 else 1]
+        return Batch._make(array[self._order] for array in batch)
 
 
 class ShortIds(Altered):

@@ -179,6 +179,22 @@ class ExcusesAll(Fresh):
         return batch._replace(rewards=batch.rewards + 1e-3)
 
 
+class RaisesLater(Fresh):
+    """Raises in the thirty-first step after the second reset of one environment."""
+
+    resets = 0
+
+    def reset(self, seed: int) -> None:
+        self.resets += 1
+        self.batches = 0
+        super().reset(seed)
+
+    def recv(self) -> Batch:
+        if (self.resets, self.batches, self.setup.batch_size) == (2, 31, 1):
+            raise ValueError("lost")
+        return super().recv()
+
+
 class Dies(Fresh):
     """Is killed after some steps."""
 

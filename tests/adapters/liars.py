@@ -105,6 +105,10 @@ class Endless(ForLoop):
 class Swapped(ForLoop):
     """Confuses the first two environments."""
 
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, in_order=False)
+
     def recv(self) -> Batch:
         batch = super().recv()
         ids = batch.env_ids.copy()
@@ -182,7 +186,7 @@ class Twice(ForLoop):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.info = replace(self.info, batch_size=setup.batch_size // 2)
+        self.info = replace(self.info, in_order=False, batch_size=setup.batch_size // 2)
 
     def recv(self) -> Batch:
         batch = super().recv()
@@ -286,7 +290,7 @@ class Starving(ForLoop):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.info = replace(self.info, batch_size=setup.batch_size // 2)
+        self.info = replace(self.info, in_order=False, batch_size=setup.batch_size // 2)
 
     def send(self, actions: NDArray[np.generic]) -> None:
         super().send(np.concatenate([actions, actions]))

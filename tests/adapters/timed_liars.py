@@ -31,7 +31,7 @@ class HonestOutOfOrder:
         self._loops = [ForLoop(alone) for _ in range(setup.batch_size)]
         self._waiting = list(range(setup.batch_size))
         self._random = Random(0)  # noqa: S311 - any order will do
-        self.info = replace(self._loops[0].info, num_envs=setup.batch_size)
+        self.info = replace(self._loops[0].info, in_order=False, num_envs=setup.batch_size)
 
     def reset(self, seed: int) -> None:
         for env_id, one in enumerate(self._loops):

@@ -73,9 +73,13 @@ class RewardsOverwritten(Altered):
 
 
 class WritesWhenSent(ForLoop):
-    """Says that arrays last until the next recv, and overwrites them in send: a step that is made early."""
+    """Overwrites its arrays in send and does not say that it reuses them: a step that is made early."""
 
     tried = On("overwrit|reuse|change|send|handed out")
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, reuses_buffers=False)
 
     def send(self, actions: NDArray[np.generic]) -> None:
         self._loop.step(actions)

@@ -383,6 +383,13 @@ def test_a_batch_is_not_overwritten_by_the_next_unless_declared(opened: Opened) 
     assert opened.backend.info.reuses_buffers or not opened.stepped(0).overwritten
 
 
+@every_stepping_backend
+def test_the_order_of_rows_is_declared_where_every_batch_has_all_environments(opened: Opened) -> None:
+    assert opened.backend.info.in_order == in_step(opened.name)
+    ids = list(range(opened.backend.info.num_envs))
+    assert not in_step(opened.name) or all(batch.env_ids.tolist() == ids for batch in opened.stepped(0).batches)
+
+
 @pytest.mark.parametrize(("name", "task"), FIRST, ids=identify)
 def test_recv_without_a_request_before_it_is_an_error_and_not_a_hang(build: Build, name: str, task: Task) -> None:
     backend = build(name, task)

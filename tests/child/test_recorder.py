@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
 from vebench.child import recorder as module
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
-from vebench.child.proof.recording import Began, Broken, Ended, Failed, Order, Rows, read
+from vebench.child.proof.batches import OUT_OF_ORDER
+from vebench.child.proof.recording import About, Began, Broken, Ended, Order, Rows, read
 from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 
 if TYPE_CHECKING:
@@ -156,17 +157,45 @@ def test_what_is_kept_takes_no_more_memory_than_it_may(monkeypatch: pytest.Monke
     )
 
 
-def test_a_backend_that_gives_up_the_order_that_it_had_is_not_accused_but_proves_nothing() -> None:
-    numbers = count()
+def once_backwards(numbers: count[int]) -> Callable[[Batch], Batch]:
+    """Return what turns round one batch of all, which is hardly ever kept or looked at."""
+    return lambda batch: batch if next(numbers) != 2222 else Batch(*(array[::-1] for array in batch))
+
+
+def test_an_order_that_is_only_usual_is_not_taken_for_a_promise() -> None:
+    records, loop = recorded(Played(5, 5), spoil=once_backwards(count()))
+    about = records[0]
+    assert isinstance(about, About)
+    assert not about.in_order
+    order = np.concatenate([record.env_ids for record in records if isinstance(record, Order)])
+    assert len(order) == loop.batches + 1
+    assert np.flatnonzero((order != np.arange(5)).any(axis=1)).tolist() == [2223]
+    assert records[-1] == Ended(loop.batches)
+
+
+def test_a_declared_order_that_is_broken_is_a_fault_by_name() -> None:
+    backend, numbers = Played(5, 5), count()
+    backend.info = replace(backend.info, in_order=True)
 
     def later_backwards(batch: Batch) -> Batch:
         return batch if next(numbers) < 2000 else Batch(*(array[::-1] for array in batch))
 
-    records, _ = recorded(Played(5, 5), spoil=later_backwards)
-    assert records[-1] == Failed(module.ORDER_LOST)
-    first, measured = histories(records)
-    assert len(first) == FIRST + 1, "nothing was lost up to there"
-    assert not measured, "the order may have been lost before it was seen to be"
+    records, _ = recorded(backend, spoil=later_backwards)
+    (broken,) = (record for record in records if isinstance(record, Broken))
+    assert broken.fault == OUT_OF_ORDER
+
+
+def test_what_is_reported_only_after_the_reset_is_a_fault_by_name() -> None:
+    backend = Played(3, 3)
+    before = backend.info
+    backend.info = replace(before, differences=(Difference("starts are blank", "observations", "start"),))
+    recorder = Recorder(backend, backend.recv(), 0, 5, READINGS_PER_WINDOW, info=before)
+    file = io.BytesIO()
+    recorder.write(file, 0)
+    file.seek(0)
+    (*_, last) = read(file)
+    assert isinstance(last, Ended)
+    assert last.fault.startswith("reports another differences while it runs")
 
 
 def test_arrays_that_change_long_after_they_were_handed_out_are_a_fault_if_reuse_is_not_reported() -> None:

@@ -141,7 +141,7 @@ def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Comma
 @pytest.mark.parametrize(
     ("command", "instead"),
     [
-        (("run", "--resume"), "vebench compare --resume {file} finishes it"),
+        (("run", "--resume"), "vebench compare --resume {file} --allow-local-code finishes it"),
         (("check",), "measure both sides again with it"),
     ],
 )
@@ -403,7 +403,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(vebench: Command) -> None:
         130,
         (
             "vebench: interrupted: what was measured is in pair-a.jsonl and pair-b.jsonl; "
-            "to go on: vebench compare --resume pair-a.jsonl\n"
+            "to go on: vebench compare --resume pair-a.jsonl --allow-local-code\n"
         ),
     )
 
@@ -475,7 +475,7 @@ def test_the_file_of_an_incomplete_side_says_how_to_go_on_wherever_it_is_read(
     vebench: Command, ended_early: tuple[Path, Path]
 ) -> None:
     for path in ended_early:
-        again = f"vebench compare --resume {path.name}"
+        again = f"vebench compare --resume {path.name} --allow-local-code"  # the Pythons are in this folder
         assert again in " ".join(vebench("report", path.name, "-f", "markdown").out.split())
         assert vebench("check", path.name).refusal.endswith(f"the run is incomplete; {again} finishes it\n")
 

@@ -57,6 +57,10 @@ def test_help_says_that_an_environment_must_be_named(vebench: Command, command: 
     assert f"MODULE:ID ... Comma or repeat. {required} -" in words(vebench(command, "--help").out)
 
 
+def test_help_says_that_a_comparison_is_drawn_anew(vebench: Command) -> None:
+    assert "Default: drawn anew." in words(vebench("verify", "--help").out)
+
+
 @pytest.mark.parametrize("command", ["run", "compare", "verify"])
 def test_help_says_what_the_timeout_ends_whether_cells_are_measured_or_compared(vebench: Command, command: str) -> None:
     assert "Longest time for a cell, or for comparing a backend, before it is ended." in words(

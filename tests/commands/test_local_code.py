@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from support.commands import ONE_PASS
+from support.fakes import FakeStart, fake_world, interrupted
 from support.places import ADAPTERS
 from support.records import make_cell, make_header, write_run
 
@@ -93,6 +94,18 @@ def test_what_the_user_types_is_imported_and_its_run_is_resumed_with_a_word_more
     assert vebench("run", "--resume", "ours.jsonl", "-q").status == 2
     assert not imported.exists()
     assert vebench("run", "--resume", "ours.jsonl", "-q", ALLOWED).status == 0
+
+
+def test_the_command_that_goes_on_with_a_run_of_local_code_can_be_pasted(vebench: Command, imported: Path) -> None:
+    start = FakeStart({"mine:Sound": interrupted})
+    plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound,gym-sync", "--no-base", *ONE_PASS)
+    stopped = vebench("run", *plan, "-o", "ours.jsonl", "-q", world=fake_world(start))
+    _, _, again = stopped.refusal.strip().partition("to go on: vebench ")
+    assert again == f"run --resume ours.jsonl {ALLOWED}"
+    start.scripts = {}
+    assert vebench(*again.split(), world=fake_world(start)).status == 0
+    imported.with_name("mine.py").unlink()
+    assert ALLOWED not in vebench("report", "ours.jsonl").out
 
 
 @pytest.mark.parametrize("command", ["report", "history", "check"])

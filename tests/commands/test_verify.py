@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,7 @@ def test_what_is_compared_is_drawn_from_a_seed_that_can_be_given_again(verify: V
 
 def test_without_a_seed_another_one_is_drawn_each_time_and_printed(vebench: Command) -> None:
     sweep = ("verify", "-e", "CartPole", "-b", "gym-sync")
-    said = [vebench(*sweep, world=fake_world()).err.partition("--seed ")[2].split()[0] for _ in range(4)]
+    said = [vebench(*sweep, world=fake_world()).out.partition("--seed ")[2].split()[0] for _ in range(4)]
     assert len(set(said)) > 1
     assert all(seed.isdecimal() for seed in said)
 
@@ -372,4 +373,47 @@ def test_a_backend_that_fails_is_unverified_with_its_reason(
     verify: Verify,
 ) -> None:
     status, (verdict,) = verify("-e", "CartPole", "-b", "faulty:RaisesOnBuild", "--steps", "10")
-    assert (status, verdict["verdict"], verdict["reason"]) == (1, "unverified", "OSError: no such game")
+    assert (status, verdict["verdict"]) == (1, "unverified")
+    assert verdict["reason"] == "OSError: no such game, while it was built with 2 environments"
+
+
+def test_a_backend_that_raises_or_hangs_says_after_which_step_and_where_its_traceback_is(
+    verify: Verify, tmp_path: Path
+) -> None:
+    _, (verdict,) = verify("-e", "CartPole", "-b", "judged:RaisesLater", "--steps", "50")
+    assert verdict["reason"] == "ValueError: lost, in step 31 after reset 2, with 1 environment, chance included"
+    assert verdict["log"] == ".vebench/verify.log"
+    log = (tmp_path / verdict["log"]).read_text()
+    assert log.startswith("== CartPole-v1, judged:RaisesLater, ")
+    assert "Traceback" in log
+    hung = [Comparing(4, "in step 3 after reset 1, with 2 environments"), CellError("no end after 9 s (--timeout)")]
+    start = FakeStart({"gym-sync": lambda _cell, _spec: hung})
+    _, (verdict,) = verify("-e", "CartPole", "-b", "gym-sync", world=fake_world(start))
+    assert verdict["reason"] == f"{hung[1]}, {hung[0].place}"
+
+
+def test_below_the_table_is_why_and_what_to_paste(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    fault = "rewards are off by 0.25, " * 6
+    start = FakeStart(
+        {
+            "gym-sync": lambda _cell, _spec: [Proof("different", 7, fault=fault)],
+            "gym-async": lambda _cell, _spec: [Proof("identical", 7)],
+        }
+    )
+    asked = ("-e", "odd:odd/No-number-v0", "-b", "gym-sync,gym-async[max_concurrency=1]", "--num-envs", "3")
+    shown = vebench("verify", *asked, "--seed", "9", "--timeout", "50", world=fake_world(start)).out
+    assert shown.startswith("Same work as for-loop: 1 different, 1 identical\n")
+    rows = [line.split() for line in shown.splitlines() if line.startswith("gym-")]
+    assert [row[:3] for row in rows] == [
+        ["gym-sync", "different", "7"],
+        ["gym-async[max_concurrency=1]", "identical", "7"],
+    ]
+    commands = [line for line in shown.splitlines() if line.startswith("vebench verify")]
+    asked_for = "vebench verify -e odd:odd/No-number-v0 -b"
+    assert commands == [
+        f"{asked_for} gym-sync --num-envs 3 --steps 1100 --seed 9 --timeout 50",
+        f"{asked_for} 'gym-async[max_concurrency=1]' --num-envs 3 --steps 5500 --timeout 50",
+    ]
+    again = vebench(*shlex.split(commands[0])[1:], world=fake_world(start)).out
+    assert commands[0] in again.splitlines()

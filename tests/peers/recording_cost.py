@@ -59,7 +59,7 @@ def main() -> None:
     setup = Setup(task, workers, asked.envs // workers, cpus)
     settings = Settings(asked.seconds, 1, 0.0, 0.0, 300.0, "local")
     target = registry.find(asked.backend).target
-    backend, first = build(Request(setup, asked.backend, target, {}, settings, "/"), load(target))
+    backend, first, _ = build(Request(setup, asked.backend, target, {}, settings, "/"), load(target))
     tape = action_tape(backend.info.action_space, 0, backend.info.batch_size)
     recorder = Timed(backend, first, 0, int.from_bytes(os.urandom(7), "big"), READINGS_PER_WINDOW)
     loop = Loop(backend, tape, time.perf_counter_ns, recorder)

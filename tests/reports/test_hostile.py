@@ -127,7 +127,7 @@ def evil_pages() -> dict[str, Page]:
         "check": CheckPage(name, f"b{name}", found, (EVIL,), 1, EVIL),
         "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
         "history": HistoryPage(history(runs), 1),
-        "verify": VerifyPage(((plan.cells[0], proof),), 20),
+        "verify": VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         "plan": PlanPage(skipped),
     }
 

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+Result = TypeVar("Result")
 OURS = f"{os.sep}backends{os.sep}"
 
 
 class Interrupt:
-    """Sends SIGINT to this process before the instruction ``at`` of a call; ``came`` says whether it has as many."""
+    """Sends SIGINT to this process before the instruction ``at`` of a call; ``came`` says whether it has as many.
+
+    ``line`` is the line of code that has that instruction.
+    """
 
     def __init__(self, at: int) -> None:
         self._at = at
         self.count = 0
         self.came = False
+        self.line = ""
 
-    def into(self, call: Callable[[], object]) -> None:
-        """Make the call, with the interrupt in it. Other processes, forked within, are left alone."""
+    def into(self, call: Callable[[], Result]) -> Result:
+        """Make the call, with the interrupt in it, and return its result. Processes forked within are left alone."""
         process = os.getpid()
 
-        def each(_frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
+        def each(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
             if event == "opcode" and not self.came and os.getpid() == process:
                 self.count += 1
                 if self.count == self._at:
                     self.came = True
+                    self.line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0).strip()
                     signal.raise_signal(signal.SIGINT)
             return each
 
@@ -43,6 +50,6 @@ class Interrupt:
         before = sys.gettrace()
         sys.settrace(entered)
         try:
-            call()
+            return call()
         finally:
             sys.settrace(before)

@@ -95,7 +95,7 @@ def make_pages() -> Mapping[Kind, Page]:
         HistoryPage(
             history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
         ),
-        VerifyPage(((plan.cells[0], proof),), 20),
+        VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         PlanPage(plan),
         ListPage(),
         MachinePage(

@@ -133,7 +133,8 @@ class Proof:
     counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
     counted. ``fewest_ends``: how often each environment has ended at least; ``cut_off``: ends by a limit on time among
     ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused. ``unnamed``: the fault's name
-    is still sought, and another proof will come.
+    is still sought, and another proof will come. ``log``: the file that has what the backend printed, such as the
+    traceback of its exception, if it was kept: the parent does that.
     """
 
     verdict: WorkVerdict
@@ -154,6 +155,7 @@ class Proof:
     cut_off: int = 0
     excused: int = 0
     unnamed: bool = False
+    log: str | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, Proof)
@@ -190,9 +192,10 @@ class CellProof:
 
 @dataclass(frozen=True)
 class Comparing:
-    """A comparison goes on: ``rows`` are compared so far."""
+    """A comparison goes on: ``rows`` are compared so far. ``place`` is how far the backend is, in words."""
 
     rows: int
+    place: str = ""
 
     def __post_init__(self) -> None:
         check_counts(self, Comparing)

@@ -50,11 +50,11 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     ``started`` is when the process began, in nanoseconds of ``clock``.
     """
     settings = request.settings
-    backend, first = build(request, factory)
+    backend, first, info = build(request, factory)
     tape = action_tape(backend.info.action_space, request.setup.seed, backend.info.batch_size)
     answer(Ready(clock() - started, layout(backend.info, binding)))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
-    recorder = _recorder(request, backend, first)
+    recorder = _recorder(request, backend, first, info)
     loop = Loop(backend, tape, clock, recorder)
     if recorder is not None:
         loop.keep_first(FIRST)
@@ -120,13 +120,20 @@ class Around:
             self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
 
 
-def _recorder(request: Request, backend: VectorBackend, first: Batch) -> Recorder | None:
-    """Return what records this cell, None if nothing is to be recorded."""
+def _recorder(request: Request, backend: VectorBackend, first: Batch, info: BackendInfo) -> Recorder | None:
+    """Return what records this cell, None if nothing is to be recorded. ``info`` was reported before the reset."""
     if request.recording is None:
         return None
     asked = request.recording
     return Recorder(
-        backend, first, request.setup.seed, asked.seed, READINGS_PER_WINDOW, chooser=asked.chooser, turn=asked.turn
+        backend,
+        first,
+        request.setup.seed,
+        asked.seed,
+        READINGS_PER_WINDOW,
+        chooser=asked.chooser,
+        turn=asked.turn,
+        info=info,
     )
 
 
@@ -135,13 +142,17 @@ def _moments(settings: Settings) -> int:
     return max(1, round(MOMENTS_PER_SECOND * min(1.0, settings.duration)))
 
 
-def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch]:
-    """Build the backend, and reset it. Returns it ready for the first ``send``, with its first batch."""
+def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, BackendInfo]:
+    """Build the backend, and reset it. Returns it ready for the first ``send``, with its first batch.
+
+    The third is what it reported before the reset.
+    """
     backend = factory(request.setup, **request.options)
+    info = backend.info
     backend.reset(request.setup.seed)
     first = backend.recv()
     check(first, backend.info)
-    return backend, Batch(*first)
+    return backend, Batch(*first), info
 
 
 def _again(backend: VectorBackend, seed: int) -> Batch:

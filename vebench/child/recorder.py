@@ -6,7 +6,7 @@ process steps the same environments with the reference, up to these moments, and
 
 from __future__ import annotations
 
-from itertools import takewhile
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from vebench.backends.interface import CountsFrames
 from vebench.child.loading import one_line
-from vebench.child.proof.batches import about, changed, malformed
-from vebench.child.proof.recording import Began, Broken, Ended, Failed, Order, Rows, write
+from vebench.child.proof.batches import OUT_OF_ORDER, about, changed, malformed, out_of_order
+from vebench.child.proof.recording import Began, Broken, Ended, Order, Rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Batch, VectorBackend
+    from vebench.backends.interface import BackendInfo, Batch, VectorBackend
     from vebench.child.proof.recording import About
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
@@ -45,7 +45,6 @@ NOTHING = np.empty(0, np.int64)
 # many as it used to need for an answer, and for this share of all batches.
 SILENT, TIMES_SILENT, SILENT_SHARE = 1000, 50, 0.25
 CHANGED = "rows change after they were handed out, though it does not report that"
-ORDER_LOST = "its rows came in another order than at first: which actions they answer is not known any more"
 
 # The arrays of a batch, in the order of ``Batch``.
 Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
@@ -77,6 +76,7 @@ class Recorder:
     ``first`` is the batch of the reset; the backend was built and reset with ``backend_seed``, and its actions are
     drawn from it. ``readings`` is how often the loop asks for a moment in a window. ``seed``: moments are drawn from
     it. ``chooser``: environments are; with the next ``turn`` of the same chooser they are those that come next.
+    ``info`` is what the backend reported before it was reset, which must not change.
     """
 
     def __init__(  # noqa: PLR0913 - what is drawn, and what it is drawn from
@@ -89,6 +89,7 @@ class Recorder:
         *,
         chooser: int = 0,
         turn: int = 0,
+        info: BackendInfo | None = None,
     ) -> None:
         self._backend, self._backend_seed = backend, backend_seed
         self._batch_size = backend.info.batch_size
@@ -106,13 +107,15 @@ class Recorder:
         self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
         self._is_shown = _mask(count, self.shown)
         self._ids = np.arange(count)
-        # A backend that has returned all rows, in order, does so always; recorded batches show if it does not.
-        self.in_order = bool(np.array_equal(first.env_ids, self._ids))
+        # What is declared holds for batches that are not looked at; of others the ids of every batch are noted, because
+        # an order that is only usual may be another in one of thousands.
+        self._declared = backend.info.in_order
+        self.in_order = self._declared or not out_of_order(first.env_ids, count)
         self._ids_in_order = np.asarray(first.env_ids).tobytes()
-        self._order_lost = False
-        self._about = self._reported()
+        self._ordered = 0  # batches whose ids were noted and were in order, before any that were not
+        self._about = self._reported(info or backend.info)
         self._id_type = np.asarray(first.env_ids).dtype
-        # For each batch the bytes of its ids, unless rows are in order; after them, if it has ends, where these are.
+        # For each batch the bytes of its ids, unless these are declared; after them, if it has ends, where these are.
         self._history: list[bytes | NDArray[np.bool_]] = []
         self._joined: list[NDArray[Any]] = []
         self._ends = np.zeros(count, np.int64)
@@ -128,7 +131,7 @@ class Recorder:
         self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
         self._first: list[Kept] = []
         self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._history.append if plain else None
-        self.note: Callable[[bytes], None] | None = self._history.append if plain and not self.in_order else None
+        self.note: Callable[[bytes], None] | None = self._history.append if plain and not self._declared else None
         if self.note is not None:
             self.note(first.env_ids.tobytes())
         self.keep(0, tuple(first))
@@ -266,9 +269,10 @@ class Recorder:
 
     def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:  # noqa: ANN401 - if malformed
         """Check that so many ``batches``, up to batch ``number``, had so many ``rows``; the last had ``env_ids``."""
-        if self.in_order and not self._order_lost and type(env_ids) is np.ndarray:
+        if self._declared and not self._over and type(env_ids) is np.ndarray:
             as_at_first = env_ids.tobytes() == self._ids_in_order
-            self._order_lost = not (as_at_first or np.array_equal(env_ids, self._ids))
+            if not as_at_first and _is_permuted(env_ids, self._ids):  # rows that are missing have another name
+                self._break(number, OUT_OF_ORDER)
         if len(self._history) > CHUNK:
             self.tidy()
         if rows != batches * self._batch_size and not self._over:
@@ -287,25 +291,34 @@ class Recorder:
                 places.append(len(ids) - 1)
         self._history.clear()
         try:
-            self._count(ended, self._ids if self.in_order else self._join(ids)[places])
+            self._count(ended, self._ids if self._declared else self._join(ids)[places])
         except ValueError:  # batches of odd lengths or types, which is noticed elsewhere
             self._over = True
 
     def _join(self, ids: list[bytes]) -> NDArray[Any]:
-        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them."""
+        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order."""
         joined = np.frombuffer(b"".join(ids), self._id_type).reshape(-1, self._batch_size)
-        if len(joined):
+        if self.in_order and bool((joined == self._ids).all()):
+            self._ordered += len(joined)
+        elif len(joined):
+            self._give_up_order()
             self._joined.append(joined.astype(np.min_scalar_type(len(self._ids))))
         if sum(part.nbytes for part in self._joined) > MOST_HISTORY_BYTES:
             self._over, self.note, self.note_end = True, None, None
         return joined
 
+    def _give_up_order(self) -> None:
+        """Keep the ids of the batches that were in order, because not all are."""
+        if self.in_order and self._ordered:
+            self._joined.append(np.tile(self._ids.astype(np.min_scalar_type(len(self._ids))), (self._ordered, 1)))
+        self.in_order = False
+
     def _count(self, ended: list[NDArray[np.bool_]], env_ids: NDArray[Any]) -> None:
-        """Count the ends of batches with these ids, ``(batches, batch_size)``; not looked at if rows are in order."""
+        """Count the ends of batches with these ids, ``(batches, batch_size)``, or with those that are declared."""
         if not ended:
             return
         flags = np.stack(ended)
-        if self.in_order:
+        if self._declared:
             self._ends += flags.sum(axis=0)
         else:
             self._ends += np.bincount(env_ids[flags], minlength=len(self._ids))
@@ -316,16 +329,13 @@ class Recorder:
         self.look_again()
         self.tidy()
         first, kept = self._sound(self._first), self._sound(self._kept)
-        if self.in_order:
-            first, whole = self._while_in_order(first), self._while_in_order(kept)
-            # At which of the batches between those that are kept the order was lost is not known.
-            kept = [] if self._order_lost or len(whole) < len(kept) else kept
-            self._order_lost = not kept
-        write(file, self._about)
+        if self._again is not None and not self._declared and out_of_order(self._again[1].env_ids, len(self._ids)):
+            self._give_up_order()
+        write(file, replace(self._about, in_order=self.in_order))
         write(file, Began(self._backend_seed))
         for one in first:
             write(file, _rows(one))
-        if self._again is not None and (not self.in_order or self._while_in_order([self._again[1]])):
+        if self._again is not None:
             write(file, Began(self._again[0]))
             write(file, _rows(self._again[1]))
         write(file, Began(self._backend_seed))
@@ -333,10 +343,8 @@ class Recorder:
         if self._broken is not None:
             write(file, Broken(*self._broken))
             write(file, Ended(self._broken[0]))
-        elif self._order_lost:
-            write(file, Failed(ORDER_LOST))
         else:
-            at_end = self._at_end or self._left_behind() or changed(self._about, self._reported())
+            at_end = self._at_end or self._left_behind() or changed(self._about, self._reported(self._backend.info))
             write(file, Ended(batches, at_end or "", tuple(self._windows)))
 
     def _write_rows(self, file: IO[bytes], found: list[Kept]) -> None:
@@ -362,9 +370,6 @@ class Recorder:
                 break
         return [kept for kept in found if self._broken is None or kept.number < self._broken[0]]
 
-    def _while_in_order(self, found: list[Kept]) -> list[Kept]:
-        return list(takewhile(lambda kept: np.array_equal(kept.env_ids, self._ids), found))
-
     def _left_behind(self) -> str | None:
         """Return the fault if an environment has not answered for a long time at the end, None if all have."""
         if self.in_order or self._over or not self._joined:
@@ -389,7 +394,10 @@ class Recorder:
     def _malformed(self, kept: Kept) -> str | None:
         observations = np.broadcast_to(np.empty(()), (kept.length,))
         arrays = (observations, kept.rewards, kept.terminated, kept.truncated, kept.env_ids)
-        return malformed(arrays, len(self._ids), self._batch_size)
+        wrong = malformed(arrays, len(self._ids), self._batch_size)
+        if wrong is None and self._declared and out_of_order(kept.env_ids, len(self._ids)):
+            return OUT_OF_ORDER
+        return wrong
 
     def _orders(self) -> list[Order]:
         found, first = [], 0
@@ -398,10 +406,10 @@ class Recorder:
             first += len(part)
         return found
 
-    def _reported(self) -> About:
-        """Return what the backend reports about itself now, as plain values."""
+    def _reported(self, info: BackendInfo) -> About:
+        """Return what the backend has reported about itself, as plain values."""
         return about(
-            self._backend.info,
+            info,
             tape_seed=self._backend_seed,
             constructor_seed=self._backend_seed,
             in_order=self.in_order,
@@ -438,6 +446,11 @@ def _mask(count: int, env_ids: Iterable[int]) -> NDArray[np.bool_]:
     mask = np.zeros(count, np.bool_)
     mask[list(env_ids)] = True
     return mask
+
+
+def _is_permuted(env_ids: NDArray[Any], ids: NDArray[np.int64]) -> bool:
+    """Return whether these are all environments, in another order."""
+    return not np.array_equal(env_ids, ids) and np.array_equal(np.sort(env_ids), ids)
 
 
 def _differ(kept: Kept, arrays: Arrays) -> bool:

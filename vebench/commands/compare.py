@@ -232,7 +232,8 @@ def _measuring(
             yield measure
         except KeyboardInterrupt:
             files = " and ".join(str(side.path) for side in sides)
-            again = sides[0].head.resume_command(str(sides[0].path))
+            side = next((side for side in sides if side.head.names_local_code), sides[0])
+            again = side.head.resume_command(str(side.path))
             lost = measuring.without_proof(measured)
             raise InterruptedRunError(
                 f"interrupted: what was measured is in {files}{lost}; to go on: {again}"

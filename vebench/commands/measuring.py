@@ -95,8 +95,9 @@ def measure_pass(  # noqa: PLR0913 - a pass needs all of these
     except KeyboardInterrupt:
         writer.secure()
         here, planned = done + sum(not cell.interrupted for cell in kept.values()), done + len(plan.cells)
-        file = shlex.quote(str(writer.path))
-        then = f"to go on: vebench run --resume {file}" if here < planned else f"to see them: vebench report {file}"
+        file = str(writer.path)
+        go_on = f"to go on: {writer.run.header.resume_command(file)}"
+        then = go_on if here < planned else f"to see them: vebench report {shlex.quote(file)}"
         what = f"{here} of {planned} cells are in {writer.path}{without_proof(kept.values())}"
         raise InterruptedRunError(f"interrupted: {what}; {then}") from None
     return FAILED if any(cell.status == "failed" for cell in kept.values()) else DONE

@@ -13,6 +13,7 @@ from vebench.child.request import Proving
 from vebench.commands.planning import lay_out
 from vebench.engine import verifier
 from vebench.engine.interrupts import Interrupts
+from vebench.engine.verifier import Printed
 from vebench.plan import known_work
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.ordering import report_order
@@ -20,6 +21,7 @@ from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live_proofs import proof_screen
 from vebench.reports.pages.verify import reason
+from vebench.results import logs, paths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,16 +56,17 @@ def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
         base=False,
         seed=drawn_seed(),
     )
-    prove(short, SHORT_STEPS, knowledge, None, world)
+    prove(short, SHORT_STEPS, knowledge, None, world, in_full=True)
 
 
-def prove(
-    spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None, world: World
+def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
+    spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None, world: World, *, in_full: bool
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
     Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. Pictures that
-    differ are written to the folder ``frames``, unless it is None.
+    differ are written to the folder ``frames``, unless it is None. ``in_full``: nothing else will tell the seed, and
+    the reasons of verdicts.
     """
     cells = _cells(spec, steps, frames, world)
     proofs = []
@@ -74,22 +77,27 @@ def prove(
         world.start(spec, interrupts) as launch,
         closing(verifier.prove(cells, launch)) as answers,
     ):
-        drawn = f"layouts, lengths and seeds drawn from --seed {spec.seed}"
-        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} for each backend, {drawn}")
+        drawn = f", drawn from --seed {spec.seed}" if in_full else ""
+        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
         for cell in cells:
             known = knowledge.of(cell.task, cell.backend)
             if known.verdict in ("unverified", "different") and known.reason:
                 screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(known)}")
+        log: str | None = None
         for cell, proof in answers:
             if isinstance(proof, Comparing):
                 screen.compared(proof.rows)
                 continue
+            if isinstance(proof, Printed):
+                log = _kept_log(cell, spec, proof.text)
+                continue
             if proof.unnamed:
                 screen.differs(reason(proof))
                 continue
-            proofs.append((cell, proof))
+            told, log = replace(proof, log=log), None
+            proofs.append((cell, told))
             found = concluded(proof, steps, cell.workers)
-            screen.ended(_words(found))
+            screen.ended(_words(found) + (f"; log: {told.log}" if told.log else "") if in_full else found.verdict)
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             # What another class does says nothing about the backend's own, which may step the next time.
             stepped = known_work.as_stepped(cell.task, cell.backend, proof.own_classes)
@@ -115,6 +123,13 @@ def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
 
 def _words(known: Known) -> str:
     return f"{known.verdict} ({known.reason})" if known.reason else known.verdict
+
+
+def _kept_log(cell: Cell, spec: RunSpec, printed: str) -> str | None:
+    """Keep what a backend printed before it failed. Returns the path of the file, None if there is none."""
+    path = paths.LOG_OF_COMPARISONS
+    heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}, --seed {spec.seed}"
+    return str(path) if logs.keep_of_comparison(path, heading, printed) else None
 
 
 def _keep(task: Task, backend: BackendChoice, found: Known, screen: ProofScreen) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vebench.backends import registry
 from vebench.commands import knowing, proving
-from vebench.errors import UsageError
+from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.spec import check_count
 from vebench.reports.output import show
 from vebench.reports.pages.verify import VerifyPage
@@ -42,14 +42,17 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     if frames is not None:
         _make(frames)
     spec = replace(asked, workers=(num_envs,))
-    proofs = proving.prove(spec, steps, knowing.known(), frames, world)
-    show(VerifyPage(tuple(proofs), steps, spec.seed), form)
+    try:
+        proofs = proving.prove(spec, steps, knowing.known(), frames, world, in_full=False)
+    except KeyboardInterrupt:
+        raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
+    show(VerifyPage(tuple(proofs), steps, spec), form)
     return _status(proofs)
 
 
-def with_drawn_seed(asked: RunSpec) -> RunSpec:
-    """Return the spec with a seed that is drawn anew."""
-    return replace(asked, seed=proving.drawn_seed())
+def with_seed(asked: RunSpec, seed: int | None) -> RunSpec:
+    """Return the spec with this seed, or with one that is drawn anew."""
+    return replace(asked, seed=proving.drawn_seed() if seed is None else seed)
 
 
 def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:

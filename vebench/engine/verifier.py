@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -11,18 +11,26 @@ from vebench.child.answers import Comparing, Failure, Proof
 from vebench.engine.conversation import CellError, InterruptedCellError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from vebench.child.answers import Answer
     from vebench.engine.conversation import Launch
     from vebench.plan.cells import Cell
 
 
-def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing]]:
+@dataclass(frozen=True)
+class Printed:
+    """What a backend has printed that could not be compared to the end: the end of its log."""
+
+    text: str
+
+
+def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
     """Yield each cell with its proof, and before that how far it is, a difference without a name among it.
 
-    A cell that fails or cannot run is ``unverified``, with the reason; but if a difference was shown before it failed,
-    it is ``different``. Raises KeyboardInterrupt if the user interrupts.
+    Right before the proof of a cell that failed comes what it printed. A cell that fails or cannot run is
+    ``unverified``, with the reason; but if a difference was shown before it failed, it is ``different``. Raises
+    KeyboardInterrupt if the user interrupts.
     """
     for _, group in groupby(cells, key=lambda cell: (cell.task, cell.skip is None)):
         left = deque(group)
@@ -33,31 +41,39 @@ def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proo
             yield from _launched(left, launch)
 
 
-def _launched(left: deque[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing]]:
+def _launched(left: deque[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
     """Let one process compare the cells that are left, up to the first after which it cannot go on."""
     first, *others = left
-    so_far = _SoFar()
+    so_far, printed, why = _SoFar(), "", "it gave no answer"
     try:
         with launch(replace(first, then=tuple(others))) as conversation:
-            for message in conversation.messages():
-                so_far.take(message)
-                if (result := so_far.result) is not None:
-                    yield left.popleft(), result
-                    so_far = _SoFar()
+            try:
+                for message in conversation.messages():
+                    so_far.take(message)
+                    if so_far.result is not None:
+                        yield from _ended(left.popleft(), so_far.result, conversation.log())
+                        so_far = _SoFar()
+                    elif isinstance(message, (Comparing, Proof)):
+                        yield left[0], message
                     if not left:
                         return
-                elif isinstance(message, (Comparing, Proof)):
-                    yield left[0], message
+            finally:
+                printed = conversation.log()
     except InterruptedCellError:
         if left and so_far.difference is not None:
             yield left[0], so_far.ended("interrupted")
         raise KeyboardInterrupt from None
     except (CellError, OSError) as error:
-        if left and (so_far.begun or left[0] is first):
-            yield left.popleft(), so_far.ended(str(error))
-        return
-    if left and left[0] is first:
-        yield left.popleft(), so_far.ended("it gave no answer")
+        why = str(error)
+    if left and (so_far.begun or left[0] is first):  # otherwise it is not its fault: it gets a process of its own
+        yield from _ended(left.popleft(), so_far.ended(why), printed)
+
+
+def _ended(cell: Cell, proof: Proof, printed: str) -> Iterator[tuple[Cell, Proof | Printed]]:
+    """Yield a cell's proof, and before it what was printed if the cell failed."""
+    if proof.failed:
+        yield cell, Printed(printed)
+    yield cell, proof
 
 
 class _SoFar:
@@ -67,7 +83,7 @@ class _SoFar:
         self.begun = False
         self.result: Proof | None = None
         self.difference: Proof | None = None
-        self._rows = 0
+        self._rows, self._place = 0, ""
 
     def take(self, message: Answer) -> None:
         """Learn from an answer."""
@@ -75,7 +91,7 @@ class _SoFar:
         if isinstance(message, Failure):
             self.result = self.ended(message.reason)
         elif isinstance(message, Comparing):
-            self._rows = message.rows
+            self._rows, self._place = message.rows, message.place
         elif isinstance(message, Proof) and message.unnamed:
             self.difference = message
         elif isinstance(message, Proof):
@@ -85,5 +101,5 @@ class _SoFar:
         """Return the proof of a cell that has ended without one."""
         if self.difference is not None:
             return replace(self.difference, unnamed=False, fault=f"no name was found for its fault: {why}")
-        reason = f"{why}, after {self._rows:,} rows that were the same" if self._rows else why
+        reason = f"{why}, {self._place}" if self._place else why
         return Proof("unverified", reason=reason, rows=self._rows, failed=True)

@@ -78,10 +78,14 @@ def examine(option: str, path: str, *, local: bool = True) -> Interpreter:
     return Interpreter(python, version, _with_ours(facts["packages"]), frozenset(facts["modules"]))
 
 
+def is_in_current_folder(python: str) -> bool:
+    """Return whether this Python is in the current folder, or in one below it."""
+    return Path(shutil.which(python) or python).parent.resolve().is_relative_to(Path.cwd().resolve())
+
+
 def _refuse_local(about: str, python: str) -> None:
     """Raise UsageError unless ``python`` is called as a Python is, and is outside of the current folder."""
     if not Path(python).name.startswith(NAMES):
         raise UsageError(f"{about}: is not called as a Python is: {HOW_TO_ALLOW}")
-    found = Path(shutil.which(python) or python)
-    if found.parent.resolve().is_relative_to(Path.cwd().resolve()):
+    if is_in_current_folder(python):
         raise UsageError(f"{about}: is in the current folder: {HOW_TO_ALLOW}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
@@ -13,7 +16,8 @@ from vebench.interpreters.asking import ask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HOW_TO_ALLOW = "if you trust the file that names it, add --allow-local-code"
+ALLOWED = "--allow-local-code"
+HOW_TO_ALLOW = f"if you trust the file that names it, add {ALLOWED}"
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
 
 
@@ -47,6 +51,16 @@ class Answer(TypedDict):
 
 
 FOUND = {"id", "package", "module", "frame_skip"}
+
+
+def is_local(module: str) -> bool:
+    """Return whether a module is in the current folder, and nowhere else as far as this Python tells.
+
+    Nothing is imported.
+    """
+    top, here = module.partition(".")[0], str(Path.cwd())
+    elsewhere = [folder for folder in sys.path if folder not in ("", here)]
+    return bool(top) and PathFinder.find_spec(top, [here]) is not None and PathFinder.find_spec(top, elsewhere) is None
 
 
 def look_up(

@@ -1,4 +1,4 @@
-"""The log beside a run file: what the libraries of failed cells printed."""
+"""What the libraries of cells that failed printed: beside their run file, or that of comparisons in ``.vebench/``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,20 @@ def keep(run_file: Path, cell: CellKey, printed: str) -> None:
 
     A log is a help, not a result: if it cannot be written, the run goes on without it.
     """
-    if not printed.strip():
-        return
-    heading = f"== {cell.env}, {cell.backend}, {cell.size}, repeat {cell.repeat}"
-    with suppress(OSError), path_beside(run_file).open("a", encoding="utf-8") as log:
-        log.write(f"{heading}\n{printed.rstrip()}\n\n")
+    _append(path_beside(run_file), f"{cell.env}, {cell.backend}, {cell.size}, repeat {cell.repeat}", printed)
+
+
+def keep_of_comparison(path: Path, heading: str, printed: str) -> bool:
+    """Append what a backend printed while it was compared, likewise. Returns whether ``path`` has it."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return _append(path, heading, printed)
+
+
+def _append(path: Path, heading: str, printed: str) -> bool:
+    """Append what was printed, if anything, under a heading. Returns whether it is there."""
+    if printed.strip():
+        with suppress(OSError), path.open("a", encoding="utf-8") as log:
+            log.write(f"== {heading}\n{printed.rstrip()}\n\n")
+            return True
+    return False

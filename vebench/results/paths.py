@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
+LOG_OF_COMPARISONS = DEFAULT_FOLDER / f"verify{logs.SUFFIX}"
 NAME_LENGTH = 60  # of the tasks in a default name, in characters: short enough for every file system
 
 

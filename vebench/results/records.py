@@ -23,6 +23,8 @@ from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import Window
 from vebench.errors import one_line, shown
+from vebench.interpreters.interpreter import is_in_current_folder
+from vebench.interpreters.lookup import ALLOWED, is_local
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -213,12 +215,24 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         return self.spec if self.schema >= PROVEN_FROM else replace(self.spec, proof="off")
 
     def resume_command(self, file: str) -> str:
-        """Return the command that finishes the run in ``file``: one side of a comparison is finished with the other."""
-        return f"vebench {'run' if self.interpreter is None else 'compare'} --resume {shlex.quote(file)}"
+        """Return the command that finishes the run in ``file``: one side of a comparison is finished with the other.
+
+        It allows the code of the current folder, which the user named for the run, if it would be refused otherwise.
+        """
+        allowed = f" {ALLOWED}" if self.names_local_code else ""
+        return f"vebench {'run' if self.interpreter is None else 'compare'} --resume {shlex.quote(file)}{allowed}"
+
+    @property
+    def names_local_code(self) -> bool:
+        """Whether a backend, an environment or the Python that was asked for is in the current folder."""
+        named = [choice.name.partition(":")[0] for choice in self.spec.backends if ":" in choice.name]
+        named += [env.rpartition(":")[0] for env in self.spec.envs]
+        return any(map(is_local, named)) or (self.interpreter is not None and is_in_current_folder(self.interpreter))
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
-        """Return the command that compares the work of these backends on a task of the run."""
-        words = ("--env", asked_as(env, self.spec.envs), "-b", ",".join(labels), *options)
+        """Return the command that compares the work of these backends on a task of the run, of all if none is named."""
+        backends = ",".join(labels)
+        words = ("--env", asked_as(env, self.spec.envs), *(("-b", backends) if backends else ()), *options)
         return one_line(f"vebench verify {shlex.join(words)}")
 
 

@@ -9,6 +9,7 @@ import signal
 import threading
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +154,29 @@ def test_a_step_that_was_broken_off_can_be_waited_for(name: str, space: spaces.S
             assert data_equivalence(envs.step_wait()[0], expected)
             waited += 1
     assert waited > MOMENTS / 2
+    envs.close()
+
+
+def test_a_recv_that_was_broken_off_loses_no_rows() -> None:
+    envs = make(batch_size=2, caller_steps=False)
+    last = ""
+    for at in count(1):
+        envs.reset()
+        envs.send(ACTIONS, range(4))
+        envs.get_attr("level")  # which waits for them: so recv has as many instructions each time
+        interrupt = Interrupt(at)
+        received: list[int] = []
+        with suppress(KeyboardInterrupt):
+            received += interrupt.into(envs.recv).env_ids.tolist()
+        if not interrupt.came:
+            break
+        last = interrupt.line
+        if last == "return received":  # where Python runs no handler
+            continue
+        while len(received) < 4:
+            received += envs.recv().env_ids.tolist()
+        assert sorted(received) == [0, 1, 2, 3], last
+    assert last == "return received"
     envs.close()
 
 

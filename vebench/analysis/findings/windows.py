@@ -83,7 +83,7 @@ def imprecise(cell: CellSummary, sweep: Sweep) -> Finding | None:
     return Finding(
         Code.IMPRECISE,
         f"not within ±{100 * until:.3g}% of its level when the time was up (--until)",
-        "vebench run --resume goes on; or measure with a larger --budget, or on an idle machine",
+        f"{sweep.head.resume_command(sweep.file)} goes on; or measure with a larger --budget, or on an idle machine",
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import OTHER_WORK, Finding
 from vebench.analysis.finding_codes import Code
 from vebench.backends.environments.suites import DRIFTING_ENGINES
-from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.backends.registry import BY_NAME, REFERENCE, find_recorded
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vebench.backends.environments.engine_copies import Engine
 
 NO_REASON = "no reason was recorded"
-VERIFIED_ENVS, VERIFIED_STEPS = 2, 1000  # as far as vebench verify goes in any case
+VERIFIED_ENVS, VERIFIED_STEPS = 2, 600  # as far as vebench verify goes in any case
 
 
 def failed(cell: CellSummary, sweep: Sweep) -> Finding | None:
@@ -43,6 +43,11 @@ def skipped(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
+def verify_command(cell: CellSummary, sweep: Sweep, *options: str) -> str:
+    """Return the command that compares a cell's backend; of a task's usual backends one that compares all of these."""
+    return sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label], *options)
+
+
 def different_work(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the backend does other work than the reference."""
     if cell.why_struck != OTHER_WORK:
@@ -57,14 +62,14 @@ def different_work(cell: CellSummary, sweep: Sweep) -> Finding | None:
 def _where_to_see(cell: CellSummary, sweep: Sweep) -> str:
     """Return what shows a difference, or tries it again: a backend that is stepped anew tells more than a recording."""
     if not cell.found_to_differ or cell.proof is None:
-        return "see vebench verify for where it differs"
+        return f"{verify_command(cell, sweep)} shows where"
     options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > VERIFIED_ENVS else []
     if cell.proof.mismatch is not None and cell.proof.mismatch.step > VERIFIED_STEPS:
         options += ["--steps", str(cell.proof.mismatch.step + 100)]
     return f"{sweep.head.verify_command(cell.env, [cell.label], *options)} steps it again, and may name the fault"
 
 
-def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+def unverified(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if it is unknown whether the backend does the same work."""
     if cell.verdict != "unverified" or cell.status != "ok":
         return None
@@ -75,7 +80,7 @@ def unverified(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     return Finding(
         Code.UNVERIFIED,
         f"not compared with {REFERENCE}: whether it does the same work is not known",
-        "measure with vebench run --verify, or see vebench verify",
+        f"{verify_command(cell, sweep)} compares it; or measure with --verify",
     )
 
 

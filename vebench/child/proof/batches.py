@@ -12,8 +12,11 @@ from vebench.child.proof.recording import PLAIN, About
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from vebench.backends.interface import BackendInfo
 
+OUT_OF_ORDER = "environments are not in the order of their ids, though it declares that they always are"
 NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
 # The kinds of numbers that a field may have, and how the message calls them.
 KINDS = {
@@ -47,6 +50,11 @@ def malformed(batch: Sequence[Any], num_envs: int, batch_size: int) -> str | Non
         if array.ndim != 1 and name != "observations":
             return f"{name} have the shape {array.shape}, not one value for each row"
     return _miscounted(arrays, num_envs, batch_size)
+
+
+def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
+    """Return whether these are not all environments, in the order of their ids."""
+    return not np.array_equal(env_ids, np.arange(num_envs))
 
 
 def _miscounted(arrays: dict[str, Any], num_envs: int, batch_size: int) -> str | None:

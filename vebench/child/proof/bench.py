@@ -52,6 +52,7 @@ class Bench:
         self.followed: dict[int, Followed] = {}
         self.history: History | None = None
         self.seeds: list[int] = []  # of the resets
+        self.batch = -1  # the last since then
         self._about: About | None = None
         self._tally = Tally(())
         self.most_share, self.of_steps = MOST_SHARE, False
@@ -108,6 +109,7 @@ class Bench:
         self._count_ends()
         self.history = History(self.about, record, self._tape)
         self.seeds.append(record.seed)
+        self.batch = -1
         self._has_enough = False
         for followed in self.followed.values():
             if 0 in followed.found:
@@ -139,6 +141,7 @@ class Bench:
 
     def _compare(self, rows: Rows) -> None:
         """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
+        self.batch = rows.number
         self.now.add(rows.number, rows.env_ids[None])
         if self._has_enough and self.mismatch is None:
             return

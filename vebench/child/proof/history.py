@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.child.proof.batches import OUT_OF_ORDER, out_of_order
 from vebench.child.proof.recording import CutOffError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class History:
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
         if self.in_order:
-            if not np.array_equal(env_ids, np.broadcast_to(np.arange(self._about.num_envs), env_ids.shape)):
-                raise FaultError(f"environments are not in the order of their ids in batch {first}")
+            if any(out_of_order(ids, self._about.num_envs) for ids in env_ids):
+                raise FaultError(f"{OUT_OF_ORDER}: batch {first} is not")
             return
         if first > self._known:
             raise CutOffError(f"nothing says which environments are in batch {self._known}")

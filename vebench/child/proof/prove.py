@@ -12,7 +12,7 @@ import traceback
 from dataclasses import replace
 from functools import partial
 from itertools import count, zip_longest
-from threading import Timer
+from threading import Event, Lock, Thread, Timer
 from typing import TYPE_CHECKING, Protocol
 
 from vebench.backends import registry
@@ -297,18 +297,31 @@ class _Comparison:
         self._request, self._start, self._answer = request, start, answer
         self._stock = stock or Stock()
         self.halfway: Callable[[], None] = lambda: None
-        self._said = time.monotonic()
+        self._trial: Trial | None = None
+        self._bench: Bench | None = None
+        self._answering, self._over = Lock(), Event()
         self._so_far: Proof | None = None
 
     def over(self, trials: Sequence[Trial]) -> Proof:
         """Compare the backend in each trial, up to the first in which it is not the same."""
+        # A thread of its own says how far it is: the backend may hang, and this one waits for it.
+        teller = Thread(target=self._tell, daemon=True)
+        teller.start()
+        try:
+            return self._over_all(trials)
+        finally:
+            self._over.set()
+            teller.join()
+
+    def _over_all(self, trials: Sequence[Trial]) -> Proof:
         with self._start(self._request, trials) as stepping:
             for trial in trials:
                 self._references(trial).make(trial.followed)  # while the backend is built
                 try:
                     self._so_far = self._with(self._judged(trial, stepping))
                 except (CutOffError, FailedError) as error:
-                    reason = stepping.cause() if isinstance(error, CutOffError) else str(error)
+                    why = stepping.cause() if isinstance(error, CutOffError) else str(error)
+                    reason = f"{why}, {self._place()}"
                     return self._with(Proof("unverified", reason=reason, failed=True))
                 if self._so_far.verdict in ("different", "unverified"):
                     break
@@ -321,12 +334,13 @@ class _Comparison:
 
     def _judged(self, trial: Trial, stepping: Stepping) -> Proof:
         first = self._so_far is None
-        words = ""
+        self._trial, self._bench = trial, None
 
         def announce(proof: Proof, bench: Bench) -> Proof:
             """Tell of a difference at once, with its pictures, and see to it that the search for its name ends."""
             found = replace(proof, pictures=self._pictures(bench))
-            self._answer(replace(self._with(found), unnamed=True))
+            with self._answering:
+                self._answer(replace(self._with(found), unnamed=True))
             if isinstance(stepping, Apart):
                 timer = Timer(NAMING_S, stepping.kill)
                 timer.daemon = True
@@ -334,10 +348,7 @@ class _Comparison:
             return found
 
         def report(bench: Bench) -> None:
-            nonlocal words
-            if not words:
-                words = _layout(trial, bench.about.num_envs)
-            self._progress(bench)
+            self._bench = bench
 
         def again(rerun: Rerun) -> Iterator[Record]:
             resets = (replace(trial.resets[0], seed=rerun.seed, tape_at=rerun.tape_at),)
@@ -360,18 +371,40 @@ class _Comparison:
             most_share=1.0,  # a trial may have few steps after each reset: see over()
         )
         if proof.verdict == "different" and proof.fault and not first:
-            proof = replace(proof, fault=f"{proof.fault} ({words})")
+            proof = replace(proof, fault=f"{proof.fault} ({self._layout()})")
         return proof
 
     def _with(self, proof: Proof) -> Proof:
         return proof if self._so_far is None else merged(self._so_far, proof)
 
-    def _progress(self, bench: Bench) -> None:
-        now = time.monotonic()
-        if now - self._said < BETWEEN_S:
-            return
-        self._said = now
-        self._answer(Comparing((self._so_far.rows if self._so_far else 0) + bench.compared))
+    def _tell(self) -> None:
+        """Say how far the comparison is, until it is over."""
+        while not self._over.wait(BETWEEN_S):
+            rows = self._so_far.rows if self._so_far else 0
+            with self._answering:
+                self._answer(Comparing(rows + (self._bench.compared if self._bench else 0), self._place()))
+
+    def _layout(self) -> str:
+        """Return the layout that is compared, in words."""
+        trial, bench = self._trial, self._bench
+        if trial is None:
+            return "before it was built"
+        count = trial.workers * trial.envs_per_worker if bench is None else bench.about.num_envs
+        envs = "1 environment" if count == 1 else f"{count} environments"
+        return f"with {envs}" if trial.exact else f"with {envs}, chance included"
+
+    def _place(self) -> str:
+        """Return how far the backend is, in words: ``in step 3 after reset 1, with 2 environments``."""
+        bench, layout = self._bench, self._layout()
+        if self._trial is None:
+            return layout
+        if bench is None:
+            return f"while it was built {layout}"
+        resets, batch = len(bench.seeds), bench.batch
+        if not resets:
+            return f"before its first reset, {layout}"
+        where = f"in reset {resets}" if batch < 0 else f"in step {batch + 1} after reset {resets}"
+        return f"{where}, {layout}"
 
     def _pictures(self, bench: Bench) -> tuple[str, ...]:
         """Write the observations that differ, if the request asks for it. Returns the paths of the files."""
@@ -394,11 +427,6 @@ def _capped(proof: Proof) -> Proof:
     share = f"{proof.excused / proof.rows:.0%}"
     fault = f"declares differences in {share} of all rows, of which they may excuse {MOST_SHARE:.0%}"
     return replace(proof, verdict="different", fault=fault)
-
-
-def _layout(trial: Trial, num_envs: int) -> str:
-    envs = "1 environment" if num_envs == 1 else f"{num_envs} environments"
-    return f"with {envs}" if trial.exact else f"with {envs}, chance included"
 
 
 def merged(one: Proof, other: Proof) -> Proof:

@@ -36,9 +36,10 @@ class About:
     """What the backend reports about itself, and what it was given.
 
     ``tape_seed`` is the seed of the action tape, ``constructor_seed`` that of the setup. ``in_order``: every batch has
-    all environments, in the order of their ids. ``low`` and ``high`` are the bounds of one action, of the type
-    ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list; ``engines`` and ``own_classes``
-    those of ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts are those of
+    all environments, in the order of their ids: declared, or seen of each. ``low`` and ``high`` are the bounds of one
+    action, of the type ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list; ``engines``
+    and ``own_classes`` those of ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts
+    are those of
     ``BackendInfo``.
     """
 

@@ -55,6 +55,7 @@ def stepped(factory: Factory, request: Request, trial: Trial, enough: Enough) ->
             backend.info,
             tape_seed=trial.tape_seed,
             constructor_seed=trial.seed,
+            in_order=backend.info.in_order,
             frames_from=backend.frames_from if isinstance(backend, CountsFrames) else None,
         )
         yield first

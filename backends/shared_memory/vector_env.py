@@ -85,7 +85,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     It can be used by the process that has made it, and not be copied or pickled.
     """
 
-    closed = True  # until there is a team to close: Gymnasium before 1.3 closes what was never built, too
+    closed = True  # until there is a team to close
+    __del__ = object.__init__  # nothing, where Gymnasium before 1.3 closes: ``Team`` ends what is forgotten
 
     def __init__(  # noqa: PLR0913, PLR0917 - AsyncVectorEnv's arguments, in their order, and ours by name
         self,

@@ -269,11 +269,30 @@ def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_one_that_is_forgotten_is_closed(build: Build) -> None:
-    build().close()
-    forgotten = SharedMemoryVectorEnv([Troubled] * 4, num_processes=3, caller_steps=True)
-    assert len(multiprocessing.active_children()) == 2
-    del forgotten
+closed_here: list[str] = []
+
+
+class Closing(Troubled):
+    def close(self) -> None:
+        closed_here.append("closed")
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_one_that_is_forgotten_is_ended_without_an_instruction_where_an_interrupt_would_be_lost(closed: bool) -> None:
+    closed_here.clear()
+    kept = [SharedMemoryVectorEnv([Closing] * 4, num_processes=3, caller_steps=True)]
+    workers = [process.pid for process in kept[0].processes if process.pid is not None]
+    if closed:
+        kept[0].close()
+    run: list[str] = []
+    before = sys.gettrace()
+    sys.settrace(lambda frame, _event, _argument: run.append(frame.f_code.co_qualname))
+    kept.clear()
+    sys.settrace(before)
+    assert run == []
+    SharedMemoryVectorEnv([Troubled] * 2).close()  # what is made afterwards waits until that has ended
+    assert are_gone(workers)
+    assert closed_here == ["closed"] * 2  # those that the caller has stepped itself
     assert multiprocessing.active_children() == []
 
 

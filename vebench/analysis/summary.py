@@ -149,8 +149,8 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
-    proof = together([record.proof for record in records if record.proof is not None])
-    work = work_of(records, proof)
+    proofs = [record.proof for record in records if record.proof is not None]
+    work = work_of(records, proofs)
     startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
     cell = CellSummary(
         key=first.key.without_repeat,
@@ -171,7 +171,7 @@ def _as_built(records: Sequence[CellRecord], usable: int) -> CellSummary:
         faulty_repeats=len(faulty),
         verdict=work.verdict,
         verdict_reason=work.reason,
-        proof=proof,
+        proof=together(proofs),
         known_to_differ=any(record.verdict == "different" for record in records),
         differences=first.differences,
         engines=first.engines,

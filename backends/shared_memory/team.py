@@ -271,6 +271,9 @@ class Team:
                 time.sleep(0.001)
             if self.inside in {0, get_ident()}:
                 self.leave()
+        except BaseException:
+            within = 0.0
+            raise
         finally:
             self._end_workers(within)
 
@@ -286,15 +289,16 @@ class Team:
         return self._left and not self.workers
 
     def _end_workers(self, within: float) -> None:
-        with self._ending, held_back() as interrupts:
+        with held_back() as interrupts:
             until = time.monotonic() + within
-            for worker in self.workers:
+            for worker in list(self.workers):
                 while (left := until - time.monotonic()) > 0 and not interrupts:
                     if worker.has_ended(min(left, 0.1)):
                         break
-            while self.workers:
-                self.workers[-1].kill()
-                self.workers.pop()
+            with self._ending:
+                while self.workers:
+                    self.workers[-1].kill()
+                    self.workers.pop()
             if self.over:
                 _living.pop(self._number, None)
 

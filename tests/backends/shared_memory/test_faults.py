@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -257,6 +258,38 @@ def test_a_step_that_hangs_is_a_timeout_and_close_ends_all_the_same(build: Build
     with pytest.raises(TimeoutError):
         ours.step_wait(timeout=0.1) if batch_size == 4 else ours.recv(timeout=0.1)
     ours.close(timeout=0.1)
+    assert multiprocessing.active_children() == []
+
+
+class ClosesSlowly(Troubled):
+    """Takes so many seconds to close itself in a worker, and then leaves a file."""
+
+    def __init__(self, seconds: float, folder: Path) -> None:
+        super().__init__()
+        self._seconds, self._folder = seconds, folder
+
+    def close(self) -> None:
+        if multiprocessing.parent_process() is not None:
+            time.sleep(self._seconds)
+            self._folder.joinpath(f"video-{os.getpid()}").touch()
+
+
+def test_close_waits_for_environments_that_save_what_they_have_as_long_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vebench.backends.shared_memory.vector_env.END_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr("vebench.backends.shared_memory.team.END_WITHIN_SECONDS", 0.0)
+    SharedMemoryVectorEnv([partial(ClosesSlowly, 0.3, tmp_path)] * 2).close()
+    assert len(list(tmp_path.iterdir())) == 2
+    SharedMemoryVectorEnv([partial(ClosesSlowly, 600, tmp_path)] * 2).close(timeout=0.1)
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_ends_a_close_that_hangs(tmp_path: Path) -> None:
+    ours = SharedMemoryVectorEnv([partial(ClosesSlowly, 600, tmp_path)] * 2)
+    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        ours.close()
     assert multiprocessing.active_children() == []
 
 

@@ -6,11 +6,12 @@ it, and announces where. Processes that are not forked have nothing of it, and s
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
-import weakref
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from vebench.backends.fast.mujoco_library import HOOKS, mujoco_library
 from vebench.backends.fast.native import library
+from vebench.backends.shared_memory.forgotten import IfForgotten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,8 +111,8 @@ class Commons:
         self._first, self._size = self._base + directory, size
         self.scratch_at = int(native.vebench_commons_scratch(self.handle))
         self.entries = (_Entry * count).from_address(self._base)
-        # What is still in use of it when Python ends must not be gone by then.
-        weakref.finalize(self, native.vebench_commons_leave, self.handle).atexit = False
+        _mapped[:] = [other for other in _mapped if other() is not None]
+        _mapped.append(IfForgotten(self, partial(native.vebench_commons_leave, self.handle)))
 
     def area(self, start: int, stop: int) -> Area:
         """Return the area of the process that has the environments from ``start`` up to ``stop``."""
@@ -118,6 +120,10 @@ class Commons:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
+
+
+_mapped: list[IfForgotten[Commons]] = []
+atexit.register(_mapped.clear)  # what is still in use of it when Python ends must not be gone by then
 
 
 class Area:

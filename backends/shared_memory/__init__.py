@@ -6,7 +6,8 @@ Begin reading with ``team``: the caller and its workers, which step environments
 - ``division``: how environments are divided among processes; ``memory_layout``: where everything is in memory;
 - ``handshake``: how two processes wait for each other, and why no wake-up is lost;
 - ``worker``: the worker's side, a loop in its own process; ``worker_handle``: the caller's side of one worker;
-- ``interrupts``: how signal handlers are kept from raising where that cannot be borne.
+- ``interrupts``: how signal handlers are kept from raising where that cannot be borne; ``forgotten``: what is done
+  about an object that nobody holds any more, without such a place.
 
 What is built on it:
 

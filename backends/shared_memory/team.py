@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import pickle
 import threading
 import time
-import weakref
 from functools import partial
+from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError, WorkerFailure
+from vebench.backends.shared_memory.forgotten import IfForgotten
 from vebench.backends.shared_memory.handshake import Waiter, light_fence, register
 from vebench.backends.shared_memory.interrupts import held_back
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, Memory
@@ -28,6 +30,8 @@ from vebench.backends.shared_memory.worker_handle import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vebench.backends.shared_memory.share import Share
+
 
 class Team:
     """The processes that step environments, and the memory that they share.
@@ -41,6 +45,8 @@ class Team:
     done is kept as the number of the last round for which it was done, with one assignment each, and everything between
     two of these can be done again. A round that was broken off is ``busy`` still: ``gather`` finishes it, or
     ``discard`` does. Only a share's step cannot be done again, so that one which was broken off is a BrokenOffError.
+
+    A team that is forgotten instead of closed is ended by force, by a thread.
     """
 
     def __init__(self, config: TeamConfig) -> None:
@@ -76,7 +82,10 @@ class Team:
         self.arrays = config.layout.arrays(self._memory.map)
         self._message = config.layout.message(self._memory.map)
         self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
-        _living.add(self)
+        _wait_for_forgotten()  # a process that is forked must not find a lock that one of their threads holds
+        self._number = next(_numbers)
+        forgotten = (self._number, self._owner, self.workers, self.own, self._memory)
+        _living[self._number] = IfForgotten(self, partial(_thread.start_new_thread, _end_forgotten, forgotten))
         *pipes, own_pipe = bell_pipes(len(self.division.shares) + 1)
         asleep = config.layout.caller_asleep(self._memory.map)
         self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
@@ -262,9 +271,11 @@ class Team:
                 time.sleep(0.001)
             if self.inside in {0, get_ident()}:
                 self.leave()
+        except BaseException:
+            within = 0.0
+            raise
         finally:
             self._end_workers(within)
-        _living.discard(self)
 
     def leave(self) -> None:
         """Let go of what no other thread uses any more. A second call does nothing."""
@@ -278,15 +289,18 @@ class Team:
         return self._left and not self.workers
 
     def _end_workers(self, within: float) -> None:
-        with self._ending, held_back() as interrupts:
+        with held_back() as interrupts:
             until = time.monotonic() + within
-            for worker in self.workers:
+            for worker in list(self.workers):
                 while (left := until - time.monotonic()) > 0 and not interrupts:
                     if worker.has_ended(min(left, 0.1)):
                         break
-            while self.workers:
-                self.workers[-1].kill()
-                self.workers.pop()
+            with self._ending:
+                while self.workers:
+                    self.workers[-1].kill()
+                    self.workers.pop()
+            if self.over:
+                _living.pop(self._number, None)
 
     def leave_to_original(self) -> None:
         """Refuse everything from now on: this is a copy in a process that was forked."""
@@ -297,27 +311,51 @@ class Team:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a team of processes cannot be pickled or copied")
 
-    def __del__(self) -> None:
-        if hasattr(self, "own") and not self.over:
-            self.close(0.0)
-
 
 _BROKEN_OFF = WorkerFailure(None, None, "", "")  # the answer of the caller's own share if an interrupt came within
 
-_living: weakref.WeakSet[Team] = weakref.WeakSet()
+_numbers = count()
+_living: dict[int, IfForgotten[Team]] = {}  # those that have not ended, by their numbers
+
+
+def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: Share, memory: Memory) -> None:
+    """End by force what a team consisted of that nobody holds any more."""
+    try:
+        if owner == os.getpid():
+            while workers:
+                workers[-1].kill()
+                workers.pop()
+            own.close()
+            memory.close()
+    finally:
+        _living.pop(number, None)
+
+
+def _wait_for_forgotten(within: float = END_WITHIN_SECONDS) -> None:
+    """Wait until the teams that were forgotten have ended, for so many seconds at most."""
+    until = time.monotonic() + within
+    while forgotten := [number for number, team in list(_living.items()) if team() is None]:
+        if time.monotonic() > until:
+            for number in forgotten:
+                _living.pop(number, None)
+        time.sleep(0.001)
 
 
 # Registered after multiprocessing's own, so that it runs before: that one waits for workers however long they take.
 @atexit.register
 def _close_all() -> None:
     with held_back():
-        for team in list(_living):
-            team.close()
+        for living in list(_living.values()):
+            if team := living():
+                team.close()
+        _wait_for_forgotten()
 
 
 def _leave_all() -> None:
-    for team in list(_living):
-        team.leave_to_original()
+    for living in list(_living.values()):
+        if team := living():
+            team.leave_to_original()
+    _living.clear()
 
 
 os.register_at_fork(after_in_child=_leave_all)

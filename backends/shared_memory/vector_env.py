@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -85,7 +86,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     It can be used by the process that has made it, and not be copied or pickled.
     """
 
-    closed = True  # until there is a team to close: Gymnasium before 1.3 closes what was never built, too
+    closed = True  # until there is a team to close
+    __del__ = object.__init__  # nothing, where Gymnasium before 1.3 closes: ``Team`` ends what is forgotten
 
     def __init__(  # noqa: PLR0913, PLR0917 - AsyncVectorEnv's arguments, in their order, and ours by name
         self,
@@ -310,6 +312,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
+        self._overdue = False
         in_flight.doing = TAKEN  # an interrupt before this leaves them to the next call
         return received
 
@@ -388,14 +391,17 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.get_attr("np_random")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """End every process: by itself within ``timeout`` seconds (2 by default), or else by force.
+        """End every process: by itself within ``timeout`` seconds, or else by force.
 
-        If ``terminate``, or if an interrupt comes, by force at once.
+        By default it may take as long as its step and the environments' ``close`` do; 2 seconds if what was waited for
+        last was not there in time. If ``terminate``, or if an interrupt comes, by force at once.
         """
         if self._team.busy and not (self._overdue or self._calling):
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._asked_for}` to complete.")
         try:
-            self._team.close(0.0 if terminate else END_WITHIN_SECONDS if timeout is None else timeout)
+            if timeout is None:
+                timeout = END_WITHIN_SECONDS if self._overdue else math.inf
+            self._team.close(0.0 if terminate else timeout)
         finally:
             self.closed = self._team.over
 
@@ -464,11 +470,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if not team.busy or self._asked_for != name:
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
         self._calling = True
-        try:
-            return self._answered(lambda: team.gather(timeout))
-        except OverdueError:
-            self._overdue, self._calling = True, False
-            raise
+        return self._answered(lambda: team.gather(timeout))
 
     def _remarks(self, name: str, timeout: float | None) -> list[Any]:
         """Wait for a reset or a step; return the remarks of all shares, and keep the values that came with them."""
@@ -491,6 +493,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Return what ``ask`` does. An environment's exception is raised as it is, its cause is the ``WorkerError``."""
         try:
             return ask()
+        except OverdueError:
+            self._overdue, self._calling = True, False
+            raise
         except WorkerError as error:
             self._overdue = False
             if self._team.closed:

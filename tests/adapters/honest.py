@@ -348,6 +348,14 @@ class Slow(Altered):
         return batch
 
 
+class SlowSteps(Altered):
+    """Takes 0.2 seconds for each of its first 30 batches: as many as a short cell measures, of few to a window."""
+
+    def alter(self, batch: Batch) -> Batch:
+        time.sleep(0.2 if self.batches <= 30 else 0.0)
+        return batch
+
+
 class Chatty(Altered):
     """Prints with every batch, on both streams and past Python's."""
 
@@ -483,6 +491,18 @@ class NotRepeatable(Altered):
     """Steps a task that gives other results each time: nothing can be said of it."""
 
     tried = On(task="odd:odd/Chancy-v0")
+
+
+class SharesAGenerator(Altered):
+    """Steps environments that draw from one generator: what each returns depends on the others in its process."""
+
+    tried = On(task="odd:odd/In-common-v0")
+
+
+class SharesNoMore(SharesAGenerator):
+    """Likewise, a single environment."""
+
+    tried = On(task="odd:odd/In-common-v0", envs=1)
 
 
 class StepsWhenSent(Altered):

@@ -60,7 +60,7 @@ class SeesModules(_Idles):
     """Looks among the modules for those that only a comparison needs."""
 
     def watched(self) -> bool:
-        return any(name.endswith(("proof.prove", "proof.stepping", "proof.compare")) for name in sys.modules)
+        return any(name.endswith(("proof.prove", "proof.stepping")) for name in sys.modules)
 
 
 class SeesCommand(_Idles):

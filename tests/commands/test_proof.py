@@ -24,10 +24,10 @@ BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.1", "--warmup", "0.05", "--rou
 HERE = ("run", "-e", "CartPole", "-w", "2", "--no-base")
 
 
-def proof_of(vebench: Command, tmp_path: Path, backend: str) -> CellProof:
+def proof_of(vebench: Command, tmp_path: Path, backend: str, task: str = "CartPole") -> CellProof:
     """Return what is found in a cell of this adapter. The exit status says whether it did other work."""
     target = backend if ":" in backend else f"timed_liars:{backend}"
-    status = vebench(*HERE, "-b", target, *BRIEF, world=world_here()).status
+    status = vebench("run", "-e", task, *HERE[3:], "-b", target, *BRIEF, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.proof is not None
     assert status == (1 if cell.proof.verdict == "different" else 0)
@@ -109,6 +109,12 @@ def test_rows_may_come_in_any_order_at_any_time_where_no_order_is_declared(
     vebench: Command, tmp_path: Path, adapter: str
 ) -> None:
     assert proof_of(vebench, tmp_path, f"honest:{adapter}").verdict == "identical"
+
+
+def test_nothing_is_said_against_environments_that_share_a_generator(vebench: Command, tmp_path: Path) -> None:
+    proof = proof_of(vebench, tmp_path, "honest:SharesAGenerator", "odd:odd/In-common-v0")
+    assert (proof.verdict, proof.fault, proof.mismatch) == ("unverified", None, None)
+    assert "or beside others" in str(proof.reason)
 
 
 def test_a_window_that_claims_more_rows_than_its_batches_have_is_faulty(vebench: Command, tmp_path: Path) -> None:
@@ -276,12 +282,17 @@ def test_a_comparison_that_hangs_is_ended_and_the_cell_is_as_good_as_before(vebe
     assert (cell["verdict"], cell["struck"]) == ("identical", "")
 
 
-def test_a_cell_whose_clock_runs_at_half_the_pace_is_faulty(vebench: Command, tmp_path: Path) -> None:
-    """A real process, since the other clock is that of the one that has started it."""
-    mine = (*HERE, "-b", "timed_liars:SlowClock", *ONE_PASS, "--duration", "0.4", "--warmup", "0.05", "--rounds", "3")
-    assert vebench(*mine, "-q", "-o", "run.jsonl").status == 1
-    (cell,) = lines(tmp_path / "run.jsonl", "cell")
-    assert (cell["status"], cell["reason"]) == (
+def test_a_cell_whose_clock_runs_at_half_the_pace_is_faulty_and_one_that_steps_slowly_is_not(
+    vebench: Command, tmp_path: Path
+) -> None:
+    """Real processes, since the other clock is that of the one that has started it."""
+    both = (*HERE[:3], "-w", "1", "--no-base", "-b", "timed_liars:SlowClock", "-b", "honest:SlowSteps")
+    brief = (*ONE_PASS[:-1], "full", "--duration", "0.4", "--warmup", "0.05", "--rounds", "3", "-q", "-o", "run.jsonl")
+    assert vebench(*both, *brief).status == 1
+    slow_clock, slow_steps = sorted(store.read(tmp_path / "run.jsonl").cells, key=lambda cell: cell.status)
+    assert (slow_clock.status, slow_clock.reason) == (
         "failed",
         "its clock runs at another pace than the runner's: its windows take longer than it claims",
     )
+    assert slow_steps.proof is not None
+    assert slow_steps.proof.verdict == "identical"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,22 @@ class Chancy(Counter):
         return observation, float(int.from_bytes(os.urandom(4), "big")), terminated, truncated, info
 
 
+_in_common = random.Random()  # noqa: S311 - it keeps no secrets
+
+
+class InCommon(Counter):
+    """Rewards what a generator says that all environments of a process have in common."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            _in_common.seed(seed)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, _in_common.random(), terminated, truncated, info
+
+
 class NoNumber(Counter):
     """Rewards what is no number."""
 
@@ -91,4 +108,5 @@ for name in _SPACES:
 for fault in ("raises", "dies", "hangs"):
     gymnasium.register(f"odd/Faulty-{fault}-v0", "odd:Faulty", kwargs={"fault": fault})
 gymnasium.register("odd/Chancy-v0", "odd:Chancy")
+gymnasium.register("odd/In-common-v0", "odd:InCommon")
 gymnasium.register("odd/No-number-v0", "odd:NoNumber")

@@ -14,7 +14,6 @@ two steps. Exit status: 1 if returns differ. The times are only as good as the m
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import statistics
@@ -25,6 +24,8 @@ import types
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from settings import setting
 
 SCRIPTS = ("ppo", "ppo_atari", "ppo_continuous_action")
 CLASSES = ("SharedMemoryVectorEnv", "AsyncVectorEnv", "SyncVectorEnv")
@@ -104,12 +105,6 @@ def run_with(folder: Path, script: str, name: str, steps: int, settings: list[st
         sys.exit(f"{script} with {name} has failed:\n{done.stderr[-3000:]}")
     lines = done.stdout.splitlines()
     return [line for line in lines if "episodic_return" in line], json.loads(lines[-1])
-
-
-def setting(text: str) -> tuple[str, Any]:
-    """Return the name and the value of an argument."""
-    name, _, value = text.partition("=")
-    return name, ast.literal_eval(value)
 
 
 def main() -> int:

@@ -14,7 +14,6 @@ Exit status: 0 if all that fail are known, 1 if another fails, 2 if none was run
 from __future__ import annotations
 
 import argparse
-import ast
 import fnmatch
 import os
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.vector import async_vector_env
+from settings import setting
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
@@ -72,12 +72,6 @@ def reason(test: str) -> str | None:
     """Return why a test fails, if that is known."""
     name = test.partition("::")[2].replace("[", "(").replace("]", ")")  # brackets mean something in patterns
     return next((why for known, why in KNOWN.items() if fnmatch.fnmatchcase(name, known)), None)
-
-
-def setting(text: str) -> tuple[str, Any]:
-    """Return the name and the value of an argument."""
-    name, _, value = text.partition("=")
-    return name, ast.literal_eval(value)
 
 
 def main() -> int:

@@ -152,8 +152,7 @@ def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> Ce
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
     proofs = proofs_of(records, proves=proves)
-    proof = together(proofs)
-    work = work_of(records, proof)
+    work = work_of(records, proofs)
     startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
     cell = CellSummary(
         key=first.key.without_repeat,
@@ -174,7 +173,7 @@ def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> Ce
         faulty_repeats=len(faulty),
         verdict=work.verdict,
         verdict_reason=work.reason,
-        proof=proof,
+        proof=together(proofs),
         unproven_repeats=sum(map(unproven, proofs)),
         known_to_differ=any(record.verdict == "different" for record in records),
         differences=first.differences,

@@ -27,19 +27,19 @@ class Work(NamedTuple):
     reason: str
 
 
-def work_of(records: Sequence[CellRecord], proof: CellProof | None) -> Work:
-    """Return the verdict on the work of a cell, given all its repeats, and the proof of all that have one.
+def work_of(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> Work:
+    """Return the verdict on the work of a cell, given all its repeats, and the proofs of those that have one.
 
     Work that was seen to differ in the cell is different, whatever was known before. Work of which nothing was known
     is what it was seen to be in the cell, if enough was seen. Otherwise, what was known before counts.
     """
     each = (Work(record.verdict or "unverified", record.verdict_reason) for record in records)
     known = max(each, key=lambda work: BEST_FIRST.index(work.verdict))
-    if proof is None:
+    if (proof := together(proofs)) is None:
         return known
     if proof.verdict == "different":
         return Work("different", f"in the measured cell: {difference(proof)}")
-    if known.verdict == "unverified" and proof.verdict in SAME and any(map(_enough, _proofs(records))):
+    if known.verdict == "unverified" and proof.verdict in SAME and any(map(_enough, proofs)):
         return Work(proof.verdict, f"seen in the measured cell: {steps(proof)}")
     return known
 
@@ -58,10 +58,6 @@ def _needs(record: CellRecord) -> bool:
 def unproven(proof: CellProof) -> bool:
     """Return whether nothing was compared, though it could have been."""
     return proof.verdict == "unverified" and not proof.impossible
-
-
-def _proofs(records: Sequence[CellRecord]) -> list[CellProof]:
-    return [record.proof for record in records if record.proof is not None]
 
 
 def _enough(proof: CellProof) -> bool:

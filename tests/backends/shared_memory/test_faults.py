@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -260,6 +261,38 @@ def test_a_step_that_hangs_is_a_timeout_and_close_ends_all_the_same(build: Build
     assert multiprocessing.active_children() == []
 
 
+class ClosesSlowly(Troubled):
+    """Takes so many seconds to close itself in a worker, and then leaves a file."""
+
+    def __init__(self, seconds: float, folder: Path) -> None:
+        super().__init__()
+        self._seconds, self._folder = seconds, folder
+
+    def close(self) -> None:
+        if multiprocessing.parent_process() is not None:
+            time.sleep(self._seconds)
+            self._folder.joinpath(f"video-{os.getpid()}").touch()
+
+
+def test_close_waits_for_environments_that_save_what_they_have_as_long_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vebench.backends.shared_memory.vector_env.END_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr("vebench.backends.shared_memory.team.END_WITHIN_SECONDS", 0.0)
+    SharedMemoryVectorEnv([partial(ClosesSlowly, 0.3, tmp_path)] * 2).close()
+    assert len(list(tmp_path.iterdir())) == 2
+    SharedMemoryVectorEnv([partial(ClosesSlowly, 600, tmp_path)] * 2).close(timeout=0.1)
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_ends_a_close_that_hangs(tmp_path: Path) -> None:
+    ours = SharedMemoryVectorEnv([partial(ClosesSlowly, 600, tmp_path)] * 2)
+    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        ours.close()
+    assert multiprocessing.active_children() == []
+
+
 def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
     ours = build()
     (worker,) = multiprocessing.active_children()
@@ -269,11 +302,30 @@ def test_a_stopped_worker_does_not_keep_close_from_ending(build: Build) -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_one_that_is_forgotten_is_closed(build: Build) -> None:
-    build().close()
-    forgotten = SharedMemoryVectorEnv([Troubled] * 4, num_processes=3, caller_steps=True)
-    assert len(multiprocessing.active_children()) == 2
-    del forgotten
+closed_here: list[str] = []
+
+
+class Closing(Troubled):
+    def close(self) -> None:
+        closed_here.append("closed")
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_one_that_is_forgotten_is_ended_without_an_instruction_where_an_interrupt_would_be_lost(closed: bool) -> None:
+    closed_here.clear()
+    kept = [SharedMemoryVectorEnv([Closing] * 4, num_processes=3, caller_steps=True)]
+    workers = [process.pid for process in kept[0].processes if process.pid is not None]
+    if closed:
+        kept[0].close()
+    run: list[str] = []
+    before = sys.gettrace()
+    sys.settrace(lambda frame, _event, _argument: run.append(frame.f_code.co_qualname))
+    kept.clear()
+    sys.settrace(before)
+    assert run == []
+    SharedMemoryVectorEnv([Troubled] * 2).close()  # what is made afterwards waits until that has ended
+    assert are_gone(workers)
+    assert closed_here == ["closed"] * 2  # those that the caller has stepped itself
     assert multiprocessing.active_children() == []
 
 

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.utils.env_checker import data_equivalence
 from support.interrupting import Interrupt
+from support.waiting import eventually
 from various import Sampler
 
 from vebench.backends.interface import Setup, Task
@@ -260,8 +261,8 @@ def test_an_interrupt_in_the_constructor_leaves_no_process_and_no_descriptor() -
             Interrupt(moment).into(lambda: built.append(make()))  # noqa: B023 - it is called at once
         if built:  # it was built before that moment
             built.pop().close()
-        assert multiprocessing.active_children() == [], moment
-        assert descriptors() <= before, moment
+        # One that was built and never given out is ended by a thread.
+        assert eventually(lambda: multiprocessing.active_children() == [] and descriptors() <= before), moment
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to count descriptors in")

@@ -427,7 +427,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     *,
     steps: Annotated[
         int, typer.Option(metavar="N", help="Steps of each environment in the first layout, at least.")
-    ] = 600,
+    ] = 400,
     num_envs: Annotated[
         int, typer.Option(metavar="N", help="Environments stepped at a time in the first layout, or one more.")
     ] = 2,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
 # MuJoCo after 1,000 steps, and in most games about then.
-SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 600, 2, 4
+SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 400, 2, 4
 # A comparison over this many steps counts even if no episode ends in it.
 ENOUGH_STEPS = 5000
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vebench.backends.environments.engine_copies import Engine
 
 NO_REASON = "no reason was recorded"
-VERIFIED_ENVS, VERIFIED_STEPS = 2, 600  # as far as vebench verify goes in any case
+VERIFIED_ENVS, VERIFIED_STEPS = 2, 400  # as far as vebench verify goes in any case
 
 
 def failed(cell: CellSummary, sweep: Sweep) -> Finding | None:

@@ -92,11 +92,17 @@ class Apart:
             )
         finally:
             os.close(theirs)
-        self._trials = trials
+        self._trials: Sequence[Trial] | None = trials
         self._order(request.written().encode() + b"\n")
 
+    def begin(self) -> None:
+        """Let it begin with the first trial. It waits when the pipe for its records is full."""
+        trials, self._trials = self._trials, None
+        if trials is not None:
+            self._order(json.dumps([trial.written() for trial in trials]).encode() + b"\n")
+
     def __enter__(self) -> Self:
-        self._order(json.dumps([trial.written() for trial in self._trials]).encode() + b"\n")
+        self.begin()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -213,7 +219,7 @@ class Stock:
 
 
 class Ahead:
-    """Starts backends, and one ahead of its time: it takes seconds to import what it needs. A context manager."""
+    """Starts backends, and one ahead of its time: it takes seconds to import and to build. A context manager."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -228,8 +234,11 @@ class Ahead:
             self._ready[1].__exit__(None, None, None)
 
     def prepare(self, request: Request, trials: Sequence[Trial]) -> None:
-        """Start the request's backend, up to its first trial."""
-        self._ready = request, self._start(request, trials)
+        """Start the request's backend. It is built beside another; one that is not our own might not bear that."""
+        stepping = self._start(request, trials)
+        if isinstance(stepping, Apart) and request.backend in registry.BY_NAME:
+            stepping.begin()
+        self._ready = request, stepping
 
     def __call__(self, request: Request, trials: Sequence[Trial]) -> Stepping:
         """Return the request's backend."""

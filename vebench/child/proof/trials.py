@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. Where
 # more are alive than a batch takes, they share these ends. In the layout asked for, one environment ends.
-ENDS, TIMES_LONGER = 3, 6
+ENDS, TIMES_LONGER = 3, 8
 END, TIMES_FOR_ONE = 1, 3
 # Where steps are cheap, the layout asked for goes on until the judge has worked for this long, but for this many times
 # the steps at most: some faults begin late. Backends that are compared together go on for as long as the first.

@@ -444,7 +444,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     """Compare what backends return with what a plain loop returns.
 
     Steps each backend in three layouts, the first on a variant of the task without chance, and compares rows byte by
-    byte: all of the layout asked for, then those of one environment, then of three among five to eight. Exit status: 0
+    byte: all of the layout asked for, then those of one environment, then of three among four to six. Exit status: 0
     the same, 1 a backend does other work or fails, 2 bad input, 3 none could be compared. Verdicts on known backends
     and tasks are kept for later runs.
 

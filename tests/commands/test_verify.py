@@ -131,6 +131,17 @@ def test_a_fault_has_a_name_where_it_shows_however_late_and_in_whichever_layout(
     assert verdict["fault"].startswith(fault), verdict
 
 
+def test_what_the_reference_returned_for_one_backend_hides_no_fault_of_another(verify: Verify) -> None:
+    backends = "gym-sync,judged:StaleLater,liars:RowZero,shm-sync"
+    (alone,) = verify("-e", "Hopper", "-b", "judged:StaleLater", "--steps", "100")[1]
+    status, found = verify("-e", "Hopper", "-b", backends, "--steps", "100")
+    by_backend = {verdict["backend"]: verdict for verdict in found}
+    assert status == 1
+    assert by_backend["gym-sync"]["verdict"] == by_backend["shm-sync"]["verdict"] == "identical"
+    assert by_backend["judged:StaleLater"] == alone
+    assert by_backend["liars:RowZero"]["fault"] == "row 0 stands for every environment"
+
+
 @pytest.mark.parametrize(
     ("adapter", "expected"), [("Fresh", "identical"), ("OddButPlain", "identical"), ("Rounded", "equal")]
 )

@@ -61,34 +61,41 @@ def proven(cells: Sequence[Cell], *processes: Sequence[Answer | Exception]) -> t
 
 
 def test_backends_of_a_task_are_compared_by_one_process() -> None:
-    cells = [cell("a"), cell("b"), cell("c", HOPPER)]
+    cells = [cell("gym-sync"), cell("shm-sync"), cell("fast-sync", HOPPER)]
     found, asked = proven(cells, [BEGINS, SAME, BEGINS, Failure("it raised")], [BEGINS, SAME])
-    assert found == ["a identical", "b unverified it raised", "c identical"]
-    assert asked == ["a b", "c"]
+    assert found == ["gym-sync identical", "shm-sync unverified it raised", "fast-sync identical"]
+    assert asked == ["gym-sync shm-sync", "fast-sync"]
 
 
 def test_a_backend_that_takes_its_judge_along_costs_the_others_nothing() -> None:
-    cells = [cell("a"), cell("b"), cell("c")]
+    cells = [cell("gym-sync"), cell("shm-sync"), cell("fast-sync")]
     found, asked = proven(cells, [BEGINS, SAME, BEGINS, CellError("no end after 9 s")], [BEGINS, SAME])
-    assert found == ["a identical", "b unverified no end after 9 s", "c identical"]
-    assert asked == ["a b c", "c"]
+    assert found == ["gym-sync identical", "shm-sync unverified no end after 9 s", "fast-sync identical"]
+    assert asked == ["gym-sync shm-sync fast-sync", "fast-sync"]
 
 
 def test_what_happens_between_two_backends_is_held_against_neither() -> None:
-    cells = [cell("a"), cell("b"), cell("c")]
+    cells = [cell("gym-sync"), cell("shm-sync"), cell("fast-sync")]
     found, asked = proven(cells, [BEGINS, SAME, CellError("ended by SIGKILL")], [CellError("again")], [BEGINS, SAME])
-    assert found == ["a identical", "b unverified again", "c identical"]
-    assert asked == ["a b c", "b c", "c"]
+    assert found == ["gym-sync identical", "shm-sync unverified again", "fast-sync identical"]
+    assert asked == ["gym-sync shm-sync fast-sync", "shm-sync fast-sync", "fast-sync"]
 
 
 def test_a_process_that_stops_answering_in_good_order_is_followed_by_another() -> None:
-    found, asked = proven([cell("a"), cell("b")], [SAME], [])
-    assert found == ["a identical", "b unverified it gave no answer"]
-    assert asked == ["a b", "b"]
+    found, asked = proven([cell("gym-sync"), cell("shm-sync")], [SAME], [])
+    assert found == ["gym-sync identical", "shm-sync unverified it gave no answer"]
+    assert asked == ["gym-sync shm-sync", "shm-sync"]
 
 
 def test_a_backend_that_cannot_run_here_is_told_in_its_place_and_starts_nothing() -> None:
-    cells = [cell("a"), cell("b", skip="not installed"), cell("c")]
+    cells = [cell("gym-sync"), cell("shm-sync", skip="not installed"), cell("fast-sync")]
     found, asked = proven(cells, [BEGINS, SAME], [BEGINS, SAME])
-    assert found == ["a identical", "b unverified not installed", "c identical"]
-    assert asked == ["a", "c"]
+    assert found == ["gym-sync identical", "shm-sync unverified not installed", "fast-sync identical"]
+    assert asked == ["gym-sync", "fast-sync"]
+
+
+def test_an_adapter_that_is_not_our_own_has_a_process_for_itself() -> None:
+    cells = [cell("gym-sync"), cell("mine:One"), cell("mine:Two"), cell("shm-sync")]
+    found, asked = proven(cells, [BEGINS, SAME], [CellError("it is gone")], [BEGINS, SAME], [BEGINS, SAME])
+    assert found == ["gym-sync identical", "mine:One unverified it is gone", "mine:Two identical", "shm-sync identical"]
+    assert asked == ["gym-sync", "mine:One", "mine:Two", "shm-sync"]

@@ -24,7 +24,10 @@ class Conversation(Protocol):
     """A running cell: its answers, and its turns if it takes turns with other cells."""
 
     def messages(self) -> Iterator[Answer]:
-        """Yield the cell's answers up to ``Done``, ``Proof`` or ``Failure``. Raises CellError if it cannot go on."""
+        """Yield the cell's answers up to ``Done``, ``Failure``, or a ``Proof`` for each backend that it compares.
+
+        Raises CellError if it cannot go on.
+        """
 
     def take_turn(self) -> None:
         """Let a cell that takes turns run until the end of its next window."""

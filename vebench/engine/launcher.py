@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Begins, Done, Failure, Proof, ReplicaWindow
+from vebench.child.answers import Begins, Comparing, Done, ReplicaWindow
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
@@ -201,8 +201,8 @@ def _is_timed(cell: Cell) -> bool:
 class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
 
-    ``timeout`` is in seconds, without rests. ``keep_off`` takes this process off the cell's CPUs; ``watch`` sees that
-    the guardians are alive.
+    ``timeout`` is in seconds, without rests, and for each backend that the cell compares. ``keep_off`` takes this
+    process off the cell's CPUs; ``watch`` sees that the guardians are alive.
     """
 
     process: subprocess.Popen[bytes]
@@ -274,9 +274,14 @@ class RunningCell:
             self._check_clock(answer)
             if isinstance(answer, Done):
                 self._may_close_until = wakeful() + CLOSE_S
-            elif isinstance(answer, (Proof, Failure)):
-                self._deadline = wakeful() + self.timeout  # for the next backend that it compares
+            elif isinstance(answer, Comparing) and not answer.place:
+                self._begin_anew()
             return answer
+
+    def _begin_anew(self) -> None:
+        """Give a process that compares several backends as much time for the next, and an empty log."""
+        self._deadline = wakeful() + self.timeout
+        os.ftruncate(self.output.fileno(), 0)
 
     def _receive(self) -> bool:
         """Return whether a line has come, without waiting. Raises CellError if none will."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from vebench.backends import registry
 from vebench.child.answers import Comparing, Failure, Proof
 from vebench.engine.conversation import CellError, InterruptedCellError
 
@@ -32,13 +33,21 @@ def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proo
     ``unverified``, with the reason; but if a difference was shown before it failed, it is ``different``. Raises
     KeyboardInterrupt if the user interrupts.
     """
-    for _, group in groupby(cells, key=lambda cell: (cell.task, cell.skip is None)):
+    for _, group in groupby(cells, key=_process):
         left = deque(group)
         while left and left[0].skip is not None:
             cell = left.popleft()
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
         while left:
             yield from _launched(left, launch)
+
+
+def _process(cell: Cell) -> tuple[object, ...]:
+    """Return what the cells have in common that one process compares.
+
+    An adapter that is not our own has one for itself, as whatever it leaves or breaks is to be its own.
+    """
+    return cell.task, cell.skip is None, None if cell.backend.name in registry.BY_NAME else cell.key
 
 
 def _launched(left: deque[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # What a declared difference may excuse: rows after a reset. More could hide any other fault.
 MOST_EXCUSED = 16
 KEPT = 4096  # the last steps of each environment
-MOST_REMEMBERED = 1 << 18  # some 100 MB
+MOST_REMEMBERED = 1 << 17  # some 60 MB
 
 
 class Step(NamedTuple):
@@ -113,7 +113,7 @@ class Followed:
         """Begin a history."""
         self.begun = True
         self._history = history
-        start = f"{self.env_id} {history.seed} {self._same_step}"
+        start = f"{self.env_id} {history.seed} {self._same_step} {history.action(0, 0).dtype.str}"
         self._key = blake2b(start.encode(), digest_size=16).digest()
         self._first = self._recalled() or self._asked()
 

@@ -65,7 +65,9 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
             if bench.has_enough():
                 go_on()
     except FaultError as error:
-        return replace(bench.proof(), verdict="different", fault=str(error))
+        proof = replace(bench.proof(), verdict="different", fault=str(error))
+        bench.give_back()
+        return proof
     proof = bench.proof()
     if bench.mismatch is None:
         bench.give_back()
@@ -81,6 +83,7 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
         fault += f"; then {beyond.broken}"
     if bench.about.chance is not None:
         fault += f"; its adapter says: {bench.about.chance}"
+    bench.give_back()
     return replace(proof, fault=fault)
 
 

@@ -79,7 +79,7 @@ class Apart:
     _started = count()
 
     def __init__(self, request: Request, trials: Sequence[Trial]) -> None:
-        self._mark = f"{os.getpid()}.{next(self._started)}"
+        self._mark = f"{os.environ.get(guardian.CELL_VARIABLE, '')}.{os.getpid()}.{next(self._started)}"
         records, theirs = os.pipe()
         self._records = os.fdopen(records, "rb", buffering=1 << 20)
         try:
@@ -93,7 +93,7 @@ class Apart:
         finally:
             os.close(theirs)
         self._trials: Sequence[Trial] | None = trials
-        self._order(request.written().encode() + b"\n")
+        self._order(replace(request, then=()).written().encode() + b"\n")
 
     def begin(self) -> None:
         """Let it begin with the first trial. It waits when the pipe for its records is full."""
@@ -219,7 +219,10 @@ class Stock:
 
 
 class Ahead:
-    """Starts backends, and one ahead of its time: it takes seconds to import and to build. A context manager."""
+    """Starts backends, and one of our own ahead of its time: it takes seconds to import and to build.
+
+    A context manager.
+    """
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -230,15 +233,24 @@ class Ahead:
 
     def __exit__(self, *error: object) -> None:
         """End what was not needed."""
-        if self._ready is not None:
-            self._ready[1].__exit__(None, None, None)
+        self._end()
 
-    def prepare(self, request: Request, trials: Sequence[Trial]) -> None:
-        """Start the request's backend. It is built beside another; one that is not our own might not bear that."""
-        stepping = self._start(request, trials)
-        if isinstance(stepping, Apart) and request.backend in registry.BY_NAME:
-            stepping.begin()
-        self._ready = request, stepping
+    def _end(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready[1].__exit__(None, None, None)
+
+    def prepare(self, request: Request) -> None:
+        """Start the request's backend, which is built beside another. One that is not our own might not bear that."""
+        if request.backend not in registry.BY_NAME:
+            return
+        chance, trials = _planned(request)
+        if chance is None:
+            stepping = self._start(request, trials)
+            if isinstance(stepping, Apart):
+                stepping.begin()
+            self._end()
+            self._ready = request, stepping
 
     def __call__(self, request: Request, trials: Sequence[Trial]) -> Stepping:
         """Return the request's backend."""
@@ -252,7 +264,7 @@ class Ahead:
 def prove_each(requests: Sequence[Request], start: Start, answer: Callable[[Answer], None]) -> None:
     """Compare the backend of each request with the reference, one after another; the results go to ``answer``.
 
-    Each begins with ``Comparing``, and ends with ``Proof`` or ``Failure``.
+    Each begins with ``Comparing`` without a place, and ends with ``Proof`` or ``Failure``.
     """
     stock = Stock(remembers=len(requests) > 1)
     with Ahead(start) as ahead:
@@ -262,7 +274,7 @@ def prove_each(requests: Sequence[Request], start: Start, answer: Callable[[Answ
                 chance, trials = _planned(request)
                 comparison = _Comparison(request, ahead, answer, stock)
                 if following is not None:
-                    comparison.halfway = partial(ahead.prepare, following, _planned(following)[1])
+                    comparison.halfway = partial(ahead.prepare, following)
                 answer(Proof("unverified", reason=chance) if chance is not None else comparison.over(trials))
             except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
                 traceback.print_exc()

@@ -35,6 +35,7 @@ def verdict_on(vebench: Command, adapter: str, task: str, steps: str, world: Wor
         ("wrong_claims:FramesTwice", "Hopper", "50", "claims 8 frames in a step where the reference simulates 4"),
         ("wrong_ends:LimitTerminates", "Pendulum", "220", "terminated and truncated are confused"),
         ("wrong_rewards:HalfPrecision", "Pendulum", "50", "rewards are rounded to float16"),
+        ("wrong_rewards:NoNumberIsZero", "odd:odd/No-number-v0", "50", "rewards are always 0"),
     ],
 )
 def test_what_looks_like_a_bug_of_a_real_backend_is_found_by_name(

@@ -315,7 +315,7 @@ def later_reset(case: Case) -> str | None:
     """Return the fault if the first reset began as its seed says, and a later one does not."""
     if case.step != 0 or not case.bench.first_rows(case.env_id):
         return None
-    return "a later reset does not begin as its seed says: seeds count at the first one only"
+    return "a later reset does not begin as its seed says"
 
 
 def _seed_of_another(case: Case) -> str | None:

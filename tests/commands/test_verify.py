@@ -427,7 +427,7 @@ def test_below_the_table_is_why_and_what_to_paste(vebench: Command, monkeypatch:
     asked_for = "vebench verify -e odd:odd/No-number-v0 -b"
     assert commands == [
         f"{asked_for} gym-sync --num-envs 3 --steps 400 --seed 9 --timeout 50",
-        f"{asked_for} 'gym-async[max_concurrency=1]' --num-envs 3 --steps 2000 --timeout 50",
+        f"{asked_for} 'gym-async[max_concurrency=1]' --num-envs 3 --steps 5000 --timeout 50",
     ]
     again = vebench(*shlex.split(commands[0])[1:], world=fake_world(start)).out
     assert commands[0] in again.splitlines()

@@ -1,8 +1,8 @@
 """Surveys which tasks are the same work on which backends: ``python tests/peers/survey.py``, 40 minutes on 2 CPUs.
 
-Each backend is compared on every task as ``vebench verify`` compares it, by the same code, but not in a new interpreter
-each time: ``--processes`` of them go through the tasks of one backend after another. The answers are kept as they come,
-so that a survey that was ended goes on where it was. Then ``vebench/plan/survey.json`` gets what was found with the
+Each backend is compared on every task as ``vebench verify`` compares it, by the same code, but all of a task in one
+interpreter, so that the reference is stepped once. The answers are kept as they come, so that a survey that was ended
+goes on where it was. Then ``vebench/plan/survey.json`` gets what was found with the
 packages installed here, in place of what was known of the same packages and backends, and ``docs/same-work.md`` its
 tables. For another Python's packages: install vebench there, not as an editable package, and run this with that Python.
 """
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import sys
-import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -26,10 +25,9 @@ from orphans import end_with_parent
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
 from vebench.backends.setup import Setup, Task
-from vebench.child.answers import Proof
-from vebench.child.loading import one_line
+from vebench.child.answers import Failure, Proof
 from vebench.child.proof import trials
-from vebench.child.proof.prove import here, prove
+from vebench.child.proof.prove import here, prove_each
 from vebench.child.request import Proving, Request, Settings
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
@@ -41,6 +39,8 @@ from vebench.reports.pages.verify import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from vebench.child.answers import Answer
 
 HERE = Path(__file__).resolve().parents[2]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
@@ -93,20 +93,29 @@ def main() -> int:
 def compare_all(tasks: Sequence[Task], backends: Sequence[BackendChoice], path: Path, processes: int) -> None:
     """Compare the backends that have no answer yet, and add their answers to the file as they come."""
     there = read(path)
-    for backend in backends:
-        entry = find(backend.name)
-        suites = entry.suites or SUITES
-        has = [task for task in tasks if task.suite in suites and entry.name_of(task) is not None]
-        missing = [task for task in has if backend.label not in there.get(task.id, {})]
-        # New processes for each backend: its library's threads are not there when the next one forks.
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_quiet) as pool:
-            asked = [pool.submit(compare, task, backend) for task in missing]
-            for count, answered in enumerate(as_completed(asked), 1):
-                answer = answered.result()
+    work = []
+    for task in tasks:
+        missing = [each for each in backends if steps(each, task) and each.label not in there.get(task.id, {})]
+        # Those with threads come last: they are not to be there when others fork.
+        missing.sort(key=lambda each: find(each.name).steps_gymnasium, reverse=True)
+        if missing:
+            work.append((task, missing))
+    # A new process for each task, likewise.
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn, initializer=_quiet, max_tasks_per_child=1) as pool:
+        asked = [pool.submit(compare, *each) for each in work]
+        for count, answered in enumerate(as_completed(asked), 1):
+            for answer in answered.result():
                 with path.open("a") as file:
                     file.write(json.dumps(answer) + "\n")
                 words = f"{answer['verdict']} {answer['summary']}".strip()
-                print(f"[{count}/{len(asked)}] {answer['env']} {backend.label}: {words}", flush=True)
+                print(f"[{count}/{len(asked)}] {answer['env']} {answer['backend']}: {words}", flush=True)
+
+
+def steps(backend: BackendChoice, task: Task) -> bool:
+    """Return whether a backend has a task."""
+    entry = find(backend.name)
+    return task.suite in (entry.suites or SUITES) and entry.name_of(task) is not None
 
 
 def _quiet() -> None:
@@ -117,38 +126,57 @@ def _quiet() -> None:
     os.dup2(1, 2)
 
 
-def compare(task: Task, backend: BackendChoice) -> dict[str, Any]:
-    """Return what a comparison on one task finds, a longer one of one environment if no episode ended in the first."""
-    found = _proof(task, backend, STEPS, TOGETHER if backend.name == "fast-sync" else ENVS)
-    if found.verdict in SAME and not found.ends:
-        found = _proof(task, backend, LONG_STEPS, 1)
-    return {
-        "env": task.id,
-        "backend": backend.label,
-        "verdict": found.verdict,
-        "rows": found.rows,
-        "ends": found.ends,
-        "summary": reason(found),
-    }
+def compare(task: Task, backends: Sequence[BackendChoice]) -> list[dict[str, Any]]:
+    """Return what comparisons on one task find, longer ones of one environment where no episode ended in the first."""
+    found = _proofs(task, backends, STEPS)
+    endless = [each for each in backends if found[each.label].verdict in SAME and not found[each.label].ends]
+    found |= _proofs(task, endless, LONG_STEPS, 1)
+    return [
+        {
+            "env": task.id,
+            "backend": label,
+            "verdict": proof.verdict,
+            "rows": proof.rows,
+            "ends": proof.ends,
+            "summary": reason(proof),
+        }
+        for label, proof in found.items()
+    ]
 
 
-def _proof(task: Task, backend: BackendChoice, steps: int, num_envs: int) -> Proof:
-    entry = find(backend.name)
-    if (problem := entry.why_not(task)) is not None:
-        return Proof("unverified", reason=problem, failed=True)
+def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs: int | None = None) -> dict[str, Proof]:
+    """Return what is found of each backend, by its label."""
+    asked, found = {}, {}
     cpus = tuple(sorted(pinning.allowed() or (0,)))[:ENVS]
-    setup = Setup(replace(task, exact=True), num_envs, cpus=cpus)
-    target, options = entry.target, backend.options
-    request = Request(setup, backend.name, target, options, UNMEASURED, str(Path.cwd()), proving=Proving(steps))
-    try:
-        found = prove(request, here)
-    except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
-        traceback.print_exc()
-        return Proof("unverified", reason=one_line(error), failed=True)
-    if found.own_classes is not None and (found.own_classes.refused or found.own_classes.uncompiled):
-        # What stepped is not what the answer would be known as.
-        return Proof("unverified", reason=found.own_classes.words, failed=True)
-    return found
+    for backend in backends:
+        entry = find(backend.name)
+        if (problem := entry.why_not(task)) is not None:
+            found[backend.label] = Proof("unverified", reason=problem, failed=True)
+            continue
+        setup = Setup(
+            replace(task, exact=True),
+            num_envs or (TOGETHER if backend.name == "fast-sync" else ENVS),
+            cpus=cpus,
+        )
+        target, options, folder = entry.target, backend.options, str(Path.cwd())
+        asked[backend.label] = Request(setup, backend.name, target, options, UNMEASURED, folder, proving=Proving(steps))
+    answers: list[Proof | Failure] = []
+
+    def answer(given: Answer) -> None:
+        # A difference is told twice: first without its name.
+        if isinstance(given, Failure) or (isinstance(given, Proof) and not given.unnamed):
+            answers.append(given)
+
+    prove_each(tuple(asked.values()), here, answer)
+    for label, given in zip(asked, answers, strict=True):
+        if isinstance(given, Failure):
+            found[label] = Proof("unverified", reason=given.reason, failed=True)
+        elif (own := given.own_classes) is not None and (own.refused or own.uncompiled):
+            # What stepped is not what the answer would be known as.
+            found[label] = Proof("unverified", reason=own.words, failed=True)
+        else:
+            found[label] = given
+    return {backend.label: found[backend.label] for backend in backends}
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:

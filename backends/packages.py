@@ -52,11 +52,12 @@ MUJOCO = Package("mujoco", "mujoco", "mujoco")
 IMAGEIO = Package("imageio", "imageio", "mujoco", places=0)
 PACKAGING = Package("packaging", "packaging", "mujoco", places=0)
 ENVPOOL = Package("envpool", "envpool", "envpool")
+TORCH = Package("torch", "torch", "torch", places=0)
 
 # What the reference is made of, and with it every comparison.
 BASE = (NUMPY, GYMNASIUM)
-# No backend here needs it, but environments and adapters of users may, and it decides how fast those are.
-RECORDED_BESIDES = ("torch",)
+# Policies need it, as environments and adapters of users may, and it decides how fast those are.
+RECORDED_BESIDES = (TORCH.name,)
 
 
 def importable(module: str) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.child.actions import Tape
 from vebench.child.loop import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Loop, Stretch, action_tape
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ class Scripted:
 
 def drive(num_envs: int, script: Script, batches: int, autoreset: Autoreset = "next_step") -> Stretch:
     clock = Clock()
-    loop = Loop(Scripted(num_envs, script, clock, autoreset=autoreset), [np.zeros(1)], clock)
+    loop = Loop(Scripted(num_envs, script, clock, autoreset=autoreset), Tape([np.zeros(1)]), clock)
     return loop.run_for(batches * 1000, 1)
 
 
 def test_a_window_lasts_until_its_duration_is_over_and_counts_every_row() -> None:
     count = drive(2, [([0, 1], [0, 0])], batches=7)
-    assert count == (7000, 14, 0)
+    assert count == Stretch(7000, 14, 0)
 
 
 def test_the_row_after_an_end_is_a_reset() -> None:
@@ -79,7 +80,7 @@ def test_the_row_after_an_end_is_a_reset() -> None:
 def test_an_end_in_the_last_batch_has_its_reset_counted_in_the_next_window() -> None:
     clock = Clock()
     script = [([0], [0]), ([0], [1]), ([0], [0]), ([0], [0])]
-    loop = Loop(Scripted(1, script, clock), [np.zeros(1)], clock)
+    loop = Loop(Scripted(1, script, clock), Tape([np.zeros(1)]), clock)
     assert [loop.run_for(2000, 1).resets for _ in range(4)] == [0, 1, 0, 1]
 
 
@@ -102,7 +103,7 @@ def test_resets_of_an_asynchronous_backend_are_those_that_following_each_environ
     script: Script, stretch: int
 ) -> None:
     clock = Clock()
-    loop = Loop(Scripted(5, script, clock), [np.zeros(1)], clock)
+    loop = Loop(Scripted(5, script, clock), Tape([np.zeros(1)]), clock)
     ended_before = [False] * 5
     for start in range(0, len(script), stretch):
         part = script[start : start + stretch]
@@ -116,7 +117,7 @@ def test_resets_of_an_asynchronous_backend_are_those_that_following_each_environ
 
 def test_the_clock_is_read_at_batch_boundaries_only_and_seldom() -> None:
     clock = Clock()
-    loop = Loop(Scripted(1, [([0], [0])], clock, step_ns=1000), [np.zeros(1)], clock)
+    loop = Loop(Scripted(1, [([0], [0])], clock, step_ns=1000), Tape([np.zeros(1)]), clock)
     pace = loop.warm_up(duration_ns=10_000_000, window_ns=100_000_000)
     assert pace == pytest.approx(1000, rel=0.01)
     clock.readings = 0
@@ -126,9 +127,9 @@ def test_the_clock_is_read_at_batch_boundaries_only_and_seldom() -> None:
 
 def test_a_backend_slower_than_a_hundredth_of_a_window_is_looked_at_after_each_batch() -> None:
     clock = Clock()
-    loop = Loop(Scripted(1, [([0], [0])], clock, step_ns=300_000_000), [np.zeros(1)], clock)
+    loop = Loop(Scripted(1, [([0], [0])], clock, step_ns=300_000_000), Tape([np.zeros(1)]), clock)
     assert loop.warm_up(duration_ns=1, window_ns=1_000_000_000) == 1
-    assert loop.run_for(1_000_000_000, 1) == (1_200_000_000, 4, 0)
+    assert loop.run_for(1_000_000_000, 1) == Stretch(1_200_000_000, 4, 0)
 
 
 def test_every_batch_size_gets_the_same_tape_from_the_same_seed() -> None:
@@ -151,5 +152,5 @@ def test_the_tape_is_played_in_order_and_from_the_start_again() -> None:
     clock = Clock()
     backend = Scripted(1, [([0], [0])], clock)
     tape = [np.array([value]) for value in range(3)]
-    Loop(backend, tape, clock).run_for(7000, 2)
+    Loop(backend, Tape(tape), clock).run_for(7000, 2)
     assert [int(actions[0]) for actions in backend.sent] == [0, 1, 2, 0, 1, 2, 0, 1]

@@ -12,6 +12,7 @@ import pytest
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
 from vebench.child import recorder as module
+from vebench.child.actions import Tape
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
 from vebench.child.proof.batches import OUT_OF_ORDER
 from vebench.child.proof.recording import About, Began, Broken, Ended, Order, Rows, read
@@ -52,7 +53,7 @@ def recorded(
 ) -> tuple[list[Record], Loop]:
     """Return what is recorded in windows of so many batches, and the loop."""
     recorder = Recorder(backend, backend.recv(), 0, 5, READINGS_PER_WINDOW)
-    loop = Loop(backend, TAPE, lambda: backend.now, recorder)
+    loop = Loop(backend, Tape(TAPE), lambda: backend.now, recorder)
     if spoil is not None:
         honest = backend.recv
         backend.recv = lambda: spoil(honest())  # type: ignore[method-assign]
@@ -113,12 +114,12 @@ def test_two_cells_record_at_other_moments_and_rows_are_counted_as_without_a_rec
     for seed in (1, 2):
         backend = Played(3, 3)
         recorder = Recorder(backend, backend.recv(), 0, seed, READINGS_PER_WINDOW)
-        loop = Loop(backend, TAPE, lambda backend=backend: backend.now, recorder)
+        loop = Loop(backend, Tape(TAPE), lambda backend=backend: backend.now, recorder)
         recorder.expect(MOMENTS_PER_SECOND)
         stretch = loop.run_for(3_000_000, 30)
         bare = Played(3, 3)
         bare.recv()
-        assert stretch == Loop(bare, TAPE, lambda bare=bare: bare.now).run_for(3_000_000, 30)
+        assert stretch == Loop(bare, Tape(TAPE), lambda bare=bare: bare.now).run_for(3_000_000, 30)
         file = io.BytesIO()
         recorder.write(file, loop.batches)
         file.seek(0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
+from vebench.child.actions import Tape
 from vebench.child.loop import Loop
 from vebench.child.warmup import SLICES, Warmup, settled, warm_up
 from vebench.plan.spec import RunSpec
@@ -40,7 +41,7 @@ class Backend:
 
 def warmed(step_ns: Callable[[int], int], least: int = 1000 * MS, most: int = 5000 * MS) -> Warmup:
     backend = Backend(step_ns)
-    return warm_up(Loop(backend, [NONE], lambda: backend.now), least, most, 1000 * MS, 2)
+    return warm_up(Loop(backend, Tape([NONE]), lambda: backend.now), least, most, 1000 * MS, 2)
 
 
 def test_a_steady_rate_takes_the_time_that_was_asked_for() -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from vebench.backends import registry
 from vebench.backends.setup import Setup
+from vebench.child.actions import Tape
 from vebench.child.cell import build
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, action_tape
 from vebench.child.main import load
@@ -62,7 +63,7 @@ def main() -> None:
     backend, first, _ = build(Request(setup, asked.backend, target, {}, settings, "/"), load(target))
     tape = action_tape(backend.info.action_space, 0, backend.info.batch_size)
     recorder = Timed(backend, first, 0, int.from_bytes(os.urandom(7), "big"), READINGS_PER_WINDOW)
-    loop = Loop(backend, tape, time.perf_counter_ns, recorder)
+    loop = Loop(backend, Tape(tape), time.perf_counter_ns, recorder)
     span = int(asked.seconds * 1e9)
     pace = loop.warm_up(span, span)
     window = partial(measured, loop, recorder, span, pace, max(1, round(MOMENTS_PER_SECOND * min(1.0, asked.seconds))))

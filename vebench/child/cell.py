@@ -10,18 +10,25 @@ import numpy as np
 
 from vebench.backends.interface import Batch
 from vebench.child import schedule
+from vebench.child.actions import Acting, Tape
 from vebench.child.answers import Begins, Done, Layout, Ready, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
+from vebench.child.policies.named import TAPE
+from vebench.child.policies.policy import make_policy
 from vebench.child.proof.batches import malformed
 from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
 from vebench.child.window import Watched
-from vebench.machine import cgroups, counters, memory_policy
+from vebench.machine import cgroups, counters, memory_policy, pinning
+from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from vebench.backends.interface import BackendInfo, Factory, VectorBackend
+    from vebench.child.actions import Actions
     from vebench.child.answers import Answer, ReplicaWindow
     from vebench.child.request import Request, Settings
     from vebench.child.window import Window
@@ -55,7 +62,11 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     answer(Ready(clock() - started, layout(backend.info, binding)))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = _recorder(request, backend, first, info)
-    loop = Loop(backend, tape, clock, recorder)
+    policy_cpus = parse_list(settings.policy_cpus) if request.setup.pinned else ()
+    actions: Actions = Tape(tape)
+    if settings.policy != TAPE:
+        actions = _acting(request, backend, first, tape, clock, recorder, policy_cpus)
+    loop = Loop(backend, actions, clock, recorder)
     if recorder is not None:
         loop.keep_first(FIRST)
         recorder.expect(_moments(settings))  # what is right at first only differs later
@@ -68,7 +79,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     )
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
-    watched = Watched(processes, request.setup.cpus, cgroups.groups("cpu"))
+    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), cgroups.groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
     around = Around(loop, recorder, _moments(settings), ahead, answer)
     around.ended()
@@ -96,6 +107,28 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         )
     )
     return backend
+
+
+def _acting(  # noqa: PLR0913, PLR0917 - what acts, on what, where
+    request: Request,
+    backend: VectorBackend,
+    first: Batch,
+    tape: Sequence[NDArray[np.generic]],
+    clock: Callable[[], int],
+    recorder: Recorder | None,
+    cpus: tuple[int, ...],
+) -> Acting:
+    """Return the actions of the request's policy, which has acted once already: that loads and compiles what it needs.
+
+    Its threads are started on the policy's CPUs.
+    """
+    home = request.setup.cpus if cpus else ()
+    pinning.restrict(cpus)
+    space = backend.info.action_space
+    policy = make_policy(request.settings, space, first.observations, request.setup.seed, tape)
+    policy.download(policy.infer(policy.upload(first.observations)))
+    pinning.restrict(home)
+    return Acting(policy, first, backend.info, clock, recorder, cpus=cpus, home=home)
 
 
 class Around:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import cycle, islice
+from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy as np
 from vebench.child.proof.batches import malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpace, VectorBackend
+    from vebench.child.actions import Actions
     from vebench.child.recorder import Recorder
 
 # A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
@@ -43,15 +45,19 @@ def action_tape(space: ActionSpace, seed: int, batch_size: int) -> list[NDArray[
 
 
 class Stretch(NamedTuple):
-    """One stretch of the loop: its nanoseconds, its rows, and how many of these only report a reset."""
+    """One stretch of the loop: its nanoseconds, its rows, and how many of these only report a reset.
+
+    ``times``: where its time went, as far as that is known, by the names of fields of ``Window``.
+    """
 
     ns: int
     rows: int
     resets: int
+    times: Mapping[str, int] = MappingProxyType({})
 
 
 class Loop:
-    """Steps one backend with the actions of a tape, and counts rows and resets.
+    """Steps one backend with actions of a tape, or of a policy, and counts rows and resets.
 
     A row after an end is an autoreset, not a transition. Looking up each row would double the cost of the loop.
     Instead, the loop counts ends, and remembers for each environment whether its last row was an end. Every end is
@@ -65,13 +71,12 @@ class Loop:
     def __init__(
         self,
         backend: VectorBackend,
-        actions: Sequence[NDArray[np.generic]],
+        actions: Actions,
         clock: Callable[[], int],
         recorder: Recorder | None = None,
     ) -> None:
         self._backend = backend
-        self._tape = actions
-        self._actions = cycle(actions)
+        self._actions = actions
         self._clock = clock
         self._recorder = recorder
         self.batches = 0
@@ -83,6 +88,7 @@ class Loop:
         clock, recorder = self._clock, self._recorder
         outstanding = self._outstanding()
         rows = ends = 0
+        self._actions.begins()
         start = now = clock()
         while now - start < duration_ns:
             if recorder is None or not recorder.due():
@@ -95,7 +101,7 @@ class Loop:
         resets = ends + outstanding - self._outstanding() if self._resets_own_rows else 0
         if recorder is not None:
             recorder.tidy()
-        return Stretch(now - start, rows, resets)
+        return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
         """Step so many batches right after the reset, and keep them with as many environments as fit.
@@ -185,7 +191,8 @@ class Loop:
 
         Returns how many rows and ends they had, and the last of them.
         """
-        send, recv, ended, recorder = self._backend.send, self._backend.recv, self._ended, self._recorder
+        send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
+        ended, recorder = self._ended, self._recorder
         note, note_end = (None, None) if recorder is None else (recorder.note, recorder.note_end)
         rows = ends = 0
         outstanding = bool(self._outstanding())
@@ -221,6 +228,6 @@ class Loop:
             batches = min(batches, rows // self._backend.info.batch_size)
         self.batches += batches
         if recorder is not None:
-            whole = self._tape[(self.batches - 1) % len(self._tape)] is actions
+            whole = self._actions.is_at(self.batches, actions)
             recorder.stepped(self.batches, rows if whole else -1, batches, env_ids)
         return rows, ends, (observations, rewards, terminated, truncated, env_ids)

@@ -15,7 +15,7 @@ import numpy as np
 from vebench.backends.interface import CountsFrames
 from vebench.child.loading import one_line
 from vebench.child.proof.batches import OUT_OF_ORDER, about, changed, malformed, out_of_order
-from vebench.child.proof.recording import Began, Broken, Ended, Order, Rows, write
+from vebench.child.proof.recording import Acted, Began, Broken, Ended, Order, Rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +39,8 @@ FIRST, FIRST_BYTES = 10, 16 << 20
 HELD, HELD_BYTES = 4, 16 << 20
 # What is kept takes at most so much memory: copies of batches, and which environments were in which batch.
 MOST_BYTES, MOST_HISTORY_BYTES = 64 << 20, 128 << 20
+# So do the actions of a policy. What comes after them could not be made again.
+MOST_ACTION_BYTES = 64 << 20
 CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 NOTHING = np.empty(0, np.int64)
 # An environment is left behind that has not answered for so many batches at the end of a cell, plus so many times as
@@ -125,6 +127,8 @@ class Recorder:
         self._began: int | None = None
         self._windows: list[int] = []
         self._again: tuple[int, Kept] | None = None
+        self._actions: list[NDArray[np.generic]] = []  # those of a policy, batch by batch
+        self._action_bytes = 0
         self.for_end = False
         plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
         fit = FIRST_BYTES // (FIRST + 2) // max(1, first.observations[:1].nbytes) if plain else 0
@@ -140,7 +144,7 @@ class Recorder:
     @property
     def nbytes(self) -> int:
         """The bytes that are kept."""
-        return self._bytes + sum(part.nbytes for part in self._joined)
+        return self._bytes + self._action_bytes + sum(part.nbytes for part in self._joined)
 
     def expect(self, moments: int) -> None:
         """Begin a part of the measurement that is to have about so many moments; with 0, one that has none."""
@@ -173,6 +177,14 @@ class Recorder:
         self._moments += 1
         self.for_end = self.for_end or not self._moments % ENDS_EVERY
         return True
+
+    def note_actions(self, actions: NDArray[np.generic]) -> None:
+        """Keep a batch of actions that a policy has chosen. On a tape, they need not be kept."""
+        if self._over:
+            return
+        self._action_bytes += actions.nbytes
+        self._actions.append(actions)
+        self._over = self._action_bytes > MOST_ACTION_BYTES
 
     def place(self, batches: int) -> int:
         """Return how many batches of a stretch of ``batches`` come before its moment."""
@@ -333,12 +345,16 @@ class Recorder:
             self._give_up_order()
         write(file, replace(self._about, in_order=self.in_order))
         write(file, Began(self._backend_seed))
+        if self._actions:
+            write(file, Acted(np.stack(self._actions[:FIRST])))
         for one in first:
             write(file, _rows(one))
         if self._again is not None:
             write(file, Began(self._again[0]))
             write(file, _rows(self._again[1]))
         write(file, Began(self._backend_seed))
+        if self._actions:
+            write(file, Acted(np.stack(self._actions)))
         self._write_rows(file, kept)
         if self._broken is not None:
             write(file, Broken(*self._broken))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from vebench.backends.setup import OptionValue, Setup, Task
+from vebench.child.policies.named import TAPE
 
 Mode = Literal["alone", "in_turn", "in_step"]
 
@@ -21,6 +22,12 @@ class Settings:
     longest_warmup: float
     timeout: float
     membind: str
+    policy: str = TAPE
+    device: str = "cpu"
+    torch_threads: int = 1
+    precision: str = "fp32"
+    compile: bool = False
+    policy_cpus: str = ""
 
 
 @dataclass(frozen=True)

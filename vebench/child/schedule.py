@@ -54,7 +54,7 @@ class Meter:
 
     def window(self, stretch: Stretch, before: Counts) -> Window:
         """Return the window of a stretch that has just ended. ``before`` are the counters as read before it."""
-        return Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()))
+        return Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()), **stretch.times)
 
     def measure(self, duration: int) -> Window:
         """Return a window of ``duration`` nanoseconds."""

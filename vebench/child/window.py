@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Counts = dict[str, "int | None"]
+Joined = Literal["sum", "most", "mean"]
 
 # What the hypervisor and other processes together may take of a cell's CPUs before its rate says more of them.
 TAKEN_SHARE = 0.05
@@ -36,13 +37,18 @@ class Watched:
     groups: tuple[Path, ...]
 
 
-def _counter(read: Callable[[Watched], int | None], joined: Literal["sum", "most"] = "sum") -> Any:  # noqa: ANN401 - as ``field`` is typed
+def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum") -> Any:  # noqa: ANN401 - as ``field`` is typed
     """Declare a counter that ``read`` returns, None if the system does not have it.
 
     ``joined`` says how the counts of several replicas are combined: ``sum`` if each replica counts its own (only the
     time in which all of them ran), ``most`` if all of them count the same.
     """
     return field(default=None, metadata={"read": read, "joined": joined})
+
+
+def _acting(joined: Joined) -> Any:  # noqa: ANN401 - likewise
+    """Declare what the loop counts where a policy acts, None where none does. ``joined``: as above, or the mean."""
+    return field(default=None, metadata={"acting": True, "joined": joined})
 
 
 def _others_ns(watched: Watched) -> int | None:
@@ -59,8 +65,13 @@ class Window:
     of the cell's whole process tree. ``throttled_ns``: how long a CPU quota throttled the cell's control group;
     ``throttles``: how often. ``steal_ns``: time that the hypervisor took from the cell's CPUs. ``others_ns``: time that
     these CPUs worked for other processes. ``switches``: how often a thread of the cell had to leave a CPU that it still
-    needed; ``migrations``: how often a thread was moved to another CPU. A counter is None if unknown. Raises ValueError
-    for impossible counts.
+    needed; ``migrations``: how often a thread was moved to another CPU. A counter is None if unknown.
+
+    Where a policy acts: ``waited_ns`` from actions to their rows, ``inferred_ns`` to choose actions, ``copied_ns`` to
+    bring observations to the policy and actions back. ``latency_p50_ns`` and ``latency_p99_ns``: how long one batch was
+    waited for. ``aged``: how often the policy acted between choosing an action and getting its row, added up over rows.
+
+    Raises ValueError for impossible counts.
     """
 
     ns: int
@@ -73,6 +84,12 @@ class Window:
     others_ns: int | None = _counter(_others_ns)
     switches: int | None = _counter(lambda watched: counters.involuntary_switches(watched.processes))
     migrations: int | None = _counter(lambda watched: counters.migrations(watched.processes))
+    waited_ns: int | None = _acting("mean")
+    inferred_ns: int | None = _acting("mean")
+    copied_ns: int | None = _acting("mean")
+    latency_p50_ns: int | None = _acting("mean")
+    latency_p99_ns: int | None = _acting("most")
+    aged: int | None = _acting("sum")
 
     def __post_init__(self) -> None:
         check_counts(self, Window, positive=("ns",))
@@ -113,6 +130,7 @@ def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
+ACTING = tuple(item.name for item in fields(Window) if "acting" in item.metadata)
 
 
 def read_counters(watched: Watched) -> Counts:
@@ -137,7 +155,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
     rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of equal length
     resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - as above
     counts = {}
-    for item in _COUNTERS:
+    for item in (item for item in fields(Window) if "joined" in item.metadata):
         values = [getattr(window, item.name) for window in windows]
         counts[item.name] = None if None in values else _JOINED[item.metadata["joined"]](values, shares)
     return Window(ns, sum(rows), sum(map(min, resets, rows)), **counts)
@@ -146,4 +164,5 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 _JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
     "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - as above
     "most": lambda values, _shares: max(values),
+    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - as above
 }

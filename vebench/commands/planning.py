@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.backends.packages import importable
 from vebench.backends.registry import find
 from vebench.commands import knowing
-from vebench.errors import RunFileError, UsageError
+from vebench.errors import RunFileError, UsageError, shown
+from vebench.interpreters.lookup import HOW_TO_ALLOW, is_local
 from vebench.plan.cells import expand, informed, placement_of
 from vebench.plan.grammar import check_choices
 from vebench.plan.interleaving import interleaved
@@ -90,8 +92,23 @@ def plan_here(spec: RunSpec, world: World, *, local: bool = True) -> tuple[Plan,
 
     ``local`` is whether modules that the spec names may be imported from the current folder.
     """
+    check(spec)
+    _check_policy_module(spec, local=local)
     plan, head = planned(spec, world.resolve(spec.envs, spec.backends, local=local), world)
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
+
+
+def _check_policy_module(spec: RunSpec, *, local: bool) -> None:
+    """Raise UsageError unless the module of a user's policy is there, and may be imported. It is not."""
+    module = spec.acting.module
+    if not module:
+        return
+    if not local and is_local(module):
+        raise UsageError(
+            f"--policy {shown(spec.policy)}: module {module} is in the current folder and not installed: {HOW_TO_ALLOW}"
+        )
+    if not is_local(module) and not importable(module.partition(".")[0]):
+        raise UsageError(f"--policy {shown(spec.policy)}: there is no module {module}")
 
 
 def plan_again(spec: RunSpec, path: Path, world: World, *, local: bool) -> tuple[Plan, RunRecord]:

@@ -190,6 +190,23 @@ def _fastest_first(members: list[Core]) -> tuple[int, ...]:
     return -max(core.speed for core in members), min(core.cpus[0] for core in members)
 
 
+def apart(option: str, text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
+    """Return the allowed CPUs without those in ``text``, which ``option`` keeps for something else than cells.
+
+    Raises UsageError if it is no list of allowed CPUs, if no CPU is left, or if ``pin`` names one of them, too.
+    """
+    kept = frozenset(parse_cpu_list(text, option))
+    if outside := sorted(kept - allowed):
+        raise UsageError(
+            f"{option} {text}: CPU {format_cpu_list(outside)} is not allowed here (allowed: {format_cpu_list(allowed)})"
+        )
+    if not allowed - kept:
+        raise UsageError(f"{option} {text}: no CPU is left for workers (allowed: {format_cpu_list(allowed)})")
+    if pin not in policies.PIN and (both := sorted(kept.intersection(parse_cpu_list(pin)))):
+        raise UsageError(f"{option} {text}: --pin {pin} gives CPU {format_cpu_list(both)} to workers, too")
+    return allowed - kept
+
+
 def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> Cpus:
     order = parse_cpu_list(pin)
     if outside := sorted(set(order) - allowed):
@@ -205,21 +222,20 @@ def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> 
     return tuple(first.values())
 
 
-def parse_cpu_list(text: str) -> tuple[int, ...]:
+def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
     """Return the CPUs of a Linux CPU list (``0-3,8``), in the order given. Raises UsageError if it is invalid."""
     cpus: list[int] = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not (first.isdecimal() and (last.isdecimal() if dash else True)):
-            raise UsageError(
-                f"--pin {text}: not a policy ({', '.join(policies.PIN)}) and not a list of CPUs such as 0-3,8"
-            )
+            policy = f"not a policy ({', '.join(policies.PIN)}) and " if option == "--pin" else ""
+            raise UsageError(f"{option} {text}: {policy}not a list of CPUs such as 0-3,8")
         start, end = int(first), int(last or first)
         if end < start or end > MAX_CPU:
-            raise UsageError(f"--pin {text}: {part.strip()} is not a range of CPUs")
+            raise UsageError(f"{option} {text}: {part.strip()} is not a range of CPUs")
         cpus.extend(range(start, end + 1))
     if len(set(cpus)) != len(cpus):
-        raise UsageError(f"--pin {text}: a CPU is named twice")
+        raise UsageError(f"{option} {text}: a CPU is named twice")
     return tuple(cpus)
 
 

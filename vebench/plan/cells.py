@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import registry
 from vebench.backends.entry import Shape
+from vebench.backends.packages import TORCH, how_to_install, importable
+from vebench.child.policies.named import is_network
 from vebench.errors import UsageError
-from vebench.machine.placement import place
+from vebench.machine.placement import apart, place
 from vebench.plan import memory
 from vebench.plan.replicas import divided
 from vebench.plan.spec import BackendChoice, check
@@ -166,6 +168,9 @@ def expand(
     if count > MAX_CELLS:
         swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
         raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: give fewer {swept}, --backend or --repeats")
+    if is_network(spec.policy) and not (has or importable)(TORCH.module):
+        how = how_to_install([TORCH], beside_vebench=has is None)
+        raise UsageError(f"--policy {spec.policy}: needs torch: {how}")
     where = Where(placement, memory_available, has)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.base:
@@ -178,9 +183,10 @@ def expand(
 
 def placement_of(spec: RunSpec, host: Host) -> Placement:
     """Return the CPUs and memory nodes that cells may use. Raises UsageError if ``host`` lacks what ``spec`` names."""
+    allowed = frozenset(host.cpus_allowed)
     return place(
         spec.pin,
-        frozenset(host.cpus_allowed),
+        apart("--policy-cpus", spec.policy_cpus, allowed, spec.pin) if spec.policy_cpus else allowed,
         host.quota_cpus,
         topology=host.topology,
         smt=spec.smt,

@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
+from vebench.child.policies.named import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import MAX_ENVS_PER_WORKER, MAX_WORKERS, BackendChoice
+from vebench.plan.spec import MAX_ENVS_PER_WORKER, MAX_WORKERS, MOST_LEARNER_STEPS, BackendChoice, LearnerStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,6 +110,18 @@ def parse_share(option: str, text: str) -> float:
     if not 0 < share < 1:
         raise UsageError(f"{option} {shown(text)}: must be between 0% and 100%")
     return share
+
+
+def parse_learner(option: str, text: str) -> LearnerStep:
+    """Return the time in ``4ms``, for each batch, or in ``300ms/2048``, for each 2,048 steps. Raises UsageError."""
+    time, slash, steps = text.strip().partition("/")
+    wanted = "write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps"
+    if slash and not (steps.isascii() and steps.isdecimal() and len(steps) <= len(str(MOST_LEARNER_STEPS))):
+        raise UsageError(f"{option} {shown(text)}: {wanted}")
+    try:
+        return LearnerStep(parse_time(time), int(steps) if slash else None)
+    except ValueError:
+        raise UsageError(f"{option} {shown(text)}: {wanted}") from None
 
 
 def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:

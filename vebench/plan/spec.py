@@ -12,6 +12,7 @@ import math
 from dataclasses import MISSING, dataclass, field
 from typing import Any, NamedTuple
 
+from vebench.child.policies.named import DEVICE, MOST_THREADS, PRECISIONS, TAPE, PolicyName, is_network, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine import policies
 
@@ -21,6 +22,7 @@ MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
 PER_NODE = "node"
+MOST_LEARNER_STEPS = 1 << 40
 PROOFS = ("auto", "full", "off")
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 MAX_SEED = 2_000_000_000
@@ -45,6 +47,14 @@ class BackendChoice:
         if not self.options:
             return self.name
         return f"{self.name}[{','.join(f'{key}={_written(value)}' for key, value in self.options.items())}]"
+
+
+@dataclass(frozen=True)
+class LearnerStep:
+    """A stated time of learning: ``seconds`` for every ``steps`` steps, None for every batch."""
+
+    seconds: float
+    steps: int | None = None
 
 
 def _written(value: bool | float | str) -> str:
@@ -154,6 +164,46 @@ class RunSpec:
         "full (to the last window) or off.",
     )
 
+    policy: str = option(
+        TAPE,
+        "POLICY",
+        "What acts: tape (actions drawn beforehand), mlp:64x64, nature-cnn, transformer:2x128, MODULE:FUNCTION "
+        "or sleep:0.5ms.",
+    )
+    device: str = option("cpu", "DEVICE", "Where --policy computes: cpu, cuda or cuda:N.")
+    torch_threads: int = option(1, "N", "Threads of torch with which --policy computes on CPUs.")
+    precision: str = option("fp32", "TYPE", "Numbers of --policy: fp32 or bf16.")
+    compile: bool = option(False, "", "Whether torch compiles --policy.", "--compile/--no-compile")
+    policy_cpus: str = option(
+        "", "CPUS", "CPUs for --policy, such as 0-1, which no worker gets. Default: those of the cell."
+    )
+    learner: LearnerStep | None = option(  # noqa: RUF009 - as the others: it declares a field
+        None,
+        "TIME[/STEPS]",
+        "What learning takes for each batch, or each STEPS steps, such as 4ms or 300ms/2048: adds what a faster "
+        "backend would save.",
+        parse="parse_learner",
+    )
+
+    @property
+    def acting(self) -> PolicyName:
+        """What the name of the policy means. Raises ValueError if it means nothing."""
+        return parse_policy(self.policy)
+
+    @property
+    def acts(self) -> str:
+        """What acts and how it computes, in words; empty for a tape."""
+        if self.policy == TAPE:
+            return ""
+        parts = [self.policy]
+        if is_network(self.policy):
+            threads = f"{self.torch_threads} thread{'s' * (self.torch_threads != 1)} of torch"
+            parts += [f"on {self.device}", *([threads] if self.device == "cpu" else []), self.precision]
+            parts += ["compiled"] * self.compile
+        if self.policy_cpus:
+            parts.append(f"on CPU {self.policy_cpus}")
+        return ", ".join(parts)
+
     def asks_for(self, backend: str, workers: int) -> bool:
         """Whether the backend with this label is to have this many workers, apart from the cells of ``base``."""
         return workers in self.workers and (not self.backends or backend in {one.label for one in self.backends})
@@ -186,6 +236,7 @@ def check(spec: RunSpec) -> None:
     check_smt(spec.smt)
     if spec.proof not in PROOFS:
         raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(PROOFS)}")
+    _check_policy(spec)
     _check_membind(spec)
     _check_replicas(spec)
     check_seconds("--duration", spec.duration)
@@ -206,6 +257,38 @@ def check_smt(policy: str) -> None:
     """Raise UsageError unless ``policy`` is a policy for the second threads of cores."""
     if policy not in policies.SMT:
         raise UsageError(f"--smt {shown(policy)}: must be one of {', '.join(policies.SMT)}")
+
+
+def _check_policy(spec: RunSpec) -> None:
+    try:
+        parse_policy(spec.policy)
+    except ValueError as error:
+        raise UsageError(f"--policy {shown(spec.policy)}: {error}") from None
+    if not DEVICE.fullmatch(spec.device):
+        raise UsageError(f"--device {shown(spec.device)}: must be cpu, cuda or cuda:N")
+    check_count("--torch-threads", spec.torch_threads, 1, MOST_THREADS)
+    if spec.precision not in PRECISIONS:
+        raise UsageError(f"--precision {shown(spec.precision)}: must be one of {', '.join(PRECISIONS)}")
+    if spec.policy_cpus and spec.pin == "none":
+        raise UsageError(f"--policy-cpus {shown(spec.policy_cpus)}: with --pin none, nothing is held to CPUs")
+    changed = [
+        name
+        for name, value, default in (
+            ("--device", spec.device, "cpu"),
+            ("--torch-threads", spec.torch_threads, 1),
+            ("--precision", spec.precision, "fp32"),
+            ("--compile", spec.compile, False),
+        )
+        if value != default
+    ]
+    if changed and not is_network(spec.policy):
+        raise UsageError(f"{changed[0]}: is for policies that are networks, such as --policy mlp:64x64")
+    if spec.policy_cpus and spec.policy == TAPE:
+        raise UsageError("--policy-cpus: needs a --policy that computes, such as mlp:64x64")
+    if spec.learner is not None:
+        check_seconds("--learner", spec.learner.seconds)
+        if spec.learner.steps is not None:
+            check_count("--learner", spec.learner.steps, 1, MOST_LEARNER_STEPS)
 
 
 def _check_membind(spec: RunSpec) -> None:

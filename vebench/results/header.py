@@ -206,7 +206,9 @@ def _machine(run: RunRecord) -> dict[str, str]:
 
 
 def _software(run: RunRecord) -> dict[str, str]:
-    return {"Python": _minor(run.host.python), **dict(sorted(run.packages.items()))}
+    # What acts is work, too: the rate is of the whole loop.
+    acts = {"policy": run.spec.acts} if run.spec.acts else {}
+    return {"Python": _minor(run.host.python), **dict(sorted(run.packages.items())), **acts}
 
 
 def _minor(version: str) -> str:

@@ -9,6 +9,7 @@ History of the schema. Files of all versions are read; a file of a later one is 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from dataclasses import astuple, dataclass, fields, replace
@@ -21,7 +22,7 @@ from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import Window
+from vebench.child.window import ACTING, Window
 from vebench.errors import one_line, shown
 from vebench.interpreters.interpreter import is_in_current_folder
 from vebench.interpreters.lookup import ALLOWED, is_local
@@ -227,6 +228,8 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         """Whether a backend, an environment or the Python that was asked for is in the current folder."""
         named = [choice.name.partition(":")[0] for choice in self.spec.backends if ":" in choice.name]
         named += [env.rpartition(":")[0] for env in self.spec.envs]
+        with contextlib.suppress(ValueError):  # in a damaged file
+            named.append(self.spec.acting.module)
         return any(map(is_local, named)) or (self.interpreter is not None and is_in_current_folder(self.interpreter))
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
@@ -321,6 +324,7 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
         body = msgspec.to_builtins(line)
         if isinstance(line, CellRecord):
             body = {name: body[name] for name in _CELL_FIELDS}
+            body["windows"] = [_without_policy(window) for window in body["windows"]]
         data = msgspec.json.encode(_with_one_count(body) if isinstance(line, RunRecord) else body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"a value that cannot be written: {error}") from None
@@ -334,6 +338,11 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
         value = f"{path} = {shown(str(_at(line, path)))}: " if path else ""
         raise ValueError(f"{value}{what}") from None
     return data
+
+
+def _without_policy(window: dict[str, Any]) -> dict[str, Any]:
+    """Return a window's fields, without those of a policy if none has acted."""
+    return {name: value for name, value in window.items() if value is not None or name not in ACTING}
 
 
 def decode_run(line: bytes) -> RunRecord:

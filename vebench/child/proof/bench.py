@@ -20,7 +20,7 @@ from vebench.child.answers import Mismatch, Proof
 from vebench.child.loop import action_tape
 from vebench.child.proof.followed import MOST_EXCUSED, Followed
 from vebench.child.proof.history import FaultError, History
-from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Order, Rows
+from vebench.child.proof.recording import About, Acted, Began, Broken, CutOffError, Ended, Failed, Order, Rows
 from vebench.child.proof.reference import Reference
 from vebench.child.proof.rows import FIELDS, Row, alike, describe, digest, digested, same
 
@@ -76,6 +76,8 @@ class Bench:
             self._open(record)
         elif isinstance(record, Began):
             self._begin(record)
+        elif isinstance(record, Acted):
+            self.now.act(record)
         elif isinstance(record, Order):
             self.now.add(record.first, record.env_ids)
         elif isinstance(record, Rows):

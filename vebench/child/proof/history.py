@@ -12,7 +12,7 @@ from vebench.child.proof.recording import CutOffError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.child.proof.recording import About, Began
+    from vebench.child.proof.recording import About, Acted, Began
 
 # Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
 # MOST_TIMES_AHEAD times the rows of the slowest.
@@ -34,7 +34,15 @@ class History:
         self._about = about
         self._tape = tape
         self._known = 0
+        self._acted: NDArray[np.generic] | None = None
         self._rows = np.zeros(about.num_envs, np.int64)
+
+    def act(self, acted: Acted) -> None:
+        """Take these actions, and not those of the tape. Raises CutOffError if they are no actions of this backend."""
+        expected = (self._about.batch_size, *self._tape[0].shape[1:])
+        if acted.actions.shape[1:] != expected or acted.actions.dtype != self._tape[0].dtype:
+            raise CutOffError(f"actions of {acted.actions.dtype} and shape {acted.actions.shape[1:]}, not {expected}")
+        self._acted = acted.actions
 
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
@@ -75,5 +83,10 @@ class History:
 
     def action(self, number: int, place: int) -> NDArray[np.generic]:
         """Return the action that answered row ``place`` of batch ``number``."""
+        if self._acted is not None:
+            if number >= len(self._acted):
+                raise CutOffError(f"nothing says which actions answered batch {number}")
+            chosen: NDArray[np.generic] = self._acted[number][place]
+            return chosen
         action: NDArray[np.generic] = self._tape[(self.tape_at + number) % len(self._tape)][place]
         return action

@@ -6,7 +6,8 @@ its arrays, and then their bytes. There is nothing in it that could run code.
 A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. Its batches are numbered from
 0, the rows of the reset; each later one answers a batch of the action tape, in the tape's order: batch ``number`` is
 what the environments of batch ``number - 1`` returned, in its order, for the tape's batch
-``(tape_at + number - 1) % len(tape)``. Which environments are in which batch is known
+``(tape_at + number - 1) % len(tape)``. Where a policy has acted, ``Acted`` takes the place of the tape: batch
+``number`` answers its batch ``number - 1``. Which environments are in which batch is known
 without a record if ``About.in_order``, otherwise from ``Order``, or from the batch itself where every batch is
 recorded. ``Rows`` is one recorded batch. ``Ended`` or ``Failed`` is the last record; a stream without one was cut off.
 """
@@ -70,6 +71,13 @@ class Began:
 
 
 @dataclass(frozen=True)
+class Acted:
+    """The actions since the reset, ``(batches, batch_size, *action_shape)``, where these are not those of the tape."""
+
+    actions: NDArray[np.generic]
+
+
+@dataclass(frozen=True)
 class Order:
     """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on."""
 
@@ -128,8 +136,8 @@ class Failed:
 
 
 _LAST = (Ended, Failed)
-Record = About | Began | Order | Rows | Broken | Ended | Failed
-_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Order, Rows, Broken, *_LAST)}
+Record = About | Began | Acted | Order | Rows | Broken | Ended | Failed
+_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Broken, *_LAST)}
 
 
 class CutOffError(Exception):

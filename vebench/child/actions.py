@@ -1,0 +1,192 @@
+"""Where the timed loop takes its actions from: a tape drawn beforehand, or a policy that sees the observations."""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import BackendInfo, Batch
+    from vebench.child.policies.policy import Policy
+    from vebench.child.recorder import Recorder
+
+    Receive = Callable[[], Batch]
+
+
+class Actions(Protocol):
+    """The actions of a loop, one batch after another: an iterator without an end."""
+
+    def __next__(self) -> NDArray[np.generic]:
+        """Return the next batch of actions, ``(batch_size, *action_shape)``."""
+
+    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+        """Return itself."""
+
+    def receiving(self, recv: Receive) -> Receive:
+        """Return the function that the loop calls for a batch, given that of the backend."""
+
+    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+        """Return whether these are the actions that batch ``number`` answers."""
+
+    def begins(self) -> None:
+        """Begin a stretch."""
+
+    def times(self) -> Mapping[str, int]:
+        """Return what was counted since ``begins``, by the names of fields of ``Window``."""
+
+
+class Tape:
+    """Actions that were drawn beforehand, over and over. It costs the loop nothing."""
+
+    def __init__(self, batches: Sequence[NDArray[np.generic]]) -> None:
+        self._batches = batches
+        self._running = cycle(batches)
+
+    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+        return self._running
+
+    def __next__(self) -> NDArray[np.generic]:
+        return next(self._running)
+
+    @staticmethod
+    def receiving(recv: Receive) -> Receive:
+        """Return ``recv`` itself."""
+        return recv
+
+    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+        """Return whether these are the actions that batch ``number`` answers."""
+        return self._batches[(number - 1) % len(self._batches)] is actions
+
+    def begins(self) -> None:
+        """Count nothing."""
+
+    @staticmethod
+    def times() -> Mapping[str, int]:
+        """Return nothing."""
+        return {}
+
+
+class Acting:
+    """The actions of a policy, which sees the batch before, and where the loop's time goes.
+
+    ``cpus`` are those of the policy: the calling thread moves there to act, and then back to ``home``. With none, it
+    stays where it is. The time of a batch is that from its actions to its rows. The age of a row is how often the
+    policy has acted between choosing a row's action and getting its rows; in synchronous use it is 0.
+    """
+
+    def __init__(  # noqa: PLR0913 - what acts, on what, where
+        self,
+        policy: Policy,
+        first: Batch,
+        info: BackendInfo,
+        clock: Callable[[], int],
+        recorder: Recorder | None = None,
+        *,
+        cpus: tuple[int, ...] = (),
+        home: tuple[int, ...] = (),
+    ) -> None:
+        self._policy, self._clock, self._recorder = policy, clock, recorder
+        self._cpus, self._home = cpus, home
+        self._observations: Any = first.observations
+        self._number = 0
+        self._last: NDArray[np.generic] | None = None
+        self._sent = 0
+        self._ahead = info.num_envs > info.batch_size
+        self._seen = np.zeros(info.num_envs, np.int64)  # the batch in which each environment was last
+        self._ids: list[NDArray[np.integer]] = []
+        self._first_of_stretch = 1
+        self.begins()
+
+    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+        return self
+
+    def __next__(self) -> NDArray[np.generic]:
+        clock, policy = self._clock, self._policy
+        began = clock()
+        if self._cpus:
+            pinning.restrict(self._cpus)
+        there = policy.upload(self._observations)
+        uploaded = clock()
+        chosen = policy.infer(there)
+        inferred = clock()
+        actions = policy.download(chosen)
+        if self._cpus:
+            pinning.restrict(self._home)
+        self._number += 1
+        self._last = actions
+        if self._recorder is not None:
+            self._recorder.note_actions(actions)
+        self._sent = sent = clock()
+        self._copied += uploaded - began + sent - inferred
+        self._inferred += inferred - uploaded
+        return actions
+
+    def receiving(self, recv: Receive) -> Receive:
+        """Return a function that receives a batch for the loop, and keeps it for the policy."""
+
+        def receive() -> Batch:
+            batch = recv()
+            self._waits.append(self._clock() - self._sent)
+            self._observations = batch[0]
+            if self._ahead:
+                self._ids.append(np.array(batch[4]))
+            return batch
+
+        return receive
+
+    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+        """Return whether these are the actions that batch ``number`` answers."""
+        return number == self._number and actions is self._last
+
+    def begins(self) -> None:
+        """Begin a stretch."""
+        self._remember()
+        self._copied = self._inferred = 0
+        self._waits: list[int] = []
+
+    def times(self) -> Mapping[str, int]:
+        """Return the nanoseconds of the stretch that went into each part, those of a batch, and the rows' ages."""
+        typical, late = np.percentile(self._waits, (50, 99)) if self._waits else (0, 0)
+        return {
+            "waited_ns": sum(self._waits),
+            "inferred_ns": self._inferred,
+            "copied_ns": self._copied,
+            "latency_p50_ns": round(typical),
+            "latency_p99_ns": round(late),
+            "aged": self._remember(),
+        }
+
+    def _remember(self) -> int:
+        """Remember in which batch each environment was last. Returns the ages of what came since, added up."""
+        ids, self._ids = self._ids, []
+        if not ids:
+            self._first_of_stretch = self._number + 1
+            return 0
+        with contextlib.suppress(IndexError, ValueError):  # malformed batches, which is noticed elsewhere
+            return self._aged(ids)
+        return 0
+
+    def _aged(self, ids: list[NDArray[np.integer]]) -> int:
+        numbers = np.arange(self._first_of_stretch, self._first_of_stretch + len(ids))
+        self._first_of_stretch += len(ids)
+        flat = np.concatenate(ids)
+        batches = np.repeat(numbers, [len(each) for each in ids])
+        order = np.argsort(flat, kind="stable")
+        env_ids, at = flat[order], batches[order]
+        before = np.empty_like(at)
+        before[1:] = at[:-1]
+        first = np.ones(len(at), np.bool_)
+        first[1:] = env_ids[1:] != env_ids[:-1]
+        before[first] = self._seen[env_ids[first]]
+        last = np.append(np.flatnonzero(first)[1:] - 1, len(at) - 1)
+        self._seen[env_ids[last]] = at[last]
+        return int((at - before - 1).sum())

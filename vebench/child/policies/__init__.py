@@ -1,0 +1,1 @@
+"""What acts in the timed loop where the actions of a tape do not."""

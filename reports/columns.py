@@ -173,6 +173,59 @@ COLUMNS: tuple[Column, ...] = (
         lambda cell: why_not_same(cell.proof) if cell.proof else None,
         "why what it returned was not compared, or how it differs",
     ),
+    Fact(
+        "waiting_share",
+        lambda cell: cell.acting.waiting if cell.acting else None,
+        "share of the loop's time from actions to their rows; none without --policy",
+        "ratio",
+    ),
+    Fact(
+        "inference_share",
+        lambda cell: cell.acting.inference if cell.acting else None,
+        "share of the loop's time in which the policy chose actions",
+        "ratio",
+    ),
+    Fact(
+        "copy_share",
+        lambda cell: cell.acting.copies if cell.acting else None,
+        "share of the loop's time to bring observations to the policy and actions back",
+        "ratio",
+    ),
+    Fact(
+        "latency_p50_ns",
+        lambda cell: cell.acting.latency_p50_ns if cell.acting else None,
+        "from the actions of a batch to the next batch, the median",
+        "ns",
+    ),
+    Fact(
+        "latency_p99_ns",
+        lambda cell: cell.acting.latency_p99_ns if cell.acting else None,
+        "the same, of which one batch in a hundred takes more",
+        "ns",
+    ),
+    Fact(
+        "age",
+        lambda cell: cell.acting.age if cell.acting else None,
+        "how often the policy acted between choosing an action and getting its row, the mean",
+    ),
+    Fact(
+        "sampling_share",
+        lambda cell: cell.learning.sampling if cell.learning else None,
+        "share of training that sampling takes, with the time of --learner",
+        "ratio",
+    ),
+    Fact(
+        "training_steps_per_second",
+        lambda cell: cell.learning.steps_per_second if cell.learning else None,
+        "steps sampled and learned from, with the time of --learner",
+        "steps/s",
+    ),
+    Fact(
+        "at_most_faster",
+        lambda cell: cell.learning.at_most if cell.learning else None,
+        "how many times faster training would be if sampling took no time",
+        "times",
+    ),
 )
 
 

@@ -67,6 +67,14 @@ def microseconds(nanoseconds: Estimate) -> str:
     return f"{number(nanoseconds.median / 1000)} µs {spread(nanoseconds)}"
 
 
+def short(nanoseconds: float) -> str:
+    """Return a short time in the unit that fits it: ``41 µs``, ``1.23 ms``, ``2.5 s``."""
+    for limit, unit in ((1e9, "s"), (1e6, "ms")):
+        if nanoseconds >= limit:
+            return f"{number(nanoseconds / limit)} {unit}"
+    return f"{number(nanoseconds / 1e3)} µs"
+
+
 def duration(seconds: float) -> str:
     """Return a duration as people say it: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
     whole = round(seconds)

@@ -56,6 +56,7 @@ class PlanPage:
                 ("cells", _cells(self.plan)),
                 ("each", _each(spec)),
                 ("CPUs", _placed(spec)),
+                *((("policy", spec.acts),) if spec.acts else ()),
                 ("time", _time(total, proofs)),
                 *_resolves(self.plan),
             ),

@@ -12,6 +12,7 @@ from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST
 from vebench.reports import columns, figures, stepping
 from vebench.reports.document import Listing, Table, TableRow, Text
+from vebench.reports.pages import acting
 from vebench.reports.pages.column_places import of_column
 
 if TYPE_CHECKING:
@@ -47,12 +48,41 @@ def tables(
             if last
             else table
         )
+    for place, title, notes in _of_policy(cells, spec):
+        for name, part in parts.items():
+            grid = _grid([cell for cell in part if not cell.reference_row], marked, spec, place)
+            yield replace(grid, title=f"{name}: {title}", group=one_line(env), notes=notes, about="run")
     for wanted in view.columns:
         column = columns.named(wanted)
         for name, part in parts.items():
             grid = _grid(part, marked, spec, partial(of_column, column))
             notes = (columns.words(column),)
             yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=notes, about="run")
+
+
+def _of_policy(
+    cells: Sequence[CellSummary], spec: RunSpec
+) -> Iterator[tuple[Callable[[CellSummary], Text], str, tuple[str, ...]]]:
+    """Yield what makes the places of each table that a policy or a learner adds, its title, and its notes."""
+    if any(cell.acting for cell in cells):
+        yield (
+            acting.where_time_goes,
+            "where the loop's time goes",
+            (
+                f"the policy is {one_line(spec.acts)}",
+                "env: from actions to their rows; policy: choosing actions; copies: observations there, actions back",
+                "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
+            ),
+        )
+    if spec.learner is not None and any(cell.learning for cell in cells):
+        yield (
+            acting.what_learning_makes_of_it,
+            "training with it",
+            (
+                f"learning takes {acting.learner_words(spec.learner)}, and nothing is sampled meanwhile",
+                "at most: if sampling took no time at all",
+            ),
+        )
 
 
 def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:

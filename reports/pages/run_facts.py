@@ -8,6 +8,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
 from vebench.reports import figures
+from vebench.reports.pages.acting import learner_words
 from vebench.reports.pages.conditions import CONDITION, condition
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
         ("system", _system(header.host)),
         ("packages", packages),
         ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
+        ("policy", spec.acts),
+        ("learner", "" if spec.learner is None else learner_words(spec.learner)),
         ("proof", _proof(cells)),
         ("command", header.command),
     )

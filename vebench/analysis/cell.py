@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
+    from vebench.analysis.acting import Acting, Learning
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
@@ -75,6 +76,9 @@ class CellSummary:
     that do work at the same time; ``crowded``: not that, but more processes or threads at work than CPUs owned.
     ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
     processes had at the most, 0 if unknown.
+
+    ``acting``: where the time went if a policy was in the loop. ``learning``: what that means for training with a
+    learner of a stated time. Both are None otherwise.
     """
 
     key: CellKey
@@ -128,6 +132,8 @@ class CellSummary:
     unbound: str | None = None
     most_threads: int = 0
     struck_for: str = ""
+    acting: Acting | None = None
+    learning: Learning | None = None
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import TYPE_CHECKING, Self
 
+from vebench.analysis.acting import acting, learning
 from vebench.analysis.cell import ABOVE_CEILING, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.counting import that_count
@@ -19,7 +20,7 @@ from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
 from vebench.analysis.work import proofs_of, together, unproven, work_of
 from vebench.backends.registry import NULL, REFERENCE, find_recorded
-from vebench.child.window import Window, too_much
+from vebench.child.window import ACTING, Window, too_much
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord, Run
 
 NANO = 1e-9
-COUNTERS = tuple(item.name for item in fields(Window))
+COUNTERS = tuple(item.name for item in fields(Window) if item.name not in ACTING)
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
@@ -49,7 +50,13 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     rates = Rates.of(repeats, cells)
     rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
     above = Sweep(rated, run.header, file).above_ceiling
-    sound = tuple(_unless_above(cell, above) for cell in rated)
+    learner = run.header.spec.learner
+    sound = tuple(
+        replace(
+            cell, learning=None if cell.reference_row else learning(learner, cell.steps_per_second, cell.batch_size)
+        )
+        for cell in (_unless_above(cell, above) for cell in rated)
+    )
     sweep = Sweep(sound, run.header, file)
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sound)
 
@@ -238,6 +245,7 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
         speedup=speedup,
         efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
         of_ceiling=_of_ceiling(cell, rates),
+        acting=acting([window for _, counted in that_count(records) for window in counted]),
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from vebench.plan.cells import CellKey
+    from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run
 
 NANO = 1e-9
@@ -50,13 +51,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     rates = Rates.of(repeats, cells)
     rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
     above = Sweep(rated, run.header, file).above_ceiling
-    learner = run.header.spec.learner
-    sound = tuple(
-        replace(
-            cell, learning=None if cell.reference_row else learning(learner, cell.steps_per_second, cell.batch_size)
-        )
-        for cell in (_unless_above(cell, above) for cell in rated)
-    )
+    sound = tuple(_with_learner(_unless_above(cell, above), run.header.spec) for cell in rated)
     sweep = Sweep(sound, run.header, file)
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sound)
 
@@ -64,6 +59,13 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 def _unless_strayed(cell: CellSummary, *, pinned: bool) -> CellSummary:
     """Return ``cell``, struck if it was not held to its CPUs though it was asked for."""
     return replace(cell, struck_for=NOT_PINNED) if pinned and cell.strayed else cell
+
+
+def _with_learner(cell: CellSummary, spec: RunSpec) -> CellSummary:
+    """Return ``cell`` with what a learner of a stated time makes of it, unless it is no backend."""
+    if cell.reference_row:
+        return cell
+    return replace(cell, learning=learning(spec.learner, cell.steps_per_second, cell.batch_size))
 
 
 def _unless_above(cell: CellSummary, above: Container[CellKey]) -> CellSummary:

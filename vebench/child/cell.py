@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import registry
 from vebench.backends.interface import Batch
 from vebench.child import schedule
 from vebench.child.actions import Acting, Tape
@@ -62,9 +63,11 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     answer(Ready(clock() - started, layout(backend.info, binding)))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = _recorder(request, backend, first, info)
-    policy_cpus = parse_list(settings.policy_cpus) if request.setup.pinned else ()
+    # A row that others are compared with has no observations for a policy.
+    acts = settings.policy != TAPE and not registry.find(request.backend).reference_row
+    policy_cpus = parse_list(settings.policy_cpus) if acts and request.setup.pinned else ()
     actions: Actions = Tape(tape)
-    if settings.policy != TAPE:
+    if acts:
         actions = _acting(request, backend, first, tape, clock, recorder, policy_cpus)
     loop = Loop(backend, actions, clock, recorder)
     if recorder is not None:

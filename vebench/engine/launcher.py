@@ -19,10 +19,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self, TypeVar
 
-from vebench.backends.registry import find
 from vebench.backends.setup import Setup
 from vebench.child.answers import Begins, Comparing, Done, ReplicaWindow
-from vebench.child.policies.named import TAPE
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
@@ -148,7 +146,7 @@ class Launcher:
             backend=cell.backend.name,
             target=cell.target,
             options=cell.backend.options,
-            settings=self._settings(cell),
+            settings=Settings(**{setting.name: getattr(self._spec, setting.name) for setting in fields(Settings)}),
             folder=str(Path.cwd()),
             nodes=replica.nodes,
             mode=cell.mode,
@@ -159,11 +157,6 @@ class Launcher:
             replaying=None if cell.replaying is None else self._with_path(cell.replaying),
             then=tuple(self._request(other, other.all_replicas[0], go_ahead) for other in cell.then),
         )
-
-    def _settings(self, cell: Cell) -> Settings:
-        """Return the settings of a cell. A row that others are compared with has no observations for a policy."""
-        settings = Settings(**{setting.name: getattr(self._spec, setting.name) for setting in fields(Settings)})
-        return replace(settings, policy=TAPE) if find(cell.backend.name).reference_row else settings
 
     def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
         """Return how this replica is recorded, with the whole path of its file; None if it is not."""

@@ -1,0 +1,172 @@
+"""A policy in the loop, as users ask for it: what is measured, compared and shown, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from support.commands import ONE_PASS
+from support.fakes import FakeStart, fake_world, steady
+from support.in_this_process import world_here
+
+from vebench.child.window import Window
+from vebench.machine.host import read_host
+from vebench.machine.limits import Allowance
+from vebench.machine.topology import flat
+from vebench.results import store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+    from vebench.child.answers import Answer
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
+
+RUN = ("run", "-e", "CartPole", "-w", "2", "--no-base", "-q", "-o", "run.jsonl")
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.1", "--warmup", "0.05", "--rounds", "2")
+
+
+@pytest.mark.parametrize("backend", ["gym-sync", "shm-async", "timed_liars:HonestOutOfOrder"])
+def test_what_a_policy_drove_is_compared_to_the_last_window(vebench: Command, tmp_path: Path, backend: str) -> None:
+    result = vebench(*RUN, "-b", backend, "--policy", "policies:by_the_pole", *BRIEF, world=world_here())
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert (result.status, cell.reason) == (0, None)
+    assert cell.proof is not None
+    assert (cell.proof.verdict, cell.proof.steps) == ("identical", cell.proof.of_steps)
+    assert cell.proof.rows > 1
+    for window in cell.windows:
+        parts = [window.waited_ns, window.inferred_ns, window.copied_ns]
+        assert all(parts)
+        assert sum(map(int, filter(None, parts))) <= window.ns
+
+
+def test_other_work_is_found_although_a_policy_acts(vebench: Command, tmp_path: Path) -> None:
+    asked = ("-b", "timed_liars:Drifting", "--policy", "policies:by_the_pole", *BRIEF)
+    assert vebench(*RUN, *asked, world=world_here()).status == 1
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert cell.proof is not None
+    assert "rewards" in str(cell.proof.fault)
+
+
+def test_actions_that_do_not_fit_are_the_reason_of_the_cell(vebench: Command, tmp_path: Path) -> None:
+    asked = ("-b", "gym-sync", "--policy", "policies:one_for_all", *BRIEF)
+    assert vebench(*RUN, *asked, world=world_here()).status == 1
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert cell.reason == "ValueError: the policy returned actions of shape (), not (2,)"
+
+
+def test_a_sleeping_policy_plays_the_tape_and_rows_to_compare_with_do_so_without_it(
+    vebench: Command, tmp_path: Path
+) -> None:
+    asked = ("-b", "gym-sync,null", "--policy", "sleep:100us", *BRIEF)
+    assert vebench(*RUN, *asked, world=world_here()).status == 0
+    cells = {cell.backend: cell for cell in store.read(tmp_path / "run.jsonl").cells}
+    assert all(window.inferred_ns for window in cells["gym-sync"].windows)
+    assert all(window.inferred_ns is None for window in cells["null"].windows)
+
+
+def acting(cell: Cell, spec: RunSpec) -> list[Answer]:
+    """Return the answers of a steady cell whose policy takes a quarter of the time."""
+    span = round(spec.duration * 10**9)
+    times = {"waited_ns": 7 * span // 10, "inferred_ns": span // 4, "copied_ns": span // 25}
+    late = {"latency_p50_ns": 1_230_000, "latency_p99_ns": 4_500_000}
+    return [
+        replace(answer, **times, **late, aged=answer.rows) if isinstance(answer, Window) else answer
+        for answer in steady(cell, spec)
+    ]
+
+
+@pytest.fixture
+def measured(vebench: Command) -> Command:
+    """Return the command in a folder with a run in which a policy acted and a learner learned."""
+    start = FakeStart({"shm-async": acting})
+    asked = ("--policy", "sleep:1ms", "--learner", "6ms/12", "-b", "shm-async", *ONE_PASS)
+    assert vebench(*RUN, *asked, world=fake_world(start)).status == 0
+    return vebench
+
+
+def test_a_report_shows_where_the_time_went_and_what_training_would_gain(measured: Command) -> None:
+    shown = measured("report", "run.jsonl", "-f", "markdown").out
+    assert "env 70%, policy 25%, copies 4%" in shown
+    assert "a batch 1.23 ms, p99 4.50 ms" in shown
+    assert "age 1.0" in shown
+    assert "learning takes 6.00 ms for each 12 steps, and nothing is sampled meanwhile" in shown
+
+
+def test_data_has_the_same(measured: Command) -> None:
+    (cell,) = json.loads(measured("report", "run.jsonl", "-f", "json").out)
+    shares = [cell[f"{part}_share"] for part in ("waiting", "inference", "copy")]
+    assert shares == [pytest.approx(value) for value in (0.7, 0.25, 0.04)]
+    sampled = 12 / cell["steps_per_second"]["median"]
+    assert cell["sampling_share"] == pytest.approx(sampled / (sampled + 0.006))
+    assert cell["at_most_faster"] == pytest.approx(1 + sampled / 0.006)
+    assert cell["training_steps_per_second"] == pytest.approx(12 / (sampled + 0.006))
+
+
+def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command) -> None:
+    measured(*RUN[:-1], "tape.jsonl", "-b", "shm-async", *ONE_PASS, world=fake_world())
+    result = measured("check", "tape.jsonl", "run.jsonl")
+    assert result.status == 3
+    assert "policy none against sleep:1ms" in result.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (("--policy", "network"), "--policy network: write tape, mlp:64x64"),
+        (("--policy", "sleep:1ms", "--device", "tpu"), "--device tpu: must be cpu, cuda or cuda:N"),
+        (("--policy", "sleep:1ms", "--device", "cuda"), "--device: is for policies that are networks"),
+        (("--policy", "sleep:1ms", "--torch-threads", "0"), "--torch-threads 0: must be a whole number from 1 to"),
+        (("--precision", "fp16"), "--precision fp16: must be one of fp32, bf16"),
+        (("--policy-cpus", "0"), "--policy-cpus: needs a --policy that computes"),
+        (("--policy", "nowhere:act"), "--policy nowhere:act: there is no module nowhere"),
+        (("--learner", "4"), "--learner 4: write a time such as 4ms, for each batch, or 300ms/2048"),
+        (("--learner", "4ms/0"), "--learner 0: must be a whole number from 1 to"),
+        (("--policy", "sleep:1ms", "--pin", "none", "--policy-cpus", "0"), "--policy-cpus 0: with --pin none"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_a_line(vebench: Command, asked: tuple[str, ...], problem: str) -> None:
+    result = vebench(*RUN, "-b", "gym-sync", *asked, world=fake_world())
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"vebench: {problem}")
+    assert result.err.count("\n") == 1
+
+
+def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vebench.plan.cells.importable", lambda module: module != "torch")
+    result = vebench(*RUN, "-b", "gym-sync", "--policy", "mlp:64x64", world=fake_world())
+    needs = "vebench: --policy mlp:64x64: needs torch: pip install 'vebench-rl[torch]'\n"
+    assert (result.status, result.err) == (2, needs)
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (("--policy-cpus", "9"), "--policy-cpus 9: CPU 9 is not allowed here (allowed: 0-3)"),
+        (("--policy-cpus", "0-3"), "--policy-cpus 0-3: no CPU is left for workers (allowed: 0-3)"),
+        (("--policy-cpus", "1", "--pin", "0-1"), "--policy-cpus 1: --pin 0-1 gives CPU 1 to workers, too"),
+        (("--policy-cpus", "x"), "--policy-cpus x: not a list of CPUs such as 0-3,8"),
+    ],
+)
+def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(
+    vebench: Command, asked: tuple[str, ...], problem: str
+) -> None:
+    cpus = frozenset(range(4))
+    host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
+    world = fake_world(read_host=lambda: host)
+    result = vebench(*RUN, "-b", "gym-sync", "--policy", "sleep:1ms", *asked, world=world)
+    assert (result.status, result.err) == (2, f"vebench: {problem}\n")
+
+
+def test_no_worker_gets_a_cpu_of_the_policy(vebench: Command, tmp_path: Path) -> None:
+    cpus = frozenset(range(4))
+    host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
+    start = FakeStart()
+    asked = ("-b", "shm-sync", "-w", "4", "--policy", "sleep:1ms", "--policy-cpus", "1-2", *ONE_PASS)
+    vebench(*RUN[:3], *RUN[5:], *asked, world=fake_world(start, read_host=lambda: host))
+    assert [cell.cpus for cell, _ in start.started] == [(0, 3)]
+    assert store.read(tmp_path / "run.jsonl").header.spec.policy_cpus == "1-2"

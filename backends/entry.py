@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
 # relative to it. The ceiling and null are rows that others are compared with.
 Role = Literal["contestant", "reference", "ceiling", "null"]
+# What steps while a policy acts: nothing, the other half of the environments, or any that are not in the last batch.
+Overlap = Literal["none", "half", "any"]
 
 # Proportional set sizes of a worker process with its environment, rounded up. Forked: 7.2 MiB with Atari and MuJoCo,
 # 3.8 MiB with classic control. In a fresh interpreter: 30 and 20 MiB.
@@ -105,6 +107,8 @@ class BackendEntry:
       they must not. Only what stands here excuses a backend from being compared, never what its adapter says.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
+    - ``overlap``: which environments step while those of the last batch get their actions. ``by_default``: a run that
+      names no backends measures it, too.
     - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
       process more, its environment included.
     """
@@ -125,6 +129,8 @@ class BackendEntry:
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     uncompiled: Options = field(default_factory=dict)
     chance: Callable[[Task], str | None] = no_chance
+    overlap: Overlap = "none"
+    by_default: bool = True
     gymnasium_api: bool = False
     lines: Callable[[Built], tuple[str, ...]] = no_lines
     import_bytes: int = 0

@@ -100,7 +100,8 @@ class BackendInfo:
     ``autoreset``: ``next_step`` if the row after an end only reports the reset (it is no transition), ``same_step`` if
     the row of the end itself carries the next episode's first observation. ``frame_skip``: frames in one step.
     ``in_order``: every batch has all environments, in the order of their ids, as synchronous backends have them; where
-    this is not declared, rows may come in any order, and each measured batch's ids are noted.
+    this is not declared, rows may come in any order, and each measured batch's ids are noted. ``fewest_rows``: the
+    fewest rows of a batch where it may have fewer than ``batch_size``, None if it always has as many.
     ``reuses_buffers``: the arrays of a batch are overwritten once the next actions are sent, or later. If not, they
     stay as they are for as long as anybody holds them: a ring of buffers reuses them, unless it looks whether they are
     still held. ``differences``: what differs from the reference ``for-loop``, declared before anything is compared.
@@ -122,6 +123,7 @@ class BackendInfo:
     engines: tuple[Engine, ...] = ()
     chance: str | None = None
     own_classes: OwnClasses | None = None
+    fewest_rows: int | None = None
 
 
 class Batch(NamedTuple):

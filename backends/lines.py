@@ -6,6 +6,7 @@ task's name is not long. Settings that are the library's own defaults are left o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends.env_pool_tasks import name_of
@@ -14,7 +15,7 @@ from vebench.backends.environments.recipes import quoted
 from vebench.backends.environments.suites import SUITES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from vebench.backends.entry import Built
     from vebench.backends.interface import OptionValue
@@ -23,6 +24,7 @@ WIDTH = 79
 _OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
 _OVERWRITTEN_AND_READ_ONLY = "# copy=False: observations are read-only; each step overwrites them"
 _IN_TURN = "# reset(), then send() an action for each; after that recv() and send() in turn"
+_HALVES = "# in turn: step_async() on one, while the other gets its actions"
 _WITHOUT_INFOS = "# infos=False: as it was measured; leave it out if you need infos"
 
 
@@ -50,9 +52,31 @@ def shm_sync(built: Built) -> tuple[str, ...]:
 
 
 def shm_async(built: Built) -> tuple[str, ...]:
-    """Return lines that make our own vector environment, with more environments than a batch takes."""
+    """Return lines that make our own vector environment, with more environments than a batch takes.
+
+    There are none where batches may have fewer rows.
+    """
+    if "recv_timeout" in built.options:
+        return ()
     notes = (_IN_TURN, _WITHOUT_INFOS)
     return _shared_memory(built, (f"batch_size={built.batch_size}",), notes)
+
+
+def shm_half(built: Built) -> tuple[str, ...]:
+    """Return lines that make two of our own vector environments, in a list, which step in turn."""
+    return _in_halves(built, shm_sync)
+
+
+def fast_half(built: Built) -> tuple[str, ...]:
+    """Return lines that make two of them on our own classes."""
+    return _in_halves(built, fast_sync)
+
+
+def _in_halves(built: Built, half: Callable[[Built], tuple[str, ...]]) -> tuple[str, ...]:
+    options = {"spin": 0, **built.options, "caller_steps": False}
+    one = half(replace(built, num_envs=built.num_envs // 2, processes=built.processes // 2, options=options))
+    *before, last = (line.replace("envs = ", "envs = [", 1) for line in one)
+    return (_HALVES, *before, f"{last} for _ in range(2)]")
 
 
 def _shared_memory(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
@@ -75,7 +99,9 @@ def fast_sync(built: Built) -> tuple[str, ...]:
 
 
 def fast_async(built: Built) -> tuple[str, ...]:
-    """Return lines that make it with more environments than a batch takes."""
+    """Return lines that make it with more environments than a batch takes; none where batches may have fewer rows."""
+    if "recv_timeout" in built.options:
+        return ()
     return _fast(built, (f"batch_size={built.batch_size}",), (_IN_TURN,))
 
 

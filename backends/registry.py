@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Package
 
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
+MOST_SECONDS = 3600.0
 
 
 def _whole(text: str) -> int:
@@ -81,6 +82,24 @@ def _processes_ahead(workers: int, envs: int, cpus: int, options: Options) -> Sh
     return Shape(batch * int(options["ratio"]), batch, processes=min(workers, cpus), threads=1)
 
 
+def _processes_in_turn(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
+    return Shape(2 * workers * envs, workers * envs, processes=2 * min(workers, cpus), threads=1)
+
+
+def _half_of_all(processes: int, threads: int, _options: Options) -> int:
+    return processes * threads // 2
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text) if text.isascii() and "_" not in text else 0.0
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds <= MOST_SECONDS:
+        return seconds
+    raise ValueError("a number of seconds above 0, such as 0.001")
+
+
 def _max_concurrency(processes: int, threads: int, options: Options) -> int:
     limit = options.get("max_concurrency")
     return (min(processes, limit) if isinstance(limit, int) else processes) * threads
@@ -95,6 +114,14 @@ _SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
 _FAST_OPTIONS: Mapping[str, Option] = {
     "compiled": Option(_flag, True, "whether compiled parts are used where there are any, true or false"),
     **_SHARED_MEMORY_OPTIONS,
+}
+_WAITING_OPTIONS: Mapping[str, Option] = {
+    "recv_timeout": Option(_seconds, None, "seconds that it waits for a whole batch before it returns what is there"),
+    "recv_min": Option(_whole, 1, "rows that it then returns at the least"),
+}
+_HALF_OPTIONS: Mapping[str, Option] = {
+    "spin": Option(_whole_or_zero, 0, "microseconds that a process polls at most before it sleeps"),
+    "context": _SHARED_MEMORY_OPTIONS["context"],
 }
 _FAST_UNCOMPILED: Mapping[str, OptionValue] = {"compiled": False}
 
@@ -147,9 +174,26 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.shared_memory.backend:ShmAsync",
         "our own, more environments than a batch takes",
         _processes_ahead,
-        options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_SHARED_MEMORY_OPTIONS},
+        options={
+            "ratio": Option(_whole, 2, "environments alive for each row of a batch"),
+            **_WAITING_OPTIONS,
+            **_SHARED_MEMORY_OPTIONS,
+        },
+        overlap="any",
         gymnasium_api=True,
         lines=lines.shm_async,
+    ),
+    BackendEntry(
+        "shm-half",
+        "vebench.backends.shared_memory.backend:ShmHalf",
+        "our own, two halves in turn: one steps while the other gets its actions",
+        _processes_in_turn,
+        options=_HALF_OPTIONS,
+        overlap="half",
+        at_work=_half_of_all,
+        by_default=False,
+        gymnasium_api=True,
+        lines=lines.shm_half,
     ),
     BackendEntry(
         "fast-sync",
@@ -171,9 +215,29 @@ ENTRIES: tuple[BackendEntry, ...] = (
         name_of=guard.name_of,
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
-        options={"ratio": Option(_whole, 2, "environments alive for each row of a batch"), **_FAST_OPTIONS},
+        options={
+            "ratio": Option(_whole, 2, "environments alive for each row of a batch"),
+            **_WAITING_OPTIONS,
+            **_FAST_OPTIONS,
+        },
+        overlap="any",
         gymnasium_api=True,
         lines=lines.fast_async,
+    ),
+    BackendEntry(
+        "fast-half",
+        "vebench.backends.fast.backend:FastHalf",
+        "shm-half with environment classes of our own",
+        _processes_in_turn,
+        name_of=guard.name_of,
+        own_classes=guard.own_classes,
+        uncompiled=_FAST_UNCOMPILED,
+        options={"compiled": _FAST_OPTIONS["compiled"], **_HALF_OPTIONS},
+        overlap="half",
+        at_work=_half_of_all,
+        by_default=False,
+        gymnasium_api=True,
+        lines=lines.fast_half,
     ),
     BackendEntry(
         "envpool-sync",
@@ -201,6 +265,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         name_of=env_pool_tasks.name_of,
         chance=env_pool_tasks.chance,
         options={"ratio": Option(_whole, 3, "environments alive for each row of a batch")},
+        overlap="any",
         lines=lines.envpool_async,
         import_bytes=_ENVPOOL_BYTES,
     ),

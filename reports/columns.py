@@ -209,6 +209,12 @@ COLUMNS: tuple[Column, ...] = (
         "how often the policy acted between choosing an action and getting its row, the mean",
     ),
     Fact(
+        "rows_per_batch",
+        lambda cell: cell.batch_sizes.mean if cell.batch_sizes else None,
+        "how many rows a batch has, the mean; none if all have batch_size",
+        "rows",
+    ),
+    Fact(
         "sampling_share",
         lambda cell: cell.learning.sampling if cell.learning else None,
         "share of training that sampling takes, with the time of --learner",

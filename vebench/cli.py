@@ -141,6 +141,17 @@ def run(  # noqa: PLR0913 - one parameter for each option
         Path | None, typer.Option(metavar="FILE", help="Finish the run in this file; the plan comes from it.")
     ] = None,
     allow_local_code: options.AllowLocalCode = False,
+    overlap: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="Backends that let none, half or any environments step while --policy acts."),
+    ] = None,
+    recv_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="Let backends that can return what is there after so long."),
+    ] = None,
+    recv_min: Annotated[
+        str | None, typer.Option(metavar="ROWS", help="Rows that they then return at the least. Default: 1.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="First compare the backends briefly, even if verdicts are known.")
@@ -155,6 +166,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - the backspace character makes click keep the lines below it as they are
     from vebench.commands import run as command
     from vebench.commands import run_file
+    from vebench.plan.overlapping import overlapping
 
     if context.args:
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
@@ -169,7 +181,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         budget = context.params["budget"]
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
     path = None if output is None else run_file.named(output)
-    spec = options.spec_from(context)
+    spec = overlapping(options.spec_from(context), overlap, recv_timeout, recv_min)
     return command.start(spec, path, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
 
 

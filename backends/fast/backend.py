@@ -11,7 +11,7 @@ from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import make_share
 from vebench.backends.interface import Difference
-from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
+from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf, ShmSync, Stepped, gymnasium_classes
 
 if TYPE_CHECKING:
     from vebench.backends.fast.task import FastTaskClass
@@ -65,13 +65,35 @@ class FastAsync(ShmAsync):
         *,
         compiled: bool = True,
         ratio: int = 2,
+        recv_timeout: float | None = None,
+        recv_min: int = 1,
         spin: int | None = None,
         caller_steps: bool = True,
         context: str = "fork",
     ) -> None:
         self._compiled = compiled
-        super().__init__(setup, ratio=ratio, spin=spin, caller_steps=caller_steps, context=context)
+        super().__init__(
+            setup,
+            ratio=ratio,
+            recv_timeout=recv_timeout,
+            recv_min=recv_min,
+            spin=spin,
+            caller_steps=caller_steps,
+            context=context,
+        )
 
     def stepped(self, task: Task) -> Stepped:
         """Return what steps the environments: our own class."""
         return own_classes(task, compiled=self._compiled)
+
+
+class FastHalf(ShmHalf):
+    """``ShmHalf`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
+
+    def __init__(self, setup: Setup, *, compiled: bool = True, spin: int = 0, context: str = "fork") -> None:
+        self._compiled = compiled
+        super().__init__(setup, spin=spin, context=context)
+
+    def half(self, setup: Setup, spin: int, context: str) -> ShmSync:
+        """Return one half."""
+        return FastSync(setup, compiled=self._compiled, spin=spin, caller_steps=False, context=context)

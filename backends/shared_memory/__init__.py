@@ -12,7 +12,7 @@ Begin reading with ``team``: the caller and its workers, which step environments
 What is built on it:
 
 - ``in_flight``: a team whose environments are asked for one by one;
-- ``backend``: ``shm-sync`` and ``shm-async``;
+- ``backend``: ``shm-sync``, ``shm-async`` and ``shm-half``;
 - ``vector_env``: ``SharedMemoryVectorEnv``, with ``gymnasium_share``, ``spaces``, ``arguments`` and ``results``;
 - ``make_vec_spec``: with it ``gymnasium.make_vec`` makes one; ``sb3``: it as a ``VecEnv`` of Stable-Baselines3.
 

@@ -6,6 +6,7 @@ Each process steps its share with the reference's own loop, which writes straigh
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.for_loop import EnvironmentLoop
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Leaf
 from vebench.backends.shared_memory.team import Team
@@ -220,16 +222,33 @@ class ShmAsync(_SharedMemoryBackend):
     A batch consists of those that are ready first, so that nobody waits for the slowest. Two for each row keep every
     process busy with one half while the other half is out for new actions; more would only cost memory and caches. The
     other options are those of ``ShmSync``.
+
+    After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are there, ``recv_min`` of them
+    at least; without a timeout, it waits for the whole batch.
     """
 
-    def __init__(
-        self, setup: Setup, *, ratio: int = 2, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
+    def __init__(  # noqa: PLR0913 - its options
+        self,
+        setup: Setup,
+        *,
+        ratio: int = 2,
+        recv_timeout: float | None = None,
+        recv_min: int = 1,
+        spin: int | None = None,
+        caller_steps: bool = True,
+        context: str = "fork",
     ) -> None:
+        if recv_timeout is None and recv_min > 1:
+            raise ValueError(f"recv_min={recv_min} needs a recv_timeout: without one, recv waits for the whole batch")
         count = ratio * setup.batch_size
         super().__init__(setup, count, spin, context, caller_steps=caller_steps, one_by_one=True)
+        self._timeout, self._fewest = recv_timeout, min(recv_min, setup.batch_size)
+        if recv_timeout is not None:
+            self.info = replace(self.info, fewest_rows=self._fewest)
         self._in_flight = InFlight(self._team)
         self._size = setup.batch_size
         self._out = Batch._make(array[: self._size].copy() for array in self._batch)
+        self._last = self._out.env_ids
         self._stepping = False
 
     def reset(self, seed: int) -> None:
@@ -242,7 +261,7 @@ class ShmAsync(_SharedMemoryBackend):
 
     def send(self, actions: NDArray[np.generic]) -> None:
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
-        ids = self._out.env_ids
+        ids = self._last
         self._actions[ids] = actions
         self._in_flight.send(ids.tolist())
         self._stepping = True
@@ -259,8 +278,76 @@ class ShmAsync(_SharedMemoryBackend):
         elif not self._stepping:
             raise NothingToReceiveError
         self._stepping = False
-        out, ids = self._out, self._in_flight.recv(self._size, self._size)
+        out, ids = self._out, self._received()
+        if len(ids) < self._size:
+            out = Batch._make(array[: len(ids)] for array in out)
+        self._last = out.env_ids
         out.env_ids[:] = ids
         for rows, picked in zip(self._batch[:4], out[:4], strict=True):
             rows.take(out.env_ids, 0, picked, "clip")  # "raise" would copy twice: it fills a buffer of its own first
         return out
+
+    def _received(self) -> list[int]:
+        """Return the ids of a whole batch, or of what is there after the timeout."""
+        try:
+            return self._in_flight.recv(self._size, self._size, self._timeout)
+        except OverdueError:
+            return self._in_flight.recv(self._fewest, self._size)
+
+
+class ShmHalf:
+    """Two halves in turn: one steps while the other is out for new actions. Twice as many environments as rows.
+
+    Each half is stepped as ``ShmSync`` steps it, by ``min(workers, CPUs owned)`` processes of its own, none of which is
+    the caller. ``spin`` and ``context`` are those of ``ShmSync``, but processes do not poll by default: those of the
+    other half may need the CPU.
+    """
+
+    def __init__(self, setup: Setup, *, spin: int = 0, context: str = "fork") -> None:
+        self._halves: list[ShmSync] = []
+        try:
+            for _ in range(2):
+                self._halves.append(self.half(setup, spin, context))
+        except BaseException:
+            self.close()
+            raise
+        info = self._halves[0].info
+        self._size = info.num_envs
+        self._ids = np.arange(2 * self._size).reshape(2, -1)
+        self._now = 0  # the half that is received next
+        self._waiting = False
+        self.info = replace(info, num_envs=2 * self._size, processes=2 * info.processes, in_order=False)
+
+    def half(self, setup: Setup, spin: int, context: str) -> ShmSync:
+        """Return one half."""
+        return ShmSync(setup, spin=spin, caller_steps=False, context=context)
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        for number, half in enumerate(self._halves):
+            half.reset(seed + number * self._size)
+        self._now = 0
+        self._waiting = True
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Let the half step that was received last."""
+        self._halves[1 - self._now].send(actions)
+        self._waiting = True
+
+    def recv(self) -> Batch:
+        """Wait for the half whose turn it is, and return its rows.
+
+        Raises RuntimeError with the traceback if an environment raised, and if a worker died.
+        """
+        if not self._waiting:
+            raise NothingToReceiveError
+        self._waiting = False
+        rows = self._halves[self._now].recv()._replace(env_ids=self._ids[self._now])
+        self._now = 1 - self._now
+        return rows
+
+    def close(self) -> None:
+        """End every worker: by itself within two seconds, or else by force."""
+        self._waiting = False
+        for half in self._halves:
+            half.close()

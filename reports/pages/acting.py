@@ -19,8 +19,17 @@ def where_time_goes(cell: CellSummary) -> Text:
         return Text((figures.NOTHING,), "missing")
     shares = f"env {found.waiting:.0%}, policy {found.inference:.0%}, copies {found.copies:.0%}"
     batch = f"a batch {figures.short(found.latency_p50_ns)}, p99 {figures.short(found.latency_p99_ns)}"
-    age = (f"age {found.age:.1f}",) if cell.num_envs > cell.batch_size else ()
+    age = (f"age {found.age:.1f}",) if found.age or cell.num_envs > cell.batch_size else ()
     return Text((shares, batch, *age), "plain", found.waiting)
+
+
+def sizes_of_batches(cell: CellSummary) -> Text:
+    """Return how many rows a cell's batches have."""
+    found = cell.batch_sizes
+    if found is None:
+        return Text((f"{cell.batch_size:,}",), "plain", cell.batch_size)
+    most = f"{found.few:,.0f} to {found.many:,.0f}, median {found.median:,.0f}"
+    return Text((f"{figures.number(found.mean)} on average", most), "plain", found.mean)
 
 
 def what_learning_makes_of_it(cell: CellSummary) -> Text:

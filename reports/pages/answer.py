@@ -103,7 +103,8 @@ class Told:
         if all(choice.name in BY_NAME and not choice.options for choice in asked):
             return self.again(without=BACKENDS)
         names = {choice.name for choice in asked}
-        added = [entry.name for entry in ENTRIES if not entry.reference_row and entry.name not in names]
+        usual = (entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row)
+        added = [name for name in usual if name not in names]
         return f"{self.again()} -b {','.join(added)}"
 
     def verify(self, cell: CellSummary, labels: Iterable[str]) -> str:

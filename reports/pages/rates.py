@@ -74,6 +74,9 @@ def _of_policy(
                 "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
             ),
         )
+    if any(cell.batch_sizes for cell in cells):
+        notes = ("below the mean: how many rows nine of ten batches have",)
+        yield acting.sizes_of_batches, "rows of a batch", notes
     if spec.learner is not None and any(cell.learning for cell in cells):
         yield (
             acting.what_learning_makes_of_it,

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     Cells = list[CellRecord]
 
 COMMAND = "vebench run --env Pong"
-CONTESTANTS = [entry.name for entry in ENTRIES if not entry.reference_row]  # the reference among them
+CONTESTANTS = [
+    entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row
+]  # the reference among them
 NO_WINNER = re.compile(r"[nN]o winner|unusable")
 
 

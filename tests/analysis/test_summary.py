@@ -13,7 +13,7 @@ from support.records import make_cell, make_header
 from vebench.analysis.contrasts import estimate
 from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around
 from vebench.analysis.summary import frame_rates, summarise
-from vebench.child.window import ACTING, Window
+from vebench.child.window import OF_LOOP, Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 
@@ -232,7 +232,7 @@ def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt(summari
 
 
 def test_totals_add_up_every_counter_of_a_run_file(summaries: Summaries) -> None:
-    counters = dict.fromkeys((item.name for item in fields(Window) if item.name not in ACTING), 3)
+    counters = dict.fromkeys((item.name for item in fields(Window) if item.name not in OF_LOOP), 3)
     (found,) = summaries(
         *(
             make_cell(windows=(Window(**{**counters, "throttled_ns": 0, "throttles": 0}),) * 2, repeat=repeat)

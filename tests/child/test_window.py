@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.child.window import ACTING, Watched, Window, difference, joined, read_counters
+from vebench.child.window import OF_LOOP, Watched, Window, difference, joined, read_counters
 
 
 @pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])
@@ -19,7 +19,7 @@ def test_a_counter_goes_forwards_or_is_unknown(before: int | None, after: int | 
 def test_every_field_but_those_of_the_loop_is_a_counter_that_is_read() -> None:
     names = [item.name for item in fields(Window)]
     assert names[:3] == ["ns", "rows", "resets"]
-    assert [*read_counters(Watched([], (), ())), *ACTING] == names[3:]
+    assert [*read_counters(Watched([], (), ())), *OF_LOOP] == names[3:]
 
 
 @pytest.mark.parametrize(

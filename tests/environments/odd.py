@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -59,6 +60,15 @@ class Faulty(Counter):
         return super().step(action)
 
 
+class Held(Counter):
+    """Does not step until there is a file ``go``, if it was seeded with 3."""
+
+    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        while self._seed == 3 and not Path("go").exists():
+            time.sleep(0.001)
+        return super().step(action)
+
+
 class Chancy(Counter):
     """Rewards what nobody can seed."""
 
@@ -108,5 +118,6 @@ for name in _SPACES:
 for fault in ("raises", "dies", "hangs"):
     gymnasium.register(f"odd/Faulty-{fault}-v0", "odd:Faulty", kwargs={"fault": fault})
 gymnasium.register("odd/Chancy-v0", "odd:Chancy")
+gymnasium.register("odd/Held-v0", "odd:Held")
 gymnasium.register("odd/In-common-v0", "odd:InCommon")
 gymnasium.register("odd/No-number-v0", "odd:NoNumber")

@@ -36,6 +36,19 @@ class Acting:
 
 
 @dataclass(frozen=True)
+class BatchSizes:
+    """How many rows batches had, where they may have fewer than others: the mean, and those of most batches.
+
+    ``few`` and ``many``: 5 % of batches have fewer, or more; the medians over windows.
+    """
+
+    mean: float
+    few: float
+    median: float
+    many: float
+
+
+@dataclass(frozen=True)
 class Learning:
     """A learner that takes a stated time, after each batch or some number of steps, while nothing is sampled.
 
@@ -62,6 +75,19 @@ def acting(windows: Sequence[Window]) -> Acting | None:
         latency_p50_ns=median(window.latency_p50_ns or 0 for window in known),
         latency_p99_ns=median(window.latency_p99_ns or 0 for window in known),
         age=sum(window.aged or 0 for window in known) / max(1, rows),
+    )
+
+
+def batch_sizes(windows: Sequence[Window]) -> BatchSizes | None:
+    """Return how many rows batches had, None if all have the same."""
+    known = [window for window in windows if window.batches]
+    if not known:
+        return None
+    return BatchSizes(
+        mean=sum(window.rows for window in known) / sum(window.batches or 0 for window in known),
+        few=median(window.rows_p5 or 0 for window in known),
+        median=median(window.rows_p50 or 0 for window in known),
+        many=median(window.rows_p95 or 0 for window in known),
     )
 
 

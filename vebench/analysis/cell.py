@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
-    from vebench.analysis.acting import Acting, Learning
+    from vebench.analysis.acting import Acting, BatchSizes, Learning
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
@@ -77,8 +77,9 @@ class CellSummary:
     ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
     processes had at the most, 0 if unknown.
 
-    ``acting``: where the time went if a policy was in the loop. ``learning``: what that means for training with a
-    learner of a stated time. Both are None otherwise.
+    ``acting``: where the time went if a policy was in the loop. ``batch_sizes``: how many rows batches had, if some may
+    have fewer than others. ``learning``: what that means for training with a learner of a stated time. They are None
+    otherwise.
     """
 
     key: CellKey
@@ -133,6 +134,7 @@ class CellSummary:
     most_threads: int = 0
     struck_for: str = ""
     acting: Acting | None = None
+    batch_sizes: BatchSizes | None = None
     learning: Learning | None = None
     findings: tuple[Finding, ...] = ()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import TYPE_CHECKING, Self
 
-from vebench.analysis.acting import acting, learning
+from vebench.analysis.acting import acting, batch_sizes, learning
 from vebench.analysis.cell import ABOVE_CEILING, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.counting import that_count
@@ -20,7 +20,7 @@ from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
 from vebench.analysis.work import proofs_of, together, unproven, work_of
 from vebench.backends.registry import NULL, REFERENCE, find_recorded
-from vebench.child.window import ACTING, Window, too_much
+from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord, Run
 
 NANO = 1e-9
-COUNTERS = tuple(item.name for item in fields(Window) if item.name not in ACTING)
+COUNTERS = tuple(item.name for item in fields(Window) if item.name not in OF_LOOP)
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
@@ -138,6 +138,8 @@ def _rate_by_cpu_time(record: CellRecord, window: Window) -> float | None:
 
 
 def _batch_time(record: CellRecord, window: Window) -> float | None:
+    if window.batches:  # where they differ in size
+        return window.ns / window.batches
     return window.ns * record.batch_size / window.rows if window.rows else None
 
 
@@ -228,6 +230,7 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
     """Return ``cell`` with what was counted, and the rates that follow; ``rates`` are those of all cells."""
     own = rates.frames[cell.key]
     windows = [(record, window) for record in _well(records) for window in record.windows]
+    counting = [window for _, counted in that_count(records) for window in counted]
     speedup = _speedup(cell, rates)
     return replace(
         cell,
@@ -236,7 +239,7 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
         resets=sum(window.resets for _, window in windows),
         throttled_windows=sum(window.held_back for _, window in windows),
         disturbed_windows=sum(window.disturbed(len(record.cpus)) for record, window in windows),
-        totals=_totals([window for _, counted in that_count(records) for window in counted]),
+        totals=_totals(counting),
         observations=len(own.rates),
         sample=own,
         stability=stability(records),
@@ -247,7 +250,8 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
         speedup=speedup,
         efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
         of_ceiling=_of_ceiling(cell, rates),
-        acting=acting([window for _, counted in that_count(records) for window in counted]),
+        acting=acting(counting),
+        batch_sizes=batch_sizes(counting),
     )
 
 

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 
 class Actions(Protocol):
-    """The actions of a loop, one batch after another: an iterator without an end."""
+    """The actions of a loop, one batch after another: an iterator without an end.
+
+    ``taken``: how many were taken, where that is counted.
+    """
+
+    taken: int
 
     def __next__(self) -> NDArray[np.generic]:
-        """Return the next batch of actions, ``(batch_size, *action_shape)``."""
+        """Return the next batch of actions, ``(rows, *action_shape)``."""
 
     def __iter__(self) -> Iterator[NDArray[np.generic]]:
         """Return itself."""
@@ -46,6 +51,8 @@ class Actions(Protocol):
 
 class Tape:
     """Actions that were drawn beforehand, over and over. It costs the loop nothing."""
+
+    taken = 0
 
     def __init__(self, batches: Sequence[NDArray[np.generic]]) -> None:
         self._batches = batches
@@ -97,7 +104,7 @@ class Acting:
         self._policy, self._clock, self._recorder = policy, clock, recorder
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations
-        self._number = 0
+        self.taken = 0
         self._last: NDArray[np.generic] | None = None
         self._sent = 0
         self._ahead = info.num_envs > info.batch_size
@@ -121,7 +128,7 @@ class Acting:
         actions = policy.download(chosen)
         if self._cpus:
             pinning.restrict(self._home)
-        self._number += 1
+        self.taken += 1
         self._last = actions
         if self._recorder is not None:
             self._recorder.note_actions(actions)
@@ -145,7 +152,7 @@ class Acting:
 
     def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
         """Return whether these are the actions that batch ``number`` answers."""
-        return number == self._number and actions is self._last
+        return number == self.taken and actions is self._last
 
     def begins(self) -> None:
         """Begin a stretch."""
@@ -169,7 +176,7 @@ class Acting:
         """Remember in which batch each environment was last. Returns the ages of what came since, added up."""
         ids, self._ids = self._ids, []
         if not ids:
-            self._first_of_stretch = self._number + 1
+            self._first_of_stretch = self.taken + 1
             return 0
         with contextlib.suppress(IndexError, ValueError):  # malformed batches, which is noticed elsewhere
             return self._aged(ids)
@@ -190,3 +197,53 @@ class Acting:
         last = np.append(np.flatnonzero(first)[1:] - 1, len(at) - 1)
         self._seen[env_ids[last]] = at[last]
         return int((at - before - 1).sum())
+
+
+class Fitting:
+    """Actions for a backend whose batches have fewer rows at times: as many as the last batch had, first ``rows``."""
+
+    def __init__(self, actions: Actions, rows: int) -> None:
+        self._actions, self._rows = actions, rows
+        self.taken = 0
+        self._last: NDArray[np.generic] | None = None
+        self._lengths: list[int] = []
+
+    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+        return self
+
+    def __next__(self) -> NDArray[np.generic]:
+        self.taken += 1
+        self._last = actions = next(self._actions)[: self._rows]
+        return actions
+
+    def receiving(self, recv: Receive) -> Receive:
+        """Return a function that receives a batch, and notes how many rows it has."""
+        receives = self._actions.receiving(recv)
+
+        def receive() -> Batch:
+            batch = receives()
+            self._rows = rows = len(batch[4])
+            self._lengths.append(rows)
+            return batch
+
+        return receive
+
+    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+        """Return whether these are the actions that batch ``number`` answers."""
+        return number == self.taken and actions is self._last
+
+    def begins(self) -> None:
+        """Begin a stretch."""
+        self._lengths.clear()
+        self._actions.begins()
+
+    def times(self) -> Mapping[str, int]:
+        """Return how many batches there were, how many rows most of them had, and what the actions have counted."""
+        few, typical, many = np.percentile(self._lengths, (5, 50, 95)) if self._lengths else (0, 0, 0)
+        return {
+            **self._actions.times(),
+            "batches": len(self._lengths),
+            "rows_p5": round(few),
+            "rows_p50": round(typical),
+            "rows_p95": round(many),
+        }

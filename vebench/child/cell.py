@@ -11,7 +11,7 @@ import numpy as np
 from vebench.backends import registry
 from vebench.backends.interface import Batch
 from vebench.child import schedule
-from vebench.child.actions import Acting, Tape
+from vebench.child.actions import Acting, Fitting, Tape
 from vebench.child.answers import Begins, Done, Layout, Ready, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
 from vebench.child.policies.named import TAPE
@@ -69,6 +69,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     actions: Actions = Tape(tape)
     if acts:
         actions = _acting(request, backend, first, tape, clock, recorder, policy_cpus)
+    if backend.info.fewest_rows is not None:
+        actions = Fitting(actions, len(first.env_ids))
     loop = Loop(backend, actions, clock, recorder)
     if recorder is not None:
         loop.keep_first(FIRST)
@@ -199,7 +201,7 @@ def _again(backend: VectorBackend, seed: int) -> Batch:
 
 def check(batch: Sequence[Any], info: BackendInfo) -> None:
     """Raise ValueError if the timed loop cannot use a batch. What else is wrong with it, the recorder finds."""
-    fault = malformed(batch, info.num_envs, info.batch_size)
+    fault = malformed(batch, info.num_envs, info.batch_size, info.fewest_rows)
     if fault is not None and not _usable(tuple(batch), info.num_envs):
         raise ValueError(f"recv() breaks the interface: {fault}")
 

@@ -82,6 +82,7 @@ class Loop:
         self.batches = 0
         self._ended = np.zeros(backend.info.num_envs, np.bool_)
         self._resets_own_rows = backend.info.autoreset == "next_step"
+        self._fewest_rows = backend.info.fewest_rows
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over. The clock is read once every ``batches_per_reading`` batches."""
@@ -182,9 +183,16 @@ class Loop:
 
     def _check(self, arrays: tuple[Any, ...]) -> None:
         """Raise ValueError if a batch breaks the interface; not if there was none, and all are None."""
-        fault = malformed(arrays, len(self._ended), self._backend.info.batch_size)
+        fault = malformed(arrays, len(self._ended), self._backend.info.batch_size, self._fewest_rows)
         if fault is not None and arrays[-1] is not None:
             raise ValueError(f"recv() breaks the interface: {fault}")
+
+    def _stepped(self, batches: int, rows: int, taken: int) -> int:
+        """Return how many of ``batches`` were stepped, which had so many rows; ``taken`` is the count before them."""
+        if self._fewest_rows is not None:
+            return self._actions.taken - taken
+        # The batch that the last actions are known by says how many there were, even if some were too short.
+        return min(batches, rows // self._backend.info.batch_size)
 
     def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
         """Step so many batches, at least one, but none after one in which an episode of ``watched`` environments ends.
@@ -193,6 +201,7 @@ class Loop:
         """
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
+        taken = self._actions.taken
         note, note_end = (None, None) if recorder is None else (recorder.note, recorder.note_end)
         rows = ends = 0
         outstanding = bool(self._outstanding())
@@ -223,9 +232,8 @@ class Loop:
         except (AttributeError, IndexError, TypeError, ValueError):
             self._check((observations, rewards, terminated, truncated, env_ids))
             raise
-        # The batch that the last actions are known by says how many there were, even if some were too short.
-        if watched is not None:
-            batches = min(batches, rows // self._backend.info.batch_size)
+        if watched is not None or self._fewest_rows is not None:
+            batches = self._stepped(batches, rows, taken)
         self.batches += batches
         if recorder is not None:
             whole = self._actions.is_at(self.batches, actions)

@@ -15,6 +15,7 @@ import numpy as np
 from vebench.backends.interface import CountsFrames
 from vebench.child.loading import one_line
 from vebench.child.proof.batches import OUT_OF_ORDER, about, changed, malformed, out_of_order
+from vebench.child.proof.history import NO_ROW
 from vebench.child.proof.recording import Acted, Began, Broken, Ended, Order, Rows, write
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Recorder:
         info: BackendInfo | None = None,
     ) -> None:
         self._backend, self._backend_seed = backend, backend_seed
-        self._batch_size = backend.info.batch_size
+        self._batch_size, self._fewest_rows = backend.info.batch_size, backend.info.fewest_rows
         self._reuses_buffers = backend.info.reuses_buffers
         self._random = Random(seed)  # noqa: S311 - it is the seed that is not known beforehand
         self._readings = readings
@@ -109,6 +110,7 @@ class Recorder:
         self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
         self._is_shown = _mask(count, self.shown)
         self._ids = np.arange(count)
+        self._kept_type = np.min_scalar_type(count if self._fewest_rows is None else -count)
         # What is declared holds for batches that are not looked at; of others the ids of every batch are noted, because
         # an order that is only usual may be another in one of thousands.
         self._declared = backend.info.in_order
@@ -125,6 +127,7 @@ class Recorder:
         self._held: list[tuple[Kept, Arrays]] = []
         self._at_end: str | None = None
         self._began: int | None = None
+        self._rows = 0  # of batches that may have fewer rows than others
         self._windows: list[int] = []
         self._again: tuple[int, Kept] | None = None
         self._actions: list[NDArray[np.generic]] = []  # those of a policy, batch by batch
@@ -155,15 +158,19 @@ class Recorder:
 
     def begins(self, number: int, moments: int) -> None:
         """Begin a window after batch ``number``."""
-        self._began = number
+        self._began = self._at(number)
         self.expect(moments)
 
     def ended(self, number: int) -> None:
         """End a window, or the warm-up, with batch ``number``. What follows has no moments."""
         if self._began is not None:
-            self._windows.append(number - self._began)
+            self._windows.append(self._at(number) - self._began)
         self._began = None
         self.expect(0)
+
+    def _at(self, number: int) -> int:
+        """Return by how much windows are counted up to batch ``number``: by batches, or by rows if these vary."""
+        return number if self._fewest_rows is None else self._rows
 
     def due(self) -> bool:
         """Return whether the stretch of batches that begins now has a moment. The loop asks once before each."""
@@ -230,7 +237,7 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
             self._at_end = f"a second reset, with another seed, fails: {one_line(error)}"
             return
-        wrong = malformed(arrays, len(self._ids), self._batch_size)
+        wrong = self._wrong(arrays)
         kept = None if wrong is not None else self._copied(0, arrays, self._is_shown_first)
         self._at_end = wrong and f"after a second reset {wrong}"
         self._again = None if kept is None else (seed, kept)
@@ -240,14 +247,14 @@ class Recorder:
     ) -> Kept | None:
         """Return copies of a batch, with the observations of these environments; None if it is none."""
         if any(type(array) is not np.ndarray for array in arrays):
-            self._break(number, malformed(arrays, len(self._ids), self._batch_size) or "its rows are no plain arrays")
+            self._break(number, self._wrong(arrays) or "its rows are no plain arrays")
             return None
         observations, rewards, terminated, truncated, env_ids = arrays
         try:
             places = is_shown[env_ids].nonzero()[0]
             shown = observations[places]
         except IndexError:
-            self._break(number, malformed(arrays, len(self._ids), self._batch_size) or "rows are missing")
+            self._break(number, self._wrong(arrays) or "rows are missing")
             return None
         kept = Kept(
             number,
@@ -287,7 +294,9 @@ class Recorder:
                 self._break(number, OUT_OF_ORDER)
         if len(self._history) > CHUNK:
             self.tidy()
-        if rows != batches * self._batch_size and not self._over:
+        if self._fewest_rows is not None and rows >= 0:
+            self._rows += rows
+        elif rows != batches * self._batch_size and not self._over:
             self._break(number, f"rows counted that were not returned: batches without their {self._batch_size} rows")
 
     def tidy(self) -> None:
@@ -303,18 +312,29 @@ class Recorder:
                 places.append(len(ids) - 1)
         self._history.clear()
         try:
-            self._count(ended, self._ids if self._declared else self._join(ids)[places])
+            if self._fewest_rows is None:
+                self._count(ended, self._ids if self._declared else self._join(ids)[places])
+            else:
+                joined = self._join(ids)
+                for flags, place in zip(ended, places):  # noqa: B905 - Python 3.10, and of equal length
+                    self._ends += np.bincount(joined[place][: len(flags)][flags], minlength=len(self._ids))
         except ValueError:  # batches of odd lengths or types, which is noticed elsewhere
             self._over = True
 
     def _join(self, ids: list[bytes]) -> NDArray[Any]:
         """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order."""
-        joined = np.frombuffer(b"".join(ids), self._id_type).reshape(-1, self._batch_size)
+        flat = np.frombuffer(b"".join(ids), self._id_type)
+        if self._fewest_rows is None:
+            joined = flat.reshape(-1, self._batch_size)
+        else:
+            rows = np.array([len(each) for each in ids], np.int64) // self._id_type.itemsize
+            joined = np.full((len(ids), self._batch_size), NO_ROW, np.int64)
+            joined[np.arange(self._batch_size) < rows[:, None]] = flat
         if self.in_order and bool((joined == self._ids).all()):
             self._ordered += len(joined)
         elif len(joined):
             self._give_up_order()
-            self._joined.append(joined.astype(np.min_scalar_type(len(self._ids))))
+            self._joined.append(joined.astype(self._kept_type))
         if sum(part.nbytes for part in self._joined) > MOST_HISTORY_BYTES:
             self._over, self.note, self.note_end = True, None, None
         return joined
@@ -322,7 +342,7 @@ class Recorder:
     def _give_up_order(self) -> None:
         """Keep the ids of the batches that were in order, because not all are."""
         if self.in_order and self._ordered:
-            self._joined.append(np.tile(self._ids.astype(np.min_scalar_type(len(self._ids))), (self._ordered, 1)))
+            self._joined.append(np.tile(self._ids.astype(self._kept_type), (self._ordered, 1)))
         self.in_order = False
 
     def _count(self, ended: list[NDArray[np.bool_]], env_ids: NDArray[Any]) -> None:
@@ -346,7 +366,7 @@ class Recorder:
         write(file, replace(self._about, in_order=self.in_order))
         write(file, Began(self._backend_seed))
         if self._actions:
-            write(file, Acted(np.stack(self._actions[:FIRST])))
+            write(file, Acted(self._stacked(self._actions[:FIRST])))
         for one in first:
             write(file, _rows(one))
         if self._again is not None:
@@ -354,7 +374,7 @@ class Recorder:
             write(file, _rows(self._again[1]))
         write(file, Began(self._backend_seed))
         if self._actions:
-            write(file, Acted(np.stack(self._actions)))
+            write(file, Acted(self._stacked(self._actions)))
         self._write_rows(file, kept)
         if self._broken is not None:
             write(file, Broken(*self._broken))
@@ -362,6 +382,13 @@ class Recorder:
         else:
             at_end = self._at_end or self._left_behind() or changed(self._about, self._reported(self._backend.info))
             write(file, Ended(batches, at_end or "", tuple(self._windows)))
+
+    def _stacked(self, actions: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+        """Return batches of actions as one array, ``(batches, batch_size, *action_shape)``."""
+        stacked = np.zeros((len(actions), self._batch_size, *actions[0].shape[1:]), actions[0].dtype)
+        for batch, each in zip(stacked, actions):  # noqa: B905 - Python 3.10, and of equal length
+            batch[: len(each)] = each
+        return stacked
 
     def _write_rows(self, file: IO[bytes], found: list[Kept]) -> None:
         """Write batches, and before them the ids of all batches up to there, unless rows are in order."""
@@ -393,11 +420,12 @@ class Recorder:
         count, batches = len(self._ids), 0
         rows, last = np.zeros(count, np.int64), np.full(count, -1)
         for part in self._joined:
-            env_ids = part.ravel()
+            there = part.ravel() != NO_ROW
+            env_ids = part.ravel()[there]
             if env_ids.max(initial=0) >= count:
                 return None  # which is noticed elsewhere
             rows += np.bincount(env_ids, minlength=count)
-            last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)
+            last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
             batches += len(part)
         silent = batches - 1 - last
         usual = (last + 1) / np.maximum(1, rows)
@@ -407,10 +435,13 @@ class Recorder:
         env_id = int(lost[0])
         return f"environment {env_id} is left behind: it answered in none of the last {silent[env_id]:,} batches"
 
+    def _wrong(self, arrays: Any) -> str | None:  # noqa: ANN401 - if malformed
+        return malformed(arrays, len(self._ids), self._batch_size, self._fewest_rows)
+
     def _malformed(self, kept: Kept) -> str | None:
         observations = np.broadcast_to(np.empty(()), (kept.length,))
         arrays = (observations, kept.rewards, kept.terminated, kept.truncated, kept.env_ids)
-        wrong = malformed(arrays, len(self._ids), self._batch_size)
+        wrong = self._wrong(arrays)
         if wrong is None and self._declared and out_of_order(kept.env_ids, len(self._ids)):
             return OUT_OF_ORDER
         return wrong

@@ -170,8 +170,9 @@ def _outline(path: str, rows: tuple[int, ...]) -> Outline:
 def _miscounted(about: About, batches: Sequence[int], rows: tuple[int, ...]) -> str | None:
     """Return the fault if a window has claimed other rows than its batches have, None if none has."""
     for count, claimed in zip(batches, rows):  # noqa: B905 - not all may be known
-        if claimed != count * about.batch_size:
-            return f"rows counted that were not returned: {claimed:,} in a window with {count * about.batch_size:,}"
+        returned = count * about.batch_size if about.fewest_rows is None else count
+        if claimed != returned:
+            return f"rows counted that were not returned: {claimed:,} in a window with {returned:,}"
     return None
 
 

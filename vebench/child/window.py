@@ -46,9 +46,9 @@ def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum") -> A
     return field(default=None, metadata={"read": read, "joined": joined})
 
 
-def _acting(joined: Joined) -> Any:  # noqa: ANN401 - likewise
-    """Declare what the loop counts where a policy acts, None where none does. ``joined``: as above, or the mean."""
-    return field(default=None, metadata={"acting": True, "joined": joined})
+def _of_loop(joined: Joined) -> Any:  # noqa: ANN401 - likewise
+    """Declare what only some loops count, None where it is not. ``joined``: as above, or the mean."""
+    return field(default=None, metadata={"of_loop": True, "joined": joined})
 
 
 def _others_ns(watched: Watched) -> int | None:
@@ -70,6 +70,7 @@ class Window:
     Where a policy acts: ``waited_ns`` from actions to their rows, ``inferred_ns`` to choose actions, ``copied_ns`` to
     bring observations to the policy and actions back. ``latency_p50_ns`` and ``latency_p99_ns``: how long one batch was
     waited for. ``aged``: how often the policy acted between choosing an action and getting its row, added up over rows.
+    Where batches may have fewer rows than others: ``batches``, and how many rows a small, a usual and a large one has.
 
     Raises ValueError for impossible counts.
     """
@@ -84,12 +85,16 @@ class Window:
     others_ns: int | None = _counter(_others_ns)
     switches: int | None = _counter(lambda watched: counters.involuntary_switches(watched.processes))
     migrations: int | None = _counter(lambda watched: counters.migrations(watched.processes))
-    waited_ns: int | None = _acting("mean")
-    inferred_ns: int | None = _acting("mean")
-    copied_ns: int | None = _acting("mean")
-    latency_p50_ns: int | None = _acting("mean")
-    latency_p99_ns: int | None = _acting("most")
-    aged: int | None = _acting("sum")
+    waited_ns: int | None = _of_loop("mean")
+    inferred_ns: int | None = _of_loop("mean")
+    copied_ns: int | None = _of_loop("mean")
+    latency_p50_ns: int | None = _of_loop("mean")
+    latency_p99_ns: int | None = _of_loop("most")
+    aged: int | None = _of_loop("sum")
+    batches: int | None = _of_loop("sum")
+    rows_p5: int | None = _of_loop("mean")
+    rows_p50: int | None = _of_loop("mean")
+    rows_p95: int | None = _of_loop("mean")
 
     def __post_init__(self) -> None:
         check_counts(self, Window, positive=("ns",))
@@ -130,7 +135,7 @@ def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
-ACTING = tuple(item.name for item in fields(Window) if "acting" in item.metadata)
+OF_LOOP = tuple(item.name for item in fields(Window) if "of_loop" in item.metadata)
 
 
 def read_counters(watched: Watched) -> Counts:

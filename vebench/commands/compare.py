@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SIDES = (COMPARE.baseline, COMPARE.candidate)
 # What is compared by default: nothing is judged by the reference rows, and measuring them takes time on both sides.
-CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if not entry.reference_row)
+CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 
 
 @dataclass(frozen=True)

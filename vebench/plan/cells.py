@@ -244,8 +244,9 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: W
 
 
 def _everything(task: Task) -> list[BackendChoice]:
-    """Return all backends of the registry, without reference rows that mean nothing for the task."""
-    return [BackendChoice(entry.name) for entry in registry.ENTRIES if not entry.means_nothing_for(task)]
+    """Return the backends of the registry that are measured by default, without rows that mean nothing for the task."""
+    entries = (entry for entry in registry.ENTRIES if entry.by_default and not entry.means_nothing_for(task))
+    return [BackendChoice(entry.name) for entry in entries]
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:

@@ -22,7 +22,7 @@ from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import ACTING, Window
+from vebench.child.window import OF_LOOP, Window
 from vebench.errors import one_line, shown
 from vebench.interpreters.interpreter import is_in_current_folder
 from vebench.interpreters.lookup import ALLOWED, is_local
@@ -324,7 +324,7 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
         body = msgspec.to_builtins(line)
         if isinstance(line, CellRecord):
             body = {name: body[name] for name in _CELL_FIELDS}
-            body["windows"] = [_without_policy(window) for window in body["windows"]]
+            body["windows"] = [_as_counted(window) for window in body["windows"]]
         data = msgspec.json.encode(_with_one_count(body) if isinstance(line, RunRecord) else body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"a value that cannot be written: {error}") from None
@@ -340,9 +340,9 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
     return data
 
 
-def _without_policy(window: dict[str, Any]) -> dict[str, Any]:
-    """Return a window's fields, without those of a policy if none has acted."""
-    return {name: value for name, value in window.items() if value is not None or name not in ACTING}
+def _as_counted(window: dict[str, Any]) -> dict[str, Any]:
+    """Return a window's fields, without those that only some loops count if this one did not."""
+    return {name: value for name, value in window.items() if value is not None or name not in OF_LOOP}
 
 
 def decode_run(line: bytes) -> RunRecord:

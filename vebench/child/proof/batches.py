@@ -28,8 +28,10 @@ KINDS = {
 }
 
 
-def malformed(batch: Sequence[Any], num_envs: int, batch_size: int) -> str | None:
+def malformed(batch: Sequence[Any], num_envs: int, batch_size: int, fewest: int | None = None) -> str | None:
     """Return what is wrong with what ``recv`` has returned, apart from its values; None if nothing is.
+
+    It has ``batch_size`` rows, or from ``fewest`` to as many.
 
     ``batch`` is unpacked as the timed loop unpacks it. A subclass of ``ndarray`` may compute when somebody looks at it,
     which would not be measured, so it is none of the arrays that a batch may have.
@@ -49,7 +51,7 @@ def malformed(batch: Sequence[Any], num_envs: int, batch_size: int) -> str | Non
             return f"{name} hold bytes that are neither 0 nor 1, so they are no bool"
         if array.ndim != 1 and name != "observations":
             return f"{name} have the shape {array.shape}, not one value for each row"
-    return _miscounted(arrays, num_envs, batch_size)
+    return _miscounted(arrays, num_envs, batch_size, batch_size if fewest is None else fewest)
 
 
 def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
@@ -57,12 +59,13 @@ def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
     return not np.array_equal(env_ids, np.arange(num_envs))
 
 
-def _miscounted(arrays: dict[str, Any], num_envs: int, batch_size: int) -> str | None:
+def _miscounted(arrays: dict[str, Any], num_envs: int, most: int, fewest: int) -> str | None:
     ids = arrays["env_ids"].tolist()
     lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items() if name != "env_ids"}
-    if set(lengths.values()) != {len(ids)} or len(ids) != batch_size:
+    if set(lengths.values()) != {len(ids)} or not fewest <= len(ids) <= most:
         counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
-        return f"rows counted that were not returned: {len(ids)} env_ids, {counts}, in a batch of {batch_size}"
+        size = str(most) if fewest == most else f"{fewest} to {most}"
+        return f"rows counted that were not returned: {len(ids)} env_ids, {counts}, in a batch of {size}"
     if len(set(ids)) != len(ids):
         twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
         return f"the same row twice in a batch: environment {twice[0]}"
@@ -94,12 +97,23 @@ def about(
         frames_from=frames_from,
         engines=tuple(asdict(engine) for engine in info.engines),
         own_classes=None if own is None else asdict(own),
+        fewest_rows=None if info.fewest_rows is None else int(info.fewest_rows),
     )
 
 
 def changed(before: About, now: About) -> str | None:
     """Return what of a backend's report about itself has changed while it ran, None if nothing has."""
-    for name in ("num_envs", "batch_size", "frame_skip", "autoreset", "reuses_buffers", "differences", "low", "high"):
+    for name in (
+        "num_envs",
+        "batch_size",
+        "fewest_rows",
+        "frame_skip",
+        "autoreset",
+        "reuses_buffers",
+        "differences",
+        "low",
+        "high",
+    ):
         one, other = getattr(before, name), getattr(now, name)
         if one != other and str(one) != str(other):  # bounds may be NaN
             return f"reports another {name} while it runs: {other} instead of {one}"

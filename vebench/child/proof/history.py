@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
 # MOST_TIMES_AHEAD times the rows of the slowest.
 MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
+NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
 
 
 class FaultError(Exception):
@@ -52,6 +53,9 @@ class History:
             return
         if first > self._known:
             raise CutOffError(f"nothing says which environments are in batch {self._known}")
+        if self._about.fewest_rows is not None and env_ids.shape[-1] < self._about.batch_size:
+            missing = self._about.batch_size - env_ids.shape[-1]
+            env_ids = np.pad(env_ids.astype(np.int64), ((0, 0), (0, missing)), constant_values=NO_ROW)
         if env_ids.ndim != 2 or env_ids.shape[1] != self._about.batch_size:  # noqa: PLR2004 - batches and rows
             raise FaultError(f"a batch of {env_ids.shape[-1]} rows, where {self._about.batch_size} are reported")
         news = env_ids[self._known - first :]
@@ -62,13 +66,14 @@ class History:
         self._known += len(news)
 
     def _check(self, env_ids: NDArray[np.integer]) -> None:
-        if env_ids.min() < 0 or env_ids.max() >= self._about.num_envs:
+        least = 0 if self._about.fewest_rows is None else NO_ROW
+        if env_ids.min() < least or env_ids.max() >= self._about.num_envs:
             raise FaultError(f"env_ids that are not in 0..{self._about.num_envs - 1}")
         ascending = np.sort(env_ids, axis=1)
-        twice = ascending[:, 1:][ascending[:, 1:] == ascending[:, :-1]]
+        twice = ascending[:, 1:][(ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] != NO_ROW)]
         if twice.size:
             raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
-        np.add.at(self._rows, env_ids.ravel(), 1)
+        np.add.at(self._rows, env_ids[env_ids != NO_ROW], 1)
         if self._rows.max() > 1 + MOST_AHEAD + MOST_TIMES_AHEAD * (1 + self._rows.min()):
             last, first = int(np.argmin(self._rows)), int(np.argmax(self._rows))
             made = f"{self._rows[last]} rows, environment {first} {self._rows[first]:,}"

@@ -60,6 +60,7 @@ class About:
     frames_from: str | None = None
     engines: tuple[dict[str, Any], ...] = ()
     own_classes: dict[str, Any] | None = None
+    fewest_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,20 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """The actions since the reset, ``(batches, batch_size, *action_shape)``, where these are not those of the tape."""
+    """The actions since the reset, ``(batches, batch_size, *action_shape)``, where these are not those of the tape.
+
+    Those of a batch with fewer rows are filled up with zeros.
+    """
 
     actions: NDArray[np.generic]
 
 
 @dataclass(frozen=True)
 class Order:
-    """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on."""
+    """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on.
+
+    Those of a batch with fewer rows are filled up with -1.
+    """
 
     first: int
     env_ids: NDArray[np.integer]
@@ -117,7 +124,8 @@ class Broken:
 class Ended:
     """The last record: ``batches`` since the last reset, and what was wrong at the end, empty if nothing.
 
-    ``windows``: the batches of each part that was timed, as far as they were counted.
+    ``windows``: the batches of each part that was timed, as far as they were counted; its rows, where batches may have
+    fewer rows than others.
     """
 
     batches: int

@@ -82,7 +82,7 @@ def _history(
     number = 0
     while True:
         batch = backend.recv()
-        fault = malformed(batch, info.num_envs, info.batch_size)
+        fault = malformed(batch, info.num_envs, info.batch_size, info.fewest_rows)
         if fault is None and not info.reuses_buffers:
             fault = kept.changed("though no reuse of buffers is declared")
         if fault is not None:
@@ -96,7 +96,8 @@ def _history(
         if (fault := kept.changed("before the next actions were sent")) is not None:
             yield Broken(number, fault)
             return
-        backend.send(tape[(reset.tape_at + number) % len(tape)])
+        actions = tape[(reset.tape_at + number) % len(tape)]
+        backend.send(actions if len(env_ids) == len(actions) else actions[: len(env_ids)])
         number += 1
 
 

@@ -1,0 +1,76 @@
+"""Batches that are not waited for as a whole, and halves in turn: rows, ids and actions stay together."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from vebench.backends.environments.suites import OTHER
+from vebench.backends.interface import NothingToReceiveError, Setup, Task
+from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
+CARTPOLE = Task("CartPole-v1", "classic", 1)
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+@pytest.fixture
+def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShmAsync]:
+    """Return four environments in two processes, of which number 3 does not step until there is a file ``go``."""
+    monkeypatch.chdir(tmp_path)
+    with closing(
+        ShmAsync(Setup(HELD, 2, 2, (0, 1)), ratio=1, recv_timeout=0.005, recv_min=1, caller_steps=False)
+    ) as backend:
+        yield backend
+        Path("go").touch()
+
+
+def test_after_the_timeout_those_are_returned_that_are_ready(backend: ShmAsync) -> None:
+    assert (backend.info.batch_size, backend.info.fewest_rows) == (4, 1)
+    backend.reset(0)
+    assert sorted(backend.recv().env_ids.tolist()) == [0, 1, 2, 3]
+    backend.send(np.zeros(4, np.int64))
+    for _ in range(5):
+        rows = backend.recv()
+        assert 3 not in rows.env_ids
+        assert {len(column) for column in rows} == {len(rows.env_ids)}
+        backend.send(np.zeros(len(rows.env_ids), np.int64))
+    Path("go").touch()
+    while 3 not in (rows := backend.recv()).env_ids:
+        backend.send(np.zeros(len(rows.env_ids), np.int64))
+    assert rows.observations[rows.env_ids == 3].tolist() == [1]
+
+
+def test_as_many_rows_are_waited_for_as_was_asked() -> None:
+    backend = ShmAsync(Setup(CARTPOLE, 2, 3, (0, 1)), ratio=1, recv_timeout=1e-9, recv_min=4)
+    backend.reset(0)
+    for _ in range(50):
+        rows = len(backend.recv().env_ids)
+        assert 4 <= rows <= 6
+        backend.send(np.zeros(rows, np.int64))
+    backend.close()
+
+
+def test_a_least_number_without_a_timeout_means_nothing() -> None:
+    with pytest.raises(ValueError, match="recv_min=2 needs a recv_timeout"):
+        ShmAsync(Setup(CARTPOLE, 2, 1, (0, 1)), recv_min=2)
+
+
+def test_halves_are_received_in_turn_and_step_while_the_other_is_out() -> None:
+    backend = ShmHalf(Setup(CARTPOLE, 2, 1, (0, 1)))
+    backend.reset(0)
+    for turn in range(6):
+        rows = backend.recv()
+        assert rows.env_ids.tolist() == [[0, 1], [2, 3]][turn % 2]
+        with pytest.raises(NothingToReceiveError):
+            backend.recv()
+        backend.send(np.zeros(2, np.int64))
+    backend.close()
+    backend.close()

@@ -433,6 +433,69 @@ def history(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
+@options.asks_for_spec(
+    without=("backends", "until", "budget", "base", "interleave", "replicas", "learner"), first=("name",), changing=True
+)
+def study(  # noqa: PLR0913 - one parameter for each option
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", hidden=True)] = None,  # described below
+    *,
+    list_: Annotated[bool, typer.Option("--list", help="Show the studies with their questions.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="New folder for the run files. Default: one in .vebench/."),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Finish the study in this folder; its plan comes from there.")
+    ] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Measure nothing: answer from the run files in this folder."),
+    ] = None,
+    allow_local_code: options.AllowLocalCode = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plans and measure nothing.")] = False,
+    form: options.StudyFormat = None,
+    output: options.OutputFile = None,
+    quiet: options.Quiet = False,
+) -> int:
+    """Measure what answers a question, and answer it in a sentence with intervals.
+
+    NAME is a study of vebench, or MODULE:NAME, one of your own. Without one, they are listed. Each part of a study is
+    an ordinary run file. Options of its plan change all parts. Exit status: 0 answered, 1 also, but a cell failed or
+    did other work, 2 bad input, 3 nothing can be concluded.
+
+    \b
+    vebench study --list
+    vebench study exchange --env mymodule:MyEnv-v0
+    vebench study overlap --policy mlp:256x256 --workers 4 -o overlap.md
+    vebench study exchange --from .vebench/study-exchange-20261121T081500Z -f json
+    """  # noqa: D301 - as above
+    from vebench.commands import study as command
+
+    given = options.given(context)
+    if list_ or name is None:
+        options.refuse_plan(
+            context, "only the studies are listed without a NAME" if name is None else "--list", {"list_"}
+        )
+        return command.show_studies()
+    target = command.Target.of(form, output)
+    shown = {"name", "form", "output"}
+    if from_ is not None:
+        options.refuse_plan(context, "--from measures nothing", {*shown, "from_"})
+        return command.conclude(name, from_, target)
+    if resume is not None:
+        kept = {*shown, "resume", "allow_local_code", "dry_run", "quiet"}
+        options.refuse_plan(context, "--resume takes its plan from the folder", kept)
+        return command.resume(
+            name, resume, target, context.obj.world, dry_run=dry_run, local=allow_local_code, quiet=quiet
+        )
+    if "allow_local_code" in given:
+        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
+    changes = options.changes_from(context)
+    return command.start(name, changes, folder, target, context.obj.world, dry_run=dry_run, quiet=quiet)
+
+
+@app.command()
 @options.asks_for_spec(only=("envs", "backends", "timeout"))
 def verify(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,

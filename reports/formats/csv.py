@@ -1,4 +1,4 @@
-"""Runs as comma-separated values: one line for each cell, with every column.
+"""Runs as comma-separated values, one line for each cell, with every column; studies, one for each place of a table.
 
 Spreadsheets run what looks like a formula, and names come from outside: a text that begins like one gets a quotation
 mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
@@ -8,43 +8,58 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from vebench.errors import one_line
 from vebench.reports import columns
 from vebench.reports.columns import Figure, Items, with_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.reports.columns import Column, Plain
     from vebench.reports.pages.run import RunPage
+    from vebench.reports.pages.study import StudyPage
 
 FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
+PLACE = ("table", "row", "column", "text", "median", "low", "high")
 IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
-def render(page: RunPage, plain: Callable[[str], str] = str) -> str:
-    """Return a head line and a line for each cell of every section. What does not apply is empty.
+def render(page: RunPage | StudyPage, plain: Callable[[str], str] = str) -> str:
+    """Return a head line, and a line for each cell of every section, or for each place. What does not apply is empty.
 
     Texts are on one line, as ``plain`` has them.
     """
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*IDENTITY, *(name for column in columns.COLUMNS for name in _names(column))))
-    for section in page.sections:
-        for cell in section.cells:
-            writer.writerow(_line(section.name, with_findings(cell, section.findings), plain))
+    lines = _places(cast("StudyPage", page)) if page.kind == "study" else _cells(cast("RunPage", page))
+    csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in lines)
     return out.getvalue()
 
 
-def _line(file: str, cell: CellSummary, plain: Callable[[str], str]) -> list[Plain]:
+def _cells(page: RunPage) -> Iterator[Sequence[Plain]]:
+    yield (*IDENTITY, *(name for column in columns.COLUMNS for name in _names(column)))
+    for section in page.sections:
+        for cell in section.cells:
+            yield _line(section.name, with_findings(cell, section.findings))
+
+
+def _places(page: StudyPage) -> Iterator[Sequence[Plain]]:
+    yield PLACE
+    for place in page.places:
+        yield [place[name] for name in PLACE]
+
+
+def _line(file: str, cell: CellSummary) -> list[Plain]:
     identity = (file, cell.env, cell.label, cell.workers, cell.envs_per_worker)
-    values = (*identity, *(value for column in columns.COLUMNS for value in _values(column, cell)))
-    return [_no_formula(plain(one_line(value))) if isinstance(value, str) else value for value in values]
+    return [*identity, *(value for column in columns.COLUMNS for value in _values(column, cell))]
+
+
+def _harmless(value: Plain, plain: Callable[[str], str]) -> Plain:
+    return _no_formula(plain(one_line(value))) if isinstance(value, str) else value
 
 
 def _no_formula(text: str) -> str:

@@ -63,13 +63,16 @@ def _say(note: str) -> None:
             sys.stderr.write(f"vebench: {note}\n")
 
 
-def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: bool) -> int:
+def measure(  # noqa: PLR0913 - a run needs all of these
+    plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: bool, go_on: str = ""
+) -> int:
     """Measure the cells ``left`` of the plan, then further passes for ``--until``. Returns the exit status.
 
-    Raises InterruptedRunError if the user interrupts it.
+    Raises InterruptedRunError if the user interrupts it; it names ``go_on``, by default the command that finishes the
+    file.
     """
     done = len(plan.cells) - len(left.cells)
-    status = measure_pass(left, writer, world, done=done, quiet=quiet)
+    status = measure_pass(left, writer, world, done=done, quiet=quiet, go_on=go_on)
     until, deadline = plan.spec.until, world.clock() + plan.spec.budget
     while until is not None and world.clock() < deadline:
         writer.secure()
@@ -82,9 +85,16 @@ def measure(plan: Plan, left: Plan, writer: RunWriter, world: World, *, quiet: b
 
 
 def measure_pass(  # noqa: PLR0913 - a pass needs all of these
-    plan: Plan, writer: RunWriter, world: World, *, done: int, quiet: bool, deadline: float = math.inf
+    plan: Plan,
+    writer: RunWriter,
+    world: World,
+    *,
+    done: int,
+    quiet: bool,
+    deadline: float = math.inf,
+    go_on: str = "",
 ) -> int:
-    """Measure the plan's cells, but start none after the deadline. Returns the exit status."""
+    """Measure the plan's cells, but start none after the deadline. Returns the exit status; ``go_on``: as above."""
     kept: dict[CellKey, CellRecord] = {}
     try:
         with Interrupts() as interrupts, world.start(plan.spec, interrupts) as launch:
@@ -96,8 +106,9 @@ def measure_pass(  # noqa: PLR0913 - a pass needs all of these
         writer.secure()
         here, planned = done + sum(not cell.interrupted for cell in kept.values()), done + len(plan.cells)
         file = str(writer.path)
-        go_on = f"to go on: {writer.run.header.resume_command(file)}"
-        then = go_on if here < planned else f"to see them: vebench report {shlex.quote(file)}"
+        then = f"to go on: {go_on or writer.run.header.resume_command(file)}"
+        if here == planned and not go_on:
+            then = f"to see them: vebench report {shlex.quote(file)}"
         what = f"{here} of {planned} cells are in {writer.path}{without_proof(kept.values())}"
         raise InterruptedRunError(f"interrupted: {what}; {then}") from None
     return FAILED if any(cell.status == "failed" for cell in kept.values()) else DONE

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.backends.packages import importable
 from vebench.backends.registry import find
 from vebench.commands import knowing
-from vebench.errors import RunFileError, UsageError, shown
+from vebench.errors import NotComparableError, RunFileError, UsageError, shown
 from vebench.interpreters.lookup import HOW_TO_ALLOW, is_local
-from vebench.plan.cells import expand, informed, placement_of
+from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices
 from vebench.plan.interleaving import interleaved
 from vebench.plan.spec import check
-from vebench.results import header
+from vebench.results import header, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,6 +119,23 @@ def plan_again(spec: RunSpec, path: Path, world: World, *, local: bool) -> tuple
     """
     with asked_in(path, spec):
         return plan_here(spec, world, local=local)
+
+
+def plan_to_finish(path: Path, world: World, *, local: bool, dry_run: bool) -> tuple[Plan, Plan]:
+    """Return the plan of the run file ``path``, and what of it is missing: cells without a line, and failed ones.
+
+    ``local`` is whether modules that the file names may be imported from the current folder. Raises RunFileError if
+    the command line cannot make the file's spec, UsageError if nothing of it can run here unless it is a ``dry_run``,
+    and NotComparableError if this machine or its packages differ from those of the run.
+    """
+    run = store.read(path)
+    header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
+    plan, head = plan_again(run.header.spec_to_go_on, path, world, local=local)
+    if not dry_run:
+        refuse_idle(plan, f"{path}: ")
+    if differences := header.what_differs(run.header, head):
+        raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
+    return plan, without(plan, measured(plan, run))
 
 
 @contextmanager

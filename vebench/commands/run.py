@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.summary import summarise
 from vebench.commands import knowing, measuring, planning, proving
-from vebench.errors import InterruptedRunError, NotComparableError
-from vebench.plan.cells import informed, without
+from vebench.errors import InterruptedRunError
+from vebench.plan.cells import informed
 from vebench.reports import console
 from vebench.reports.cell_words import other_work
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
-from vebench.results import header, paths, store
+from vebench.results import paths, store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,14 +54,7 @@ def resume(path: Path, world: World, *, dry_run: bool, local: bool, quiet: bool)
     the command line cannot make the file's spec, UsageError if nothing of it can run here, and NotComparableError if
     this machine or its packages differ from those of the run.
     """
-    run = store.read(path)
-    header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
-    plan, head = planning.plan_again(run.header.spec_to_go_on, path, world, local=local)
-    if not dry_run:
-        planning.refuse_idle(plan, f"{path}: ")
-    if differences := header.what_differs(run.header, head):
-        raise NotComparableError(f"{path} was measured elsewhere ({'; '.join(differences)}): start a new run here")
-    left = without(plan, planning.measured(plan, run))
+    plan, left = planning.plan_to_finish(path, world, local=local, dry_run=dry_run)
     if dry_run:
         show(PlanPage(left))
         planning.refuse_idle(plan, f"{path}: ")

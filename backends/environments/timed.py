@@ -1,0 +1,93 @@
+"""Environments whose step takes a stated time, registered on import: for studies of what surrounds a step.
+
+``vebench/Busy-50us-v0`` works in Python for 50 microseconds, ``Native-...`` as long without Python's lock (the GIL),
+``Sleep-...`` waits as long. Times are 1, 2, 5, 10 ... 500000 microseconds.
+
+Work is counted by the CPU time of its thread, not by the wall clock: a step that has to wait for a CPU, or for the
+lock, has not worked meanwhile. Rows depend on seed and actions alone, so that they can be compared.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from vebench.backends.environments.timed_names import KINDS, MICROSECONDS, MODULE, env_id
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NANOSECONDS = 1000  # in a microsecond
+SECONDS = 1e-6  # likewise
+EPISODE = 1000
+# Some microseconds of native work, by which its end can be off. Python's zlib lets go of the lock for more than 5 KiB.
+PART = bytes(16 << 10)
+
+
+class Timed(gymnasium.Env[Any, Any]):
+    """Observes its step, its last action and what its seed has drawn; rewards the action; ends after 1,000 steps."""
+
+    def __init__(self, microseconds: int) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.action_space = spaces.Discrete(4)
+        self._ns, self._seconds = microseconds * NANOSECONDS, microseconds * SECONDS
+        self._drawn = 0.0
+        self._step = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Return the first observation. It takes no stated time."""
+        super().reset(seed=seed, options=options)
+        self._drawn, self._step = float(self.np_random.random()), 0
+        return self._observe(0.0), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium has it
+        """Take the stated time."""
+        self._take_time()
+        self._step += 1
+        chosen = float(action)
+        return self._observe(chosen), chosen, self._step == EPISODE, False, {}
+
+    def _observe(self, chosen: float) -> NDArray[np.float32]:
+        return np.array((self._step, chosen, self._drawn), np.float32)
+
+    def _take_time(self) -> None:
+        raise NotImplementedError
+
+
+class Busy(Timed):
+    """Works in Python."""
+
+    def _take_time(self) -> None:
+        now = time.thread_time_ns
+        until = now() + self._ns
+        while now() < until:
+            pass
+
+
+class Native(Timed):
+    """Works outside of Python, without its lock."""
+
+    def _take_time(self) -> None:
+        now, work = time.thread_time_ns, zlib.crc32
+        until = now() + self._ns
+        while now() < until:
+            work(PART)
+
+
+class Sleep(Timed):
+    """Waits. The kernel wakes it some 50 microseconds late."""
+
+    def _take_time(self) -> None:
+        time.sleep(self._seconds)
+
+
+for _kind in KINDS:
+    for _microseconds in MICROSECONDS:
+        gymnasium.register(env_id(_kind, _microseconds), f"{MODULE}:{_kind}", kwargs={"microseconds": _microseconds})

@@ -56,8 +56,10 @@ class Ceiling:
     Actions sent are not used. Steps made while the caller neither waits nor receives are not counted.
     """
 
+    differences = (Difference("the bare simulator: no observations, rewards, ends or batches"),)
+
     def __init__(self, setup: Setup) -> None:
-        self._simulator = _simulator_of(setup.task)
+        self._simulator = self.simulator_of(setup)
         self._size = min(setup.workers, len(setup.cpus))
         counters = np.frombuffer(mmap.mmap(-1, self._size * CACHE_LINE * 8), np.int64)
         self._steps = counters[::CACHE_LINE]
@@ -80,8 +82,12 @@ class Ceiling:
             frame_skip=setup.task.frame_skip,
             processes=self._size,
             reuses_buffers=True,
-            differences=(Difference("the bare simulator: no observations, rewards, ends or batches"),),
+            differences=self.differences,
         )
+
+    def simulator_of(self, setup: Setup) -> Simulator:
+        """Return what each process steps. Raises ValueError if there is none."""
+        return _simulator_of(setup.task)
 
     def reset(self, seed: int) -> None:
         """Start every simulator again, the one of process ``i`` with actions sampled from ``seed + i``."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Options = Mapping[str, OptionValue]
 
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
-# relative to it. The ceiling and null are rows that others are compared with.
-Role = Literal["contestant", "reference", "ceiling", "null"]
+# relative to it. The ceiling, the limit of loops and null are rows that others are compared with.
+Role = Literal["contestant", "reference", "ceiling", "limit", "null"]
 # What steps while a policy acts: nothing, the other half of the environments, or any that are not in the last batch.
 Overlap = Literal["none", "half", "any"]
 
@@ -144,7 +144,7 @@ class BackendEntry:
     @property
     def reference_row(self) -> bool:
         """Whether it is a row that others are compared with, and not a backend to choose."""
-        return self.role in ("ceiling", "null")
+        return self.role in ("ceiling", "limit", "null")
 
     @property
     def builds_environments(self) -> bool:

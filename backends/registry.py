@@ -12,7 +12,7 @@ from vebench.backends import env_pool_tasks, lines
 from vebench.backends.entry import BackendEntry, Option, Shape
 from vebench.backends.environments.suites import BURST, MIB, SUITES
 from vebench.backends.fast import guard
-from vebench.backends.packages import BASE, ENVPOOL, RECORDED_BESIDES, importable
+from vebench.backends.packages import BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
 from vebench.backends.setup import Task
 
 if TYPE_CHECKING:
@@ -270,6 +270,37 @@ ENTRIES: tuple[BackendEntry, ...] = (
         import_bytes=_ENVPOOL_BYTES,
     ),
     BackendEntry(
+        "threads",
+        "vebench.backends.threads:Threads",
+        "a thread for each CPU owned, from a pool, in one process",
+        _thread_per_cpu,
+        by_default=False,
+    ),
+    BackendEntry(
+        "queue",
+        "vebench.backends.queue_backend:QueueBackend",
+        "a process for each CPU owned, told by multiprocessing.Queue",
+        _process_per_cpu,
+        options=_WAITING_OPTIONS,
+        by_default=False,
+    ),
+    BackendEntry(
+        "torch-mp",
+        "vebench.backends.torch_mp:TorchMultiprocessing",
+        "the same with torch's shared tensors and semaphores, as rlpyt has it",
+        _process_per_cpu,
+        packages=(TORCH,),
+        by_default=False,
+    ),
+    BackendEntry(
+        "free-loop",
+        "vebench.backends.free_loop:FreeLoop",
+        "loops on every CPU owned that exchange nothing: what no vectoriser of theirs can beat",
+        _free_running,
+        role="limit",
+        by_default=False,
+    ),
+    BackendEntry(
         "ceiling",
         "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: what no backend can beat",
@@ -368,5 +399,6 @@ def standings() -> tuple[Standing, ...]:
 
 
 def missing_packages() -> tuple[Package, ...]:
-    """Return the packages without which some backend of the table cannot step some task here."""
-    return tuple(package for package in PACKAGES if not importable(package.module))
+    """Return the packages without which some backend that is measured by default cannot step some task here."""
+    seldom = {package for entry in ENTRIES if not entry.by_default for package in entry.packages}
+    return tuple(package for package in PACKAGES if package not in seldom and not importable(package.module))

@@ -104,7 +104,10 @@ def envs_each(task: Task) -> int:
 def build_one(
     name: str, task: Task, workers: int = 2, envs_per_worker: int = 1, **options: OptionValue
 ) -> VectorBackend:
-    module, _, attribute = BY_NAME[name].target.partition(":")
+    entry = BY_NAME[name]
+    if not entry.by_default and (missing := entry.missing(task)):
+        pytest.skip(f"not installed: {', '.join(package.name for package in missing)}")
+    module, _, attribute = entry.target.partition(":")
     factory = getattr(importlib.import_module(module), attribute)
     backend: VectorBackend = factory(Setup(task, workers, envs_per_worker, cpus=(0, 1)), **options)
     return backend

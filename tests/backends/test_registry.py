@@ -30,7 +30,7 @@ def names(requirements: list[str]) -> set[str]:
 
 def test_there_is_one_reference_one_ceiling_and_one_null() -> None:
     assert (registry.REFERENCE, registry.CEILING, registry.NULL) == ("for-loop", "ceiling", "null")
-    assert {entry.name for entry in registry.ENTRIES if entry.reference_row} == {"ceiling", "null"}
+    assert {entry.name for entry in registry.ENTRIES if entry.reference_row} == {"ceiling", "free-loop", "null"}
 
 
 @pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
@@ -55,7 +55,9 @@ def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_lo
     assert names(PROJECT["dependencies"]) == {"gymnasium", "msgspec", "numpy", "rich", "scipy", "typer"}
     (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
     assert everything.name == PROJECT["name"] == "vebench-rl"
-    assert everything.extras == {"report", *(package.extra for package in registry.PACKAGES if package.extra)}
+    usual = {package for entry in registry.ENTRIES if entry.by_default for package in entry.packages}
+    usual |= {package for suite in SUITES.values() for package in suite.packages}
+    assert everything.extras == {"report", *(package.extra for package in usual if package.extra)}
 
 
 @pytest.mark.parametrize(

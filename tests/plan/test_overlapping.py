@@ -43,7 +43,7 @@ def test_nothing_changes_unless_it_is_asked_for() -> None:
     [
         (("", "all"), "--overlap all: must be one of none, half, any"),
         (("shm-async", "half"), "--overlap half: shm-async does not; shm-half, fast-half do"),
-        (("for-loop", None, "0.1"), "--recv-timeout: none of the backends takes one; shm-async, fast-async do"),
+        (("for-loop", None, "0.1"), "--recv-timeout: none of the backends takes one; shm-async, fast-async, queue do"),
         (("shm-async", None, None, "2"), "--recv-min 2 needs --recv-timeout"),
         (("shm-async", None, "0"), "recv_timeout must be a number of seconds above 0, such as 0.001"),
     ],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from vebench.backends.packages import TORCH
 from vebench.errors import NotComparableError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
@@ -39,7 +40,7 @@ LAST_LEVEL = 3
 SIDES_APART = 2
 
 # The measured work does not depend on these.
-OUR_PACKAGES = frozenset({"vebench", "torch"})
+OUR_PACKAGES = frozenset({"vebench", TORCH.name})
 
 
 def gather(  # noqa: PLR0913 - a header contains all of these

@@ -1,0 +1,266 @@
+"""Processes that step shares of the environments in shared memory, as samplers do: ``queue`` and ``torch-mp``.
+
+They differ in how the caller and a worker tell each other to go on (``Bells``).
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.for_loop import EnvironmentLoop
+from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.process import BaseProcess
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.interface import Setup, Task
+
+# What a worker is told, if it is not the seed of a reset.
+STEP, CLOSE = -1, -2
+LOOK_S = 0.5  # how often the caller looks whether workers are alive
+CLOSE_S = 2.0  # a worker may take this long to close its environments before it is killed
+
+
+class Bells(Protocol):
+    """How the caller tells workers to go on, and they tell it that they are done."""
+
+    def call(self, worker: int, word: int) -> None:
+        """Tell a worker to go on: ``STEP``, ``CLOSE``, or the seed of a reset."""
+
+    def wait(self, worker: int) -> int:
+        """Wait for the caller's word, in the worker."""
+
+    def tell(self, worker: int, failure: str) -> None:
+        """Tell the caller that it is done, and how it failed, if it did; in the worker."""
+
+    def told(self, timeout: float) -> tuple[int, str] | None:
+        """Wait for a worker to be done. Returns which one is, and how it failed; None after ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Close what the caller has of them, once no worker is left."""
+
+
+class Share(NamedTuple):
+    """What one worker steps: environments ``start`` to ``stop``, on its CPU, None if it is free to run on any."""
+
+    start: int
+    stop: int
+    cpu: int | None
+
+
+class Arrays(NamedTuple):
+    """The rows of all environments, and their actions."""
+
+    rows: Batch
+    actions: NDArray[np.generic]
+
+
+def in_shared_memory(spaces: Spaces, count: int) -> Arrays:
+    """Return arrays for ``count`` environments in memory without a name, which forked processes share."""
+    rows = spaces.rows(count)
+    actions = np.zeros((count, *spaces.actions.low.shape), spaces.actions.low.dtype)
+    return Arrays(Batch._make(map(_shared, rows)), _shared(actions))
+
+
+def _shared(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    shared: NDArray[np.generic] = np.ndarray(array.shape, array.dtype, mmap.mmap(-1, max(1, array.nbytes)))
+    shared[...] = array
+    return shared
+
+
+class Processes:
+    """``min(workers, CPUs owned)`` forked processes, none of which is the caller. Rewards are float64.
+
+    ``arrays`` returns the shared arrays, ``bells`` what so many workers are rung with. After ``recv_timeout`` seconds
+    without a whole batch, ``recv`` returns the rows of those workers that are done, ``recv_min`` rows at least.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        arrays: Callable[[Spaces, int], Arrays],
+        bells: Callable[[int], Bells],
+        recv_timeout: float | None = None,
+        recv_min: int = 1,
+    ) -> None:
+        if recv_timeout is None and recv_min > 1:
+            raise ValueError(f"recv_min={recv_min} needs a recv_timeout: without one, recv waits for the whole batch")
+        example = make(setup.task)
+        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
+        example.close()
+        count = setup.batch_size
+        workers = min(setup.workers, len(setup.cpus))
+        bounds = [count * number // workers for number in range(workers + 1)]
+        self._shares = [
+            Share(bounds[number], bounds[number + 1], setup.cpus[number] if setup.pinned else None)
+            for number in range(workers)
+        ]
+        self._arrays, self._bells = arrays(spaces, count), bells(workers)
+        self._timeout, self._fewest = recv_timeout, min(recv_min, count)
+        self._busy: set[int] = set()
+        self._done: list[int] = []  # workers, in the order in which they told
+        self._last: list[int] = []  # those that were received last
+        self._stepping = self._closed = False
+        self.info = BackendInfo(
+            num_envs=count,
+            batch_size=count,
+            action_space=spaces.actions,
+            frame_skip=setup.task.frame_skip,
+            processes=workers,
+            in_order=recv_timeout is None,
+            reuses_buffers=True,
+            fewest_rows=None if recv_timeout is None else self._fewest,
+        )
+        context = multiprocessing.get_context("fork")
+        self._processes: list[BaseProcess] = [
+            context.Process(
+                target=_work,
+                args=(setup.task, number, share, self._arrays, self._bells, os.getpid()),
+                daemon=True,
+            )
+            for number, share in enumerate(self._shares)
+        ]
+        try:
+            for process in self._processes:
+                process.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        while self._busy:
+            self._wait(None)
+        self._done.clear()
+        for worker in range(len(self._shares)):
+            self._call(worker, seed)
+        while self._busy:
+            self._wait(None)
+        self._stepping = True
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Write the actions into shared memory, and let those workers step whose rows were received last."""
+        first = 0
+        for worker in self._last:
+            share = self._shares[worker]
+            count = share.stop - share.start
+            self._arrays.actions[share.start : share.stop] = actions[first : first + count]
+            first += count
+            self._call(worker, STEP)
+        self._stepping = True
+
+    def recv(self) -> Batch:
+        """Return the rows of every worker, in the order of ids, or after the timeout of those that are done.
+
+        Raises RuntimeError with the traceback if an environment raised, and if a worker died.
+        """
+        if not self._stepping:
+            raise NothingToReceiveError
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        while self._busy:
+            if deadline is None:
+                self._wait(None)
+            elif (left := deadline - time.monotonic()) > 0:
+                self._wait(left)
+            elif self._rows_done() < self._fewest:
+                self._wait(None)
+            else:
+                break
+        self._stepping = False
+        self._last, self._done = sorted(self._done), []
+        if len(self._last) == len(self._shares):
+            return self._arrays.rows
+        places = np.concatenate([np.arange(*self._shares[worker][:2]) for worker in self._last])
+        return Batch._make(array[places] for array in self._arrays.rows)
+
+    def close(self) -> None:
+        """End every worker: by itself within two seconds, or else by force."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stepping = False
+        until = time.monotonic() + CLOSE_S
+        alive = [number for number, process in enumerate(self._processes) if process.pid and process.is_alive()]
+        for number in alive:
+            self._bells.call(number, CLOSE)
+        for number in alive:
+            self._processes[number].join(max(0.0, until - time.monotonic()))
+        for process in self._processes:
+            if process.pid and process.is_alive():
+                process.kill()
+                process.join()
+        for process in self._processes:
+            if process.pid:
+                process.close()
+        self._bells.close()
+        self._busy.clear()
+
+    def _call(self, worker: int, word: int) -> None:
+        self._busy.add(worker)
+        self._bells.call(worker, word)
+
+    def _rows_done(self) -> int:
+        return sum(self._shares[worker].stop - self._shares[worker].start for worker in self._done)
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait until one more worker is done, for ``timeout`` seconds at most. Raises RuntimeError if one failed."""
+        told = self._bells.told(LOOK_S if timeout is None else min(timeout, LOOK_S))
+        if told is None:
+            for worker in self._busy:
+                if not self._processes[worker].is_alive():
+                    status = self._processes[worker].exitcode
+                    share = self._shares[worker]
+                    raise RuntimeError(
+                        f"the process of environments {share.start} to {share.stop - 1} died (exit status {status})"
+                    )
+            return
+        worker, failure = told
+        self._busy.discard(worker)
+        self._done.append(worker)
+        if failure:
+            raise RuntimeError(failure)
+
+
+def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
+    task: Task, number: int, share: Share, arrays: Arrays, bells: Bells, caller: int
+) -> None:
+    """Step a share of the environments, until the caller says that it closes, or has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group, and the caller acts on it
+    if share.cpu is not None:
+        pinning.restrict((share.cpu,))
+    part = slice(share.start, share.stop)
+    environments = []
+    loop = None
+    while os.getppid() == caller:
+        word = bells.wait(number)
+        if word == CLOSE:
+            break
+        failure = ""
+        try:
+            if loop is None:
+                environments = [make(task) for _ in range(share.start, share.stop)]
+                loop = EnvironmentLoop(environments, Batch._make(array[part] for array in arrays.rows))
+            if word == STEP:
+                loop.step(arrays.actions[part].copy())  # an environment may keep its action
+            else:
+                loop.reset(word)
+        except Exception as error:  # noqa: BLE001 - an environment may raise anything; the caller raises it
+            failure = f"{error}\n{traceback.format_exc()}"
+        bells.tell(number, failure)
+    for environment in environments:
+        environment.close()

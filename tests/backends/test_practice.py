@@ -1,0 +1,100 @@
+"""Backends as people write them: threads, queues, semaphores, and loops that exchange nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from vebench.backends.environments.suites import BURST, OTHER
+from vebench.backends.free_loop import FreeLoop, FreeRunning
+from vebench.backends.interface import Setup, Task
+from vebench.backends.queue_backend import QueueBackend
+from vebench.backends.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CARTPOLE = Task("CartPole-v1", "classic", 1)
+HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueBackend]:
+    """Return four environments of two workers, of which number 3 does not step until there is a file ``go``."""
+    monkeypatch.chdir(tmp_path)
+    with closing(QueueBackend(Setup(HELD, 2, 2, (0, 1)), recv_timeout=0.005)) as backend:
+        yield backend
+        Path("go").touch()
+
+
+def test_after_the_timeout_those_workers_go_on_that_are_done(held: QueueBackend) -> None:
+    held.reset(0)
+    assert held.recv().env_ids.tolist() == [0, 1, 2, 3]
+    held.send(np.zeros(4, np.int64))
+    for step in range(1, 5):
+        rows = held.recv()
+        assert rows.env_ids.tolist() == [0, 1]
+        assert rows.observations.tolist() == [step] * 2
+        held.send(np.zeros(2, np.int64))
+    Path("go").touch()
+    while 3 not in (rows := held.recv()).env_ids:
+        held.send(np.zeros(len(rows.env_ids), np.int64))
+    assert rows.observations[rows.env_ids == 3].tolist() == [1]
+
+
+def test_a_worker_that_dies_is_named_by_its_environments() -> None:
+    with closing(QueueBackend(Setup(CARTPOLE, 2, 2, (0, 1)))) as backend:
+        backend.reset(0)
+        backend.recv()
+        victim = backend._processes[1]  # noqa: SLF001 - nobody else knows them
+        os.kill(victim.pid or 0, signal.SIGKILL)
+        victim.join()
+        backend.send(np.zeros(4, np.int64))
+        with pytest.raises(RuntimeError, match=r"the process of environments 2 to 3 died \(exit status -9\)"):
+            backend.recv()
+
+
+def test_each_thread_steps_a_share_of_its_own() -> None:
+    before = threading.active_count()
+    with closing(Threads(Setup(CARTPOLE, 3, 2, (0, 1)))) as backend:
+        assert (backend.info.threads, backend.info.processes) == (2, 1)
+        backend.reset(0)
+        backend.recv()
+        backend.send(np.zeros(6, np.int64))
+        assert backend.recv().env_ids.tolist() == [*range(6)]
+    assert threading.active_count() == before
+
+
+def test_a_burst_is_so_many_steps_and_resets_are_none_of_them() -> None:
+    free = FreeRunning(CARTPOLE, 3)
+    free.seed(0)
+    made, resets = 0, 0
+    loop = free._loop.step  # noqa: SLF001 - what is counted is what the loop makes
+
+    def counted(actions: object) -> None:
+        nonlocal made, resets
+        over = int(np.count_nonzero(free._rows.terminated | free._rows.truncated))  # noqa: SLF001 - likewise
+        made, resets = made + 3 - over, resets + over
+        loop(actions)  # type: ignore[arg-type]
+
+    free._loop.step = counted  # type: ignore[method-assign]  # noqa: SLF001 - likewise
+    for _ in range(10):
+        free.burst()
+    assert resets > 0
+    assert 10 * BURST <= made < 10 * BURST + 3
+
+
+def test_rows_stand_for_the_steps_of_all_processes() -> None:
+    with closing(FreeLoop(Setup(CARTPOLE, 2, 4, (0, 1)))) as backend:
+        assert backend.info.processes == 2
+        backend.reset(0)
+        rows = sum(len(backend.recv().env_ids) for _ in range(20) if backend.send(np.zeros(1)) is None)
+    assert rows >= 20 * BURST

@@ -34,9 +34,10 @@ COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAM
 
 @dataclass(frozen=True)
 class PlanPage:
-    """What will be measured."""
+    """What will be measured. ``part`` names the plan if it is one of several."""
 
     plan: Plan
+    part: str = ""
     kind: ClassVar[Kind] = "plan"
     title: ClassVar[str] = ""
 
@@ -51,7 +52,7 @@ class PlanPage:
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
         document = Document(
-            title="Plan",
+            title=f"Plan of {self.part}" if self.part else "Plan",
             facts=(
                 ("cells", _cells(self.plan)),
                 ("each", _each(spec)),

@@ -88,8 +88,8 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     study = table.find(name)
     planned, left_out = _planned(study, changes, world)
     if dry_run:
-        for plan, _ in planned.values():
-            show(PlanPage(plan))
+        for part, (plan, _) in planned.items():
+            show(PlanPage(plan, part))
         _tell(left_out)
         return DONE
     folder = folder or paths.study_folder(world.now(), study.name)
@@ -116,7 +116,7 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
     ]
     if dry_run:
         for part in parts:
-            show(PlanPage(part.left))
+            show(PlanPage(part.left, part.name))
         return DONE
     _measure(parts, _again(name, folder, heads), world, quiet=quiet)
     return _answer(name, study, folder, _not_in(study, files), target)

@@ -13,7 +13,7 @@ from vebench.reports import figures
 from vebench.reports.document import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.contrasts import Contrast
@@ -27,6 +27,10 @@ LEGEND = (
     "In brackets: the interval that holds the true value with 95 % confidence.",
     "faster, slower: beyond doubt, all comparisons of the study tested together. not decided: the data do not say.",
 )
+
+
+def _number(value: float) -> str:
+    return f"{'-' * (value < 0)}{figures.number(abs(value))}"
 
 
 @dataclass(frozen=True)
@@ -106,31 +110,31 @@ def why_not(cell: CellSummary) -> str:
 
 def times(ratio: Estimate) -> str:
     """Return a ratio with its interval: ``1.12x (1.09 to 1.15)``."""
-    return f"{ratio.median:.2f}x{interval(ratio, '{:.2f}')}"
+    return f"{ratio.median:.2f}x{interval(ratio, '{:.2f}'.format)}"
 
 
-def interval(estimate: Estimate, form: str = "{:.3g}") -> str:
+def interval(estimate: Estimate, written: Callable[[float], str] = _number) -> str:
     """Return both ends of an interval, as they stand behind a figure: `` (1.09 to 1.15)``."""
     if estimate.low is None or estimate.high is None:
         return " (no interval)"
-    return f" ({form.format(estimate.low)} to {form.format(estimate.high)})"
+    return f" ({written(estimate.low)} to {written(estimate.high)})"
 
 
 def by_how_much(ratio: Estimate, verdict: Verdict) -> str:
     """Return a ratio of rates in words, with its interval."""
-    low, high = (figures.change(end) for end in (ratio.low or 0.0, ratio.high or ratio.median))
+    low, high = ratio.low or 0.0, ratio.high or ratio.median
     if verdict == "faster":
-        return f"{ratio.median - 1:.1%} faster ({low} to {high})"
+        return f"{ratio.median - 1:.1%} faster ({low - 1:.1%} to {high - 1:.1%})"
     if verdict == "slower":
-        return f"{1 - ratio.median:.1%} slower ({low} to {high})"
-    return f"not decided: between {low} and {high}"
+        return f"{1 - ratio.median:.1%} slower ({1 - high:.1%} to {1 - low:.1%})"
+    return f"not decided: between {figures.change(low)} and {figures.change(high)}"
 
 
 def time_of(seconds: Estimate) -> str:
     """Return a time with its interval, in the unit that fits it: ``12.3 µs (10.1 to 14.8)``."""
     unit, factor = next((unit, factor) for limit, unit, factor in UNITS if seconds.median >= limit)
     scaled = seconds.scaled(factor)
-    return f"{scaled.median:.3g} {unit}{interval(scaled)}"
+    return f"{_number(scaled.median)} {unit}{interval(scaled)}"
 
 
 def lacking(found: Sequence[Pair]) -> tuple[str, ...]:

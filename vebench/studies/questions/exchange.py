@@ -17,7 +17,7 @@ from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.conclusion import Conclusion
 from vebench.reports.document import Table, TableRow, Text
-from vebench.studies.pairs import LEGEND, Pair, interval, lacking, pairs, time_of
+from vebench.studies.pairs import LEGEND, Pair, interval, lacking, pairs, time_of, times
 from vebench.studies.study import PLAN, Part, Study
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ BACKENDS = (
 # A backend that gains less than this even where a step takes longest pays nowhere.
 WORTH = 1.05
 
-Outcome = Literal["from", "everywhere", "nowhere", "open"]
-OUTCOMES = {"everywhere": "always faster", "nowhere": "never faster", "open": "not decided"}  # in place of a time
+Outcome = Literal["from", "everywhere", "nowhere", "unclear"]
+OUTCOMES = {"everywhere": "always faster", "nowhere": "never faster", "unclear": "not decided"}  # in place of a time
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Curve:
 
     @property
     def outcome(self) -> Outcome:
-        """From which step time on it pays, as far as that is known."""
+        """From which step time on it pays, as far as that is known: it has to be faster where a step takes longest."""
         first, last = self.pairs[0], self.pairs[-1]
-        if self.break_even is not None and self.break_even.median <= self.times[-1]:
-            return "from" if self.break_even.median >= self.times[0] / 2 else "everywhere"
         if first.verdict == "faster":
             return "everywhere"
-        return "nowhere" if last.ratio is not None and (last.ratio.high or WORTH) < WORTH else "open"
+        if last.verdict == "faster" and self.break_even is not None:
+            return "from"
+        return "nowhere" if last.ratio is not None and (last.ratio.high or WORTH) < WORTH else "unclear"
 
     @property
     def words(self) -> str:
@@ -81,8 +81,8 @@ class Curve:
             return f"from {time_of(self.break_even)} on"
         if self.outcome == "everywhere":
             return f"from the shortest step on, {figures.short(self.times[0] * 1e9)}"
-        if self.outcome == "nowhere":
-            return f"at no step time up to {figures.short(self.times[-1] * 1e9)}: {last.words}"
+        if self.outcome == "nowhere" and last.ratio is not None:
+            return f"at no step time up to {figures.short(self.times[-1] * 1e9)}, where it reaches {times(last.ratio)}"
         return f"where a step takes {figures.short(self.times[-1] * 1e9)}, {last.words}"
 
 
@@ -107,7 +107,7 @@ def conclude(runs: Sequence[Measured]) -> Conclusion:
         tables=tuple(table for size, of_size in by_size.items() for table in _tables(size, of_size)),
         why=(*_of_own(own), *_why(by_size)),
         undecided=(
-            *(f"{curve.label}, {curve.size}: {curve.words}" for curve in curves if curve.outcome == "open"),
+            *(f"{curve.label}, {curve.size}: {curve.words}" for curve in curves if curve.outcome == "unclear"),
             *lacking(every),
         ),
         legend=(
@@ -203,7 +203,7 @@ def _why(by_size: dict[str, list[Curve]]) -> Iterator[str]:
     """Yield for each size from when on each of the backends pays, the earliest first."""
     for size, curves in by_size.items():
         order = sorted(curves, key=_when)
-        known = [f"{curve.label} {curve.words}" for curve in order if curve.outcome != "open"]
+        known = [f"{curve.label} {curve.words}" for curve in order if curve.outcome != "unclear"]
         if known:
             yield f"Faster than the loop with {size}: {'; '.join(known)}."
 
@@ -227,15 +227,15 @@ def _tables(size: str, curves: Sequence[Curve]) -> Iterator[Table]:
         rows=tuple(TableRow(curve.label, tuple(_facts(curve))) for curve in curves),
         group=size,
     )
-    times = curves[0].times
+    taken = curves[0].times
     yield Table(
         title=f"{size}: rate over the loop's, by the time of a step",
         corner="backend",
-        columns=tuple(figures.short(seconds * 1e9) for seconds in times),
+        columns=tuple(figures.short(seconds * 1e9) for seconds in taken),
         rows=tuple(
             TableRow(curve.label, tuple(pair.text for pair in curve.pairs))
             for curve in curves
-            if len(curve.pairs) == len(times)
+            if len(curve.pairs) == len(taken)
         ),
         group=size,
     )

@@ -1,0 +1,106 @@
+"""Studies in a world whose truth is known: how long a batch takes is what a function of its cell says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from math import exp
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from support.fakes import FakeStart, fake_resolve, fake_world, steady
+
+from vebench.backends.environments.timed_names import MODULE
+from vebench.backends.interface import Task
+from vebench.backends.registry import BY_NAME
+from vebench.child.window import Window
+from vebench.machine.host import read_host
+from vebench.machine.limits import Allowance
+from vebench.machine.topology import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from support.commands import Command
+    from support.fakes import Script
+
+    from vebench.commands.world import World
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import BackendChoice, RunSpec
+
+    Seconds = Callable[[Cell], float]
+    Counts = Callable[[Cell, Window], Mapping[str, int]]
+
+CPUS = 4
+# As few lines of run files as an answer needs: each is synced to the disk.
+BRIEF = ("--proof", "off", "--rounds", "1")
+
+
+def uncounted(_cell: Cell, _window: Window) -> Mapping[str, int]:
+    """Count nothing besides rows."""
+    return {}
+
+
+def paced(seconds: Seconds, noise: float = 0.005, counts: Counts = uncounted) -> Callable[[Cell, RunSpec], Script]:
+    """Return the script of cells whose batches take so long, and whose processes differ by this much.
+
+    ``counts`` has more fields of each window.
+    """
+
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        luck = exp(Random(repr(cell.key)).gauss(0, noise))  # noqa: S311 - noise to repeat, no secret
+        rate = luck * cell.shape.batch_size / seconds(cell) / len(cell.cpus)
+        answers = steady(cell, spec, rate)
+        return [replace(each, **counts(cell, each)) if isinstance(each, Window) else each for each in answers]
+
+    return script
+
+
+def resolve(
+    names: tuple[str, ...], backends: tuple[BackendChoice, ...], *, python: str = sys.executable, local: bool = True
+) -> tuple[Task, ...]:
+    """Return the tasks of these names. Those that take a stated time are looked up in no other process."""
+    return tuple(
+        Task(name.removeprefix(f"{MODULE}:"), "gymnasium", 1, module=MODULE)
+        if name.startswith(f"{MODULE}:")
+        else fake_resolve((name,), backends, python=python, local=local)[0]
+        for name in names
+    )
+
+
+def world_of(script: Callable[[Cell, RunSpec], Script], cpus: int = CPUS, start: FakeStart | None = None) -> World:
+    """Return a world of so many CPUs in which every cell follows ``script``; ``start`` is to remember them."""
+    host = replace(
+        read_host(), topology=flat(frozenset(range(cpus))), allowance=Allowance(tuple(range(cpus)), None, None)
+    )
+    start = start or FakeStart()
+    start.scripts = dict.fromkeys(BY_NAME, script)
+    return fake_world(start, read_host=lambda: host, resolve=resolve, memory_available=lambda: None)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a study has answered: its exit status, and its data."""
+
+    status: int
+    data: dict[str, Any]
+
+    @property
+    def headline(self) -> str:
+        return str(self.data["headline"])
+
+    def place(self, row: str, column: str, table: str = "") -> dict[str, Any]:
+        """Return the only place of this row and column, in a table whose title has this text."""
+        (found,) = (
+            place
+            for place in self.data["places"]
+            if (place["row"], place["column"]) == (row, column) and table in place["table"]
+        )
+        return dict(found)
+
+
+def ask(vebench: Command, *arguments: str, world: World) -> Answer:
+    """Ask a study, and return its answer."""
+    done = vebench("study", *arguments, *BRIEF, "-q", "-f", "json", world=world)
+    return Answer(done.status, json.loads(done.out))

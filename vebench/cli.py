@@ -474,9 +474,9 @@ def study(  # noqa: PLR0913 - one parameter for each option
 
     given = options.given(context)
     if list_ or name is None:
-        options.refuse_plan(
-            context, "only the studies are listed without a NAME" if name is None else "--list", {"list_"}
-        )
+        if name is not None:
+            raise UsageError(f"--list shows all studies: leave out {name}")
+        options.refuse_plan(context, "without a NAME, studies are listed", {"list_"})
         return command.show_studies()
     target = command.Target.of(form, output)
     shown = {"name", "form", "output"}

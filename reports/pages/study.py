@@ -27,7 +27,7 @@ OF_EACH = (CONDITION, "measured", "policy", "proof")
 
 @dataclass(frozen=True)
 class StudyPage:
-    """What a study concludes from ``runs``, with its exit status. ``folder`` holds their files.
+    """What a study concludes from ``runs``, with its exit status.
 
     ``command`` measures it again, and ``again`` concludes again from the same files. ``left_out`` are the parts that
     were not measured, each with why.
@@ -38,7 +38,6 @@ class StudyPage:
     conclusion: Conclusion
     runs: tuple[Section, ...]
     left_out: Mapping[str, str]
-    folder: str
     command: str
     again: str
     status: int

@@ -112,7 +112,6 @@ def make_pages() -> Mapping[Kind, Page]:
             ),
             runs=page_of(*make_sweep().cells).sections,
             left_out={"large": "needs torch"},
-            folder="pace",
             command="vebench study pace",
             again="vebench study pace --from pace",
             status=0,

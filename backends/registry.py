@@ -320,7 +320,10 @@ ENTRIES: tuple[BackendEntry, ...] = (
 
 
 class Standing(NamedTuple):
-    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here."""
+    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here.
+
+    Those that are only measured if they are named step the same.
+    """
 
     backends: tuple[str, ...]
     suite: Suite
@@ -382,7 +385,7 @@ def standings() -> tuple[Standing, ...]:
     """
     by_function: dict[Callable[[Task], OwnClasses | None], list[BackendEntry]] = {}
     for entry in ENTRIES:
-        if entry.own_classes is not None:
+        if entry.own_classes is not None and entry.by_default:
             by_function.setdefault(entry.own_classes, []).append(entry)
     found = []
     for own_classes, entries in by_function.items():

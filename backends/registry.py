@@ -287,7 +287,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "torch-mp",
         "vebench.backends.torch_mp:TorchMultiprocessing",
-        "the same with torch's shared tensors and semaphores, as rlpyt has it",
+        "a process for each CPU owned, with torch's shared tensors and semaphores",
         _process_per_cpu,
         packages=(TORCH,),
         by_default=False,
@@ -295,7 +295,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "free-loop",
         "vebench.backends.free_loop:FreeLoop",
-        "loops on every CPU owned that exchange nothing: what no vectoriser of theirs can beat",
+        "loops on every CPU owned that exchange nothing: what no vectoriser of them can beat",
         _free_running,
         role="limit",
         by_default=False,

@@ -287,7 +287,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "torch-mp",
         "vebench.backends.torch_mp:TorchMultiprocessing",
-        "the same with torch's shared tensors and semaphores, as rlpyt has it",
+        "a process for each CPU owned, with torch's shared tensors and semaphores",
         _process_per_cpu,
         packages=(TORCH,),
         by_default=False,
@@ -295,7 +295,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "free-loop",
         "vebench.backends.free_loop:FreeLoop",
-        "loops on every CPU owned that exchange nothing: what no vectoriser of theirs can beat",
+        "loops on every CPU owned that exchange nothing: what no vectoriser of them can beat",
         _free_running,
         role="limit",
         by_default=False,
@@ -320,7 +320,10 @@ ENTRIES: tuple[BackendEntry, ...] = (
 
 
 class Standing(NamedTuple):
-    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here."""
+    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here.
+
+    Those that are only measured if they are named step the same.
+    """
 
     backends: tuple[str, ...]
     suite: Suite
@@ -382,7 +385,7 @@ def standings() -> tuple[Standing, ...]:
     """
     by_function: dict[Callable[[Task], OwnClasses | None], list[BackendEntry]] = {}
     for entry in ENTRIES:
-        if entry.own_classes is not None:
+        if entry.own_classes is not None and entry.by_default:
             by_function.setdefault(entry.own_classes, []).append(entry)
     found = []
     for own_classes, entries in by_function.items():

@@ -37,6 +37,10 @@ class ListPage:
         return (_document(),)
 
 
+def _what_it_is(entry: BackendEntry) -> str:
+    return entry.summary if entry.by_default else f"{entry.summary} (named)"
+
+
 def _document() -> Document:
     """Return tables of the backends and what each of them steps here, of their options, and of the tasks.
 
@@ -53,10 +57,11 @@ def _document() -> Document:
                 corner="backend",
                 columns=("steps", "what it is"),
                 rows=tuple(
-                    TableRow(entry.name, (_steps(entry), Text((entry.summary,))), entry.reference_row)
-                    for entry in ENTRIES
+                    TableRow(entry.name, (_steps(entry), Text((_what_it_is(entry),))), entry.reference_row)
+                    for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default))
                 ),
                 numbers=False,
+                notes=("Those with (named) are measured only if -b names them.",),
             ),
             *_own_classes(standing),
             Table(

@@ -116,7 +116,7 @@ class RunSpec:
     backends: tuple[BackendChoice, ...] = option(
         (),
         "NAME",
-        "A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS. Comma or repeat. Default: all.",
+        "A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS. Comma or repeat. Default: the usual ones.",
         *("--backend", "-b"),
         parse="parse_backends",
         repeated=True,

@@ -101,7 +101,7 @@ class StudyPage:
             yield Explanation("not decided", first, tuple(others), remedy)
         for part, why in self.left_out.items():
             yield Explanation(
-                "left out", one_line(f"part {part}: {why}"), (), "measure the study again when that is so"
+                "left out", one_line(f"part {part}: {why}"), (), "measure the study again once it can run"
             )
 
     def _grounds(self) -> Document:

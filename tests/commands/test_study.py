@@ -147,7 +147,7 @@ def test_options_change_the_plan_of_all_parts(vebench: Command, own: Path) -> No
     result = vebench(*MINE, *more, "-q", world=world(start))
     assert (result.status, own.exists()) == (3, True)  # the same seed makes both parts the same, and one repeat is few
     assert {(cell.workers, cell.envs_per_worker, cell.repeat) for cell, _ in start.started} == {(2, 3, 0)}
-    assert "part two is left out: what was asked for makes it the same as part one" in result.err
+    assert "part two is not measured: what was asked for makes it the same as part one" in result.err
 
 
 def test_without_workers_a_study_has_one_for_each_cpu(vebench: Command, own: Path) -> None:

@@ -133,7 +133,8 @@ def _planned(
 ) -> tuple[dict[str, tuple[Plan, RunRecord]], dict[str, str]]:
     """Return the plan of each part with the header of its run, and why other parts are left out.
 
-    Raises UsageError, with the first of these reasons, if all are.
+    Of parts that the ``changes`` make the same, the first is enough. Raises UsageError, with the first of these
+    reasons, if all are left out.
     """
     planned: dict[str, tuple[Plan, RunRecord]] = {}
     errors: dict[str, UsageError] = {}
@@ -148,7 +149,7 @@ def _planned(
         if same is None:
             planned[part.name] = plan, head
         else:
-            errors[part.name] = UsageError(f"what was asked for makes it the same as part {same}")
+            console.note(f"part {part.name} is not measured: what was asked for makes it the same as part {same}")
     if not planned:
         raise next(iter(errors.values()))
     return planned, {name: str(error) for name, error in errors.items()}

@@ -56,7 +56,7 @@ COLUMNS = (*SAME, "different", "unverified")
 LABELS = tuple(
     BackendChoice(entry.name, options).label
     for entry in ENTRIES
-    if not entry.reference_row and entry.name != REFERENCE
+    if entry.by_default and not entry.reference_row and entry.name != REFERENCE
     for options in ({}, *([dict(entry.uncompiled)] if entry.uncompiled else []))
 )
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.

@@ -31,8 +31,6 @@ class Queues:
         context = multiprocessing.get_context("fork")
         self._words: list[Queue[int]] = [context.Queue() for _ in range(workers)]
         self._told: Queue[tuple[int, str]] = context.Queue()
-        for words in self._words:
-            words.cancel_join_thread()  # what a worker that is gone does not read must not keep the caller from its end
 
     def call(self, worker: int, word: int) -> None:
         """Tell a worker to go on."""
@@ -59,3 +57,6 @@ class Queues:
             words.close()
             words.join_thread()
         self._told.close()
+        # A queue that this process only reads has no thread to close its descriptors: they go with the queue.
+        self._words.clear()
+        del self._told

@@ -269,5 +269,8 @@ def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
             for name, (verdict, reason) in by_backend.items():
                 (backend,) = parse_backends([name])
                 found = known.of(known_work.TASKS[env], backend, versions, OwnClasses())
-                assert (found.verdict, found.reason) == ((verdict, reason) if name != "for-loop" else ("identical", ""))
+                # What decides may be the same in several surveys, of which one may have seen no episode end.
+                told = [one["verdicts"].get(env, {}).get(name) for one in surveys]
+                assert found.verdict == verdict
+                assert [found.verdict, found.reason] in ([["identical", ""]] if name == "for-loop" else told)
                 assert reason or verdict in ("identical", "equal"), (env, name)

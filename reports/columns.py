@@ -232,6 +232,12 @@ COLUMNS: tuple[Column, ...] = (
         "how many times faster training would be if sampling took no time",
         "times",
     ),
+    Fact(
+        "proof_envs",
+        lambda cell: cell.proof.environments if cell.proof else None,
+        "environments that were stepped again to compare what it returned",
+        "environments",
+    ),
 )
 
 

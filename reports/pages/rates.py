@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
+    from vebench.child.answers import CellProof
     from vebench.plan.spec import RunSpec
     from vebench.reports.document import Tone, Value
     from vebench.reports.view import View
@@ -173,9 +174,18 @@ def _compared(cells: Sequence[CellSummary]) -> str:
     none = dict.fromkeys(label for label, _ in proofs if label not in dict(seen))
     without = f"; none of {', '.join(none)}" if none else ""
     return (
-        f"Work in the measured cells: {rows:,} rows of {len(seen)} of {figures.counted(len(proofs), 'cell')} compared, "
-        f"{found}{without}"
+        f"Work in the measured cells: {rows:,} rows of {len(seen)} of {figures.counted(len(proofs), 'cell')} compared"
+        f"{_of_environments([proof for _, proof in seen])}, {found}{without}"
     )
+
+
+def _of_environments(proofs: Sequence[CellProof]) -> str:
+    """Return in words of how many environments rows were compared where these were fewest; empty if of all."""
+    fewest = min((proof for proof in proofs if proof.num_envs), key=lambda proof: proof.followed_share, default=None)
+    if fewest is None or fewest.followed_share >= 1:
+        return ""
+    least = " or more in each" if len(proofs) > 1 else ""
+    return f", {fewest.environments} of {fewest.num_envs} environments{least}"
 
 
 def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:

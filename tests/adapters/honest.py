@@ -195,6 +195,30 @@ class ShuffledOnHopper(Shuffled):
     tried = On(task="Hopper", envs=2)
 
 
+class Unfair(_Pool):
+    """Has twice as many environments as a batch has rows; one of them answers in one of 100 batches."""
+
+    batches = 0
+
+    def chosen(self) -> list[int]:
+        self.batches += 1
+        return self._ready[: self._size] if self.batches % 100 < 3 else [*filter(None, self._ready)][: self._size]
+
+
+class Loads(_Pool):
+    """Has twice as many environments as a batch has rows; one of them loads for 3 s after its 50th batch."""
+
+    until: float | None = None
+    batches = 0
+
+    def chosen(self) -> list[int]:
+        self.batches += 1
+        if self.until is None and self.batches >= 50:
+            self.until = time.monotonic() + 3
+        loads = self.until is not None and time.monotonic() < self.until
+        return ([*filter(None, self._ready)] if loads else self._ready)[: self._size]
+
+
 class Backwards(Altered):
     """Returns all rows, in the order of falling ids."""
 

@@ -145,6 +145,19 @@ class SeedsAgain(Altered):
         return again
 
 
+class UnseededWhereDue(_Seeded):
+    """An environment whose reset is due when all are reset is reset without the seed."""
+
+    tried = On("reset|seed")
+
+    def reset(self, seed: int) -> None:
+        self._due = self.ended.copy()
+        super().reset(seed)
+
+    def seed_of(self, seed: int, index: int) -> int | None:
+        return None if self._due[index] else seed + index
+
+
 class SharedGenerator(Altered):
     """Environments draw from one generator: all begin as they are reset one after another."""
 

@@ -58,6 +58,19 @@ def test_it_is_said_where_a_verdict_comes_from() -> None:
     )
 
 
+def test_it_is_said_of_how_many_environments_rows_were_compared_and_repeats_cover_others() -> None:
+    some = replace(SEEN, num_envs=9)
+    (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=some))
+    assert cell.verdict_reason.startswith(
+        "seen in the measured cell: 90 rows on the way of 2 of 9 environments through "
+    )
+    for repeats, covered in ((3, 6), (5, 9)):
+        cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=some) for repeat in range(repeats)]
+        (cell,) = summaries(*cells)
+        assert cell.proof is not None
+        assert cell.proof.environments == covered
+
+
 def test_one_repeat_that_did_other_work_strikes_the_cell_and_its_proofs_are_added_up() -> None:
     cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=SEEN) for repeat in range(2)]
     (cell,) = summaries(*cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -63,6 +64,8 @@ def recorded(
         assert loop.run_for(batches * 1000, batches // READINGS_PER_WINDOW).rows == batches * backend.info.batch_size
         recorder.expect(0)
         loop.keep_last()
+    if silent := recorder.silent():
+        recorder.waited(loop.wait_for(silent, 5000 * 1000), 5)
     file = io.BytesIO()
     recorder.write(file, loop.batches)
     file.seek(0)
@@ -225,7 +228,21 @@ def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:
     records, _ = recorded(Played(6, 2), spoil=without_the_first)
     last = records[-1]
     assert isinstance(last, Ended)
-    assert last.fault.startswith("environment 0 is left behind: it answered in none of the last")
+    assert re.fullmatch(
+        r"environment 0 is left behind: it answered in none of the last [\d,]+ batches, nor in 5 s", last.fault
+    )
+
+
+def test_an_environment_that_was_silent_and_comes_back_when_it_is_waited_for_is_not_left_behind() -> None:
+    numbers = count()
+
+    def without_the_first_for_long(batch: Batch) -> Batch:
+        loads = 500 <= next(numbers) < 13_000  # the windows have 9,000 batches
+        return batch._replace(env_ids=1 + (2 * int(batch.observations[0, 0]) + np.arange(2)) % 5) if loads else batch
+
+    records, loop = recorded(Played(6, 2), spoil=without_the_first_for_long)
+    assert loop.batches > 13_000
+    assert records[-1] == Ended(loop.batches)
 
 
 def test_repeats_show_other_environments_until_each_was_shown() -> None:
@@ -234,3 +251,23 @@ def test_repeats_show_other_environments_until_each_was_shown() -> None:
     shown = [Recorder(backend, first, 0, 5, READINGS_PER_WINDOW, chooser=9, turn=turn).shown for turn in range(4)]
     assert frozenset.union(*shown[:3]) == frozenset(range(6))
     assert shown[3] == shown[0]
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "row_bytes", "shown"), [(9, 24, 9), (40, 24, 16), (40, 28_224, 12), (9, 1 << 20, 2)]
+)
+def test_in_full_as_many_environments_are_shown_as_their_copies_fit(num_envs: int, row_bytes: int, shown: int) -> None:
+    backend = Played(num_envs, num_envs)
+    first = backend.recv()._replace(observations=np.zeros((num_envs, row_bytes), np.uint8))
+    assert len(Recorder(backend, first, 0, 5, READINGS_PER_WINDOW, full=True).shown) == shown
+
+
+def test_a_loop_goes_on_to_the_next_end_where_a_reset_is_due_but_not_for_ever() -> None:
+    for length, batches in ((9, 8), (10**9, 1000)):
+        backend = Played(6, 2, length)
+        backend.recv()
+        loop = Loop(backend, Tape(TAPE), lambda backend=backend: backend.now)
+        loop.go_to_an_end(1000 * 1000)
+        assert loop.batches == batches
+        loop.go_to_an_end(1000 * 1000)
+        assert loop.batches == (8 if batches == 8 else 2000), "it is at an end already"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.commands import ONE_PASS
-from support.fakes import FakeStart, fake_world
+from support.fakes import IDENTICAL, FakeStart, fake_world
 from support.in_this_process import world_here
 from support.records import write_lines
 
@@ -155,8 +156,9 @@ def test_what_a_cell_returned_is_compared_when_nothing_is_measured_any_more(vebe
 def test_every_report_says_below_its_table_what_was_compared(vebench: Command) -> None:
     two = [*ASKED[:-2], "-b", "shm-sync", "-q", "-o", "run.jsonl"]
     none = CellProof("unverified", reason="its generator is another", impossible=True)
-    vebench(*two, world=fake_world(FakeStart(proofs={"shm-sync": [none]})))
-    said = "Work in the measured cells: 40 rows of 1 of 2 cells compared, all the same; none of "
+    some = replace(IDENTICAL, num_envs=9)
+    vebench(*two, world=fake_world(FakeStart(proofs={"gym-sync": [some], "shm-sync": [none]})))
+    said = "Work in the measured cells: 40 rows of 1 of 2 cells compared, 2 of 9 environments, all the same; none of "
     for form in ("terminal", "markdown", "html", "latex"):  # which may write the name in its own way
         assert said in " ".join(vebench("report", "run.jsonl", "-f", form).out.split()), form
     assert "unproven" not in vebench("report", "run.jsonl", "-f", "json").out, "nothing could have been compared"

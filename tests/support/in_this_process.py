@@ -20,7 +20,7 @@ from support.fakes import fake_world
 
 from vebench.backends.setup import Setup
 from vebench.child import main as child
-from vebench.child.proof import judge, prove, trials
+from vebench.child.proof import judge, prove, silence, trials
 from vebench.child.request import Request, Settings
 from vebench.engine.messages import decode
 
@@ -99,6 +99,7 @@ class CellHere:
                 (prove, "apart"): prove.here,
                 (prove, "draw"): lambda *asked, **chance: trials.draw(*asked, **chance)[: self._layouts],
                 (judge, "NAMING_S"): 300.0,
+                (silence, "PATIENCE_S"): 1.0,
                 (trials, "LEAST_S"): 0.0,
                 (trials, "TIMES_LONGER"): 1,
                 (trials, "TIMES_FOR_ONE"): 1,

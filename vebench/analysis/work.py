@@ -68,8 +68,16 @@ def _enough(proof: CellProof) -> bool:
 def steps(proof: CellProof) -> str:
     """Return in words how far a proof goes."""
     environments = f"{proof.environments} environment{'s' * (proof.environments != 1)}"
+    if proof.environments < proof.num_envs:  # one of an earlier version does not say of how many
+        environments = f"{proof.environments} of {proof.num_envs} environments"
     whole = "all" if proof.steps >= proof.of_steps else f"{proof.steps:,} of"
     return f"{proof.rows:,} rows on the way of {environments} through {whole} {proof.of_steps:,} steps"
+
+
+def _covered(proofs: Sequence[CellProof]) -> int:
+    """Return how many environments the proofs of several repeats cover. Each takes others, as long as there are any."""
+    covered = sum(proof.environments for proof in proofs)
+    return min(covered, max(proof.num_envs for proof in proofs) or covered)
 
 
 def difference(proof: CellProof) -> str:
@@ -97,7 +105,7 @@ def together(proofs: Sequence[CellProof]) -> CellProof | None:
         worst,
         rows=sum(proof.rows for proof in proofs),
         ends=sum(proof.ends for proof in proofs),
-        environments=sum(proof.environments for proof in proofs),
+        environments=_covered(proofs),
         steps=sum(proof.steps for proof in proofs),
         of_steps=sum(proof.of_steps for proof in proofs),
         seconds=sum(proof.seconds for proof in proofs),

@@ -168,8 +168,8 @@ class CellProof:
     ``verdict``, and ``allowed`` to ``reason``, are as in ``Proof``. ``rows``: rows compared. ``environments``: how many
     were stepped again, each for so many ``steps``, of ``of_steps`` that each has made, and with so many ``ends`` of
     episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the environments
-    were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as ``reason``, why
-    nothing can be compared.
+    were drawn from. ``seconds``: how long it took. ``num_envs``: how many environments the process has, 0 if that is
+    not known. ``impossible``: our own table of backends says, as ``reason``, why nothing can be compared.
     """
 
     verdict: WorkVerdict
@@ -185,9 +185,15 @@ class CellProof:
     seed: int = 0
     seconds: float = 0.0
     impossible: bool = False
+    num_envs: int = 0
 
     def __post_init__(self) -> None:
         check_counts(self, CellProof)
+
+    @property
+    def followed_share(self) -> float:
+        """The share of its environments that were stepped again."""
+        return min(1.0, self.environments / max(1, self.num_envs))
 
 
 @dataclass(frozen=True)

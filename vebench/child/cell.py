@@ -16,6 +16,7 @@ from vebench.child.answers import Begins, Done, Layout, Ready, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
 from vebench.child.policies.named import TAPE
 from vebench.child.policies.policy import make_policy
+from vebench.child.proof import silence
 from vebench.child.proof.batches import malformed
 from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from vebench.child.window import Window
 
 NANO = 1e9
+LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,12 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     if recorder is not None and request.recording is not None:
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
+        patience = int(silence.PATIENCE_S * NANO)
+        # Where --timeout leaves no time to wait, nobody can say whether an environment is only slow.
+        if (silent := recorder.silent()) and clock() - started + 2 * patience < settings.timeout * NANO:
+            recorder.waited(loop.wait_for(silent, patience), silence.PATIENCE_S)
         if request.recording.reset_seed is not None:
+            loop.go_to_an_end(LONGEST_TO_END_NS)  # where the reset that is due may be confused with the one with a seed
             recorder.keep_reset(request.recording.reset_seed, lambda seed: _again(backend, seed))
         with open(request.recording.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
             recorder.write(file, loop.batches)
@@ -172,6 +179,7 @@ def _recorder(request: Request, backend: VectorBackend, first: Batch, info: Back
         chooser=asked.chooser,
         turn=asked.turn,
         info=info,
+        full=asked.full,
     )
 
 

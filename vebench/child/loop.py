@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vebench.child.proof.batches import malformed
+from vebench.child.recorder import CONSECUTIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -29,8 +30,6 @@ MOST_TAPE_BYTES = 8 << 20
 # window, and a window exceeds its duration by at most 1 %.
 READINGS_PER_WINDOW = 100
 
-# Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
-CONSECUTIVE = 3
 FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 
 
@@ -126,6 +125,22 @@ class Loop:
             self._recorder.tidy()
             self._recorder.keep(self.batches, batch, counts=True)
             self._recorder.let_go()
+
+    def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
+        """Step batches until each of these environments has answered, or ``duration_ns`` is over.
+
+        Returns those that have not. Call this outside a window.
+        """
+        missing, until = set(env_ids), self._clock() + duration_ns
+        while missing and self._clock() < until:
+            missing.difference_update(self._step(1)[2][4].tolist())
+        return missing
+
+    def go_to_an_end(self, duration_ns: int) -> None:
+        """Step batches until an episode ends, or ``duration_ns`` is over. Call this outside a window."""
+        anyone, until = frozenset(range(len(self._ended))), self._clock() + duration_ns
+        while not self._outstanding() and self._clock() < until:
+            self._step(1, anyone)
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
         """Step batches for ``duration_ns``, at least one. Returns how many fit between two clock readings of a window.

@@ -17,6 +17,7 @@ from vebench.child.loading import one_line
 from vebench.child.proof.batches import OUT_OF_ORDER, about, changed, malformed, out_of_order
 from vebench.child.proof.history import NO_ROW
 from vebench.child.proof.recording import Acted, Began, Broken, Ended, Order, Rows, write
+from vebench.child.proof.silence import left_behind, silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,21 +33,24 @@ if TYPE_CHECKING:
 MOMENTS_PER_SECOND, MOST_MOMENTS = 8, 256
 # Every so many moments are to begin with an end.
 ENDS_EVERY = 3
-# Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again.
-SHOWN, FEW, NOT_MANY = 4, 2, 16
+# Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again. In
+# full, MOST_SHOWN, as far as the copies fit.
+SHOWN, FEW, NOT_MANY, MOST_SHOWN = 4, 2, 16, 16
 # The first batches after the reset are kept with the observations of all environments, as far as these fit.
 FIRST, FIRST_BYTES = 10, 16 << 20
 # Batches of a window whose arrays are held until it is over, to see whether they change, and the bytes that they have.
 HELD, HELD_BYTES = 4, 16 << 20
-# What is kept takes at most so much memory: copies of batches, and which environments were in which batch.
-MOST_BYTES, MOST_HISTORY_BYTES = 64 << 20, 128 << 20
+# What is kept takes at most so much memory: copies of batches, in full or not, and which environments were in which
+# batch.
+MOST_BYTES, MOST_FULL_BYTES, MOST_HISTORY_BYTES = 64 << 20, 256 << 20, 128 << 20
 # So do the actions of a policy. What comes after them could not be made again.
 MOST_ACTION_BYTES = 64 << 20
+# Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
+CONSECUTIVE = 3
 CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 NOTHING = np.empty(0, np.int64)
-# An environment is left behind that has not answered for so many batches at the end of a cell, plus so many times as
-# many as it used to need for an answer, and for this share of all batches.
-SILENT, TIMES_SILENT, SILENT_SHARE = 1000, 50, 0.25
+# At the end of a cell, environments are waited for that are silent, and have been for this share of all batches.
+SILENT_SHARE = 0.25
 CHANGED = "rows change after they were handed out, though it does not report that"
 
 # The arrays of a batch, in the order of ``Batch``.
@@ -79,7 +83,8 @@ class Recorder:
     ``first`` is the batch of the reset; the backend was built and reset with ``backend_seed``, and its actions are
     drawn from it. ``readings`` is how often the loop asks for a moment in a window. ``seed``: moments are drawn from
     it. ``chooser``: environments are; with the next ``turn`` of the same chooser they are those that come next.
-    ``info`` is what the backend reported before it was reset, which must not change.
+    ``info`` is what the backend reported before it was reset, which must not change. With ``full``, as many
+    environments are shown as can be.
     """
 
     def __init__(  # noqa: PLR0913 - what is drawn, and what it is drawn from
@@ -93,6 +98,7 @@ class Recorder:
         chooser: int = 0,
         turn: int = 0,
         info: BackendInfo | None = None,
+        full: bool = False,
     ) -> None:
         self._backend, self._backend_seed = backend, backend_seed
         self._batch_size, self._fewest_rows = backend.info.batch_size, backend.info.fewest_rows
@@ -105,7 +111,10 @@ class Recorder:
         self._over = False
         self._bytes = 0
         count = backend.info.num_envs
-        few = min(count, SHOWN if count >= NOT_MANY else FEW)
+        plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
+        row_bytes = max(1, first.observations[:1].nbytes) if plain else 1
+        self._most_bytes = MOST_FULL_BYTES if full else MOST_BYTES
+        few = _few(count, row_bytes, full=full)
         order = Random(chooser).sample(range(count), count)  # noqa: S311 - likewise
         self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
         self._is_shown = _mask(count, self.shown)
@@ -126,6 +135,8 @@ class Recorder:
         self._last: tuple[Kept, Arrays] | None = None
         self._held: list[tuple[Kept, Arrays]] = []
         self._at_end: str | None = None
+        self._silent: dict[int, int] = {}  # environments, and the batches for which each has been silent
+        self._waited = 0.0  # seconds for which it was waited for them
         self._began: int | None = None
         self._rows = 0  # of batches that may have fewer rows than others
         self._windows: list[int] = []
@@ -133,8 +144,7 @@ class Recorder:
         self._actions: list[NDArray[np.generic]] = []  # those of a policy, batch by batch
         self._action_bytes = 0
         self.for_end = False
-        plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
-        fit = FIRST_BYTES // (FIRST + 2) // max(1, first.observations[:1].nbytes) if plain else 0
+        fit = FIRST_BYTES // (FIRST + 2) // row_bytes if plain else 0
         self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
         self._first: list[Kept] = []
         self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._history.append if plain else None
@@ -271,7 +281,7 @@ class Recorder:
         self._check_last(number)
         self._last = kept, (observations, rewards, terminated, truncated, env_ids)
         self._bytes += shown.nbytes + 4 * rewards.nbytes
-        if self._bytes > MOST_BYTES:
+        if self._bytes > self._most_bytes:
             self._over = True
         return kept
 
@@ -413,27 +423,39 @@ class Recorder:
                 break
         return [kept for kept in found if self._broken is None or kept.number < self._broken[0]]
 
+    def silent(self) -> frozenset[int]:
+        """Return the environments that have not answered for a long time. Call this when all windows are over.
+
+        The ids of batches that follow are not kept any more.
+        """
+        self.tidy()
+        self.note = self.note_end = None
+        self._silent = {} if self.in_order or self._over or not self._joined else self._silences()
+        return frozenset(self._silent)
+
+    def waited(self, missing: set[int], seconds: float) -> None:
+        """Note which environments have still not answered when others were stepped for so many seconds more."""
+        self._silent = {env_id: batches for env_id, batches in self._silent.items() if env_id in missing}
+        self._waited = seconds
+
     def _left_behind(self) -> str | None:
-        """Return the fault if an environment has not answered for a long time at the end, None if all have."""
-        if self.in_order or self._over or not self._joined:
-            return None
+        return next((left_behind(*each, self._waited) for each in self._silent.items()), None) if self._waited else None
+
+    def _silences(self) -> dict[int, int]:
+        """Return the environments that are silent, and for how many batches they have been."""
         count, batches = len(self._ids), 0
         rows, last = np.zeros(count, np.int64), np.full(count, -1)
         for part in self._joined:
             there = part.ravel() != NO_ROW
             env_ids = part.ravel()[there]
             if env_ids.max(initial=0) >= count:
-                return None  # which is noticed elsewhere
+                return {}  # which is noticed elsewhere
             rows += np.bincount(env_ids, minlength=count)
             last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
             batches += len(part)
-        silent = batches - 1 - last
-        usual = (last + 1) / np.maximum(1, rows)
-        lost = np.flatnonzero(silent > np.maximum(SILENT + TIMES_SILENT * usual, SILENT_SHARE * batches))
-        if not lost.size:
-            return None
-        env_id = int(lost[0])
-        return f"environment {env_id} is left behind: it answered in none of the last {silent[env_id]:,} batches"
+        since = batches - 1 - last
+        found = np.flatnonzero(silent(batches, last, rows) & (since > SILENT_SHARE * batches))
+        return dict(zip(found.tolist(), since[found].tolist(), strict=True))
 
     def _wrong(self, arrays: Any) -> str | None:  # noqa: ANN401 - if malformed
         return malformed(arrays, len(self._ids), self._batch_size, self._fewest_rows)
@@ -486,6 +508,14 @@ class Recorder:
         if self._broken is None:
             self._broken = (number, fault)
         self._over = True
+
+
+def _few(count: int, row_bytes: int, *, full: bool) -> int:
+    """Return how many of ``count`` environments are shown."""
+    few = SHOWN if count >= NOT_MANY else FEW
+    if full:
+        few = max(few, min(MOST_SHOWN, MOST_FULL_BYTES // (MOST_MOMENTS * CONSECUTIVE * row_bytes)))
+    return min(count, few)
 
 
 def _mask(count: int, env_ids: Iterable[int]) -> NDArray[np.bool_]:

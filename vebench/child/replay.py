@@ -268,6 +268,7 @@ def _together(found: list[Judged], outline: Outline, begun: Sequence[Judged] = (
         rows=rows,
         ends=min((one.proof.fewest_ends for one in found), default=0),
         environments=len(outline.env_ids),
+        num_envs=num_envs,
         steps=min((one.batches for one in found), default=0) * batch_size // num_envs,
         of_steps=outline.batches * batch_size // num_envs,
         allowed=tuple(dict.fromkeys(text for one in found for text in one.proof.allowed)),

@@ -49,7 +49,8 @@ class Recording:
 
     At which moments is drawn from ``seed``, and of which environments from ``chooser``: with every ``turn`` of the same
     chooser the next ones. In a cell of replicas, number ``replica`` does so. When all is measured, the backend is reset
-    once more, with the seed ``reset_seed``, unless that is None.
+    once more, with the seed ``reset_seed``, unless that is None. With ``full``, rows of as many environments
+    are kept as can be.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Recording:
     chooser: int = 0
     turn: int = 0
     reset_seed: int | None = None
+    full: bool = False
 
 
 @dataclass(frozen=True)

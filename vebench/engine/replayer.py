@@ -51,6 +51,7 @@ def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         chooser=chooser,
         turn=cell.repeat,
         reset_seed=None if cell.backend.name in BY_NAME else _large_seed(),
+        full=spec.proof == "full",
     )
     return replace(cell, recording=recording)
 

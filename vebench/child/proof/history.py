@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from vebench.child.proof.recording import About, Acted, Began
 
-# Rows may come in any order, but an environment may not be further ahead of the slowest one: by MOST_AHEAD steps, plus
-# MOST_TIMES_AHEAD times the rows of the slowest.
-MOST_AHEAD, MOST_TIMES_AHEAD = 1000, 50
 NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
 
 
@@ -36,7 +33,6 @@ class History:
         self._tape = tape
         self._known = 0
         self._acted: NDArray[np.generic] | None = None
-        self._rows = np.zeros(about.num_envs, np.int64)
 
     def act(self, acted: Acted) -> None:
         """Take these actions, and not those of the tape. Raises CutOffError if they are no actions of this backend."""
@@ -73,11 +69,6 @@ class History:
         twice = ascending[:, 1:][(ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] != NO_ROW)]
         if twice.size:
             raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
-        np.add.at(self._rows, env_ids[env_ids != NO_ROW], 1)
-        if self._rows.max() > 1 + MOST_AHEAD + MOST_TIMES_AHEAD * (1 + self._rows.min()):
-            last, first = int(np.argmin(self._rows)), int(np.argmax(self._rows))
-            made = f"{self._rows[last]} rows, environment {first} {self._rows[first]:,}"
-            raise FaultError(f"an environment is left behind: environment {last} has returned {made}")
 
     @property
     def in_one_order(self) -> bool:

@@ -25,6 +25,7 @@ from vebench.child.loading import load, one_line
 from vebench.child.loop import action_tape
 from vebench.child.proof.batches import about, changed, malformed
 from vebench.child.proof.recording import Began, Broken, Ended, Failed, Rows, write
+from vebench.child.proof.silence import Silence
 from vebench.child.proof.trials import Trial
 from vebench.child.request import Request
 
@@ -77,14 +78,18 @@ def _history(
     """Yield every batch after a reset, each as soon as it is there."""
     info = backend.info
     kept = Kept()
+    always_all = info.batch_size == info.num_envs and info.fewest_rows is None
     yield Began(reset.seed, reset.tape_at)
     backend.reset(reset.seed)
+    silence = None if always_all else Silence(info.num_envs)
     number = 0
     while True:
         batch = backend.recv()
         fault = malformed(batch, info.num_envs, info.batch_size, info.fewest_rows)
         if fault is None and not info.reuses_buffers:
             fault = kept.changed("though no reuse of buffers is declared")
+        if fault is None and silence is not None:
+            fault = silence.note(batch[4])
         if fault is not None:
             yield Broken(number, fault)
             return

@@ -69,7 +69,7 @@ class Found:
             # times the loop's rate can be had.
             return f"{gain}: at least {1 - 1 / ratio.low:.0%} of a step is done without the lock"
         if self.alone:
-            return f"{gain}: they do not step at the same time"
+            return f"{gain}: a step holds the lock, or handing it over costs what is gained without it"
         return f"{gain}: whether they step at the same time is not decided"
 
 

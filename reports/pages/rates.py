@@ -72,6 +72,7 @@ def _of_policy(
             (
                 f"the policy is {one_line(spec.acts)}",
                 "env: from actions to their rows; policy: choosing actions; copies: observations there, actions back",
+                "counting: what the loop itself takes, where that is more than 1%",
                 "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
             ),
         )

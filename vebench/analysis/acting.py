@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class Acting:
     """Where the time of a loop with a policy went, over the windows that count.
 
-    ``waiting``, ``inference`` and ``copies`` are shares of the wall time, 0 to 1. They leave out only the counting of
-    rows. ``latency_p50_ns`` and ``latency_p99_ns``: from the actions of a batch to the next batch, the median over
-    windows. ``age``: how often the policy acted between choosing an action and getting its row, the mean over rows; 0
-    if every action is answered by the next batch.
+    ``waiting``, ``inference`` and ``copies`` are shares of the wall time, 0 to 1; ``counting`` is what they leave out.
+    ``latency_p50_ns`` and ``latency_p99_ns``: from the actions of a batch to the next batch, the median over windows.
+    ``age``: how often the policy acted between choosing an action and getting its row, the mean over rows; 0 if every
+    action is answered by the next batch.
     """
 
     waiting: float
@@ -33,6 +33,11 @@ class Acting:
     latency_p50_ns: float
     latency_p99_ns: float
     age: float
+
+    @property
+    def counting(self) -> float:
+        """The share of the time in which the loop counts rows, and notes what is compared later."""
+        return max(0.0, 1 - self.waiting - self.inference - self.copies)
 
 
 @dataclass(frozen=True)

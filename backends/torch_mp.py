@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.spaces import Spaces
     from vebench.backends.interface import Setup
+
+LONGEST = 1 << 16  # bytes of a worker's failure, of which the caller is told no more
 
 
 class TorchMultiprocessing(Processes):
@@ -41,15 +44,18 @@ def _in_tensors(spaces: Spaces, count: int) -> Arrays:
 
 
 class Semaphores:
-    """A semaphore to each of ``workers`` and one back, what it is told in shared memory, and a queue for failures."""
+    """A semaphore to each of ``workers`` and one back. What it is told, and how it failed, is in shared memory.
+
+    Into a pipe a worker could write no more than fits before the caller reads, who may be waiting for another worker.
+    """
 
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("fork")
         self._go = [context.Semaphore(0) for _ in range(workers)]
         self._ready = [context.Semaphore(0) for _ in range(workers)]
         self._words = context.Array("q", workers, lock=False)
-        self._failed = context.Array("b", workers, lock=False)
-        self._failures = context.SimpleQueue()
+        self._lengths = context.Array("q", workers, lock=False)  # of the failures in bytes, 0 where there is none
+        self._failures = [mmap.mmap(-1, LONGEST) for _ in range(workers)]
         self._called: list[int] = []
 
     def call(self, worker: int, word: int) -> None:
@@ -65,9 +71,9 @@ class Semaphores:
 
     def tell(self, worker: int, failure: str) -> None:
         """Tell the caller that it is done, and how it failed, if it did; in the worker."""
-        if failure:
-            self._failures.put(failure)
-        self._failed[worker] = bool(failure)
+        text = failure.encode(errors="backslashreplace")[:LONGEST]
+        self._failures[worker][: len(text)] = text
+        self._lengths[worker] = len(text)
         self._ready[worker].release()
 
     def told(self, timeout: float) -> tuple[int, str] | None:
@@ -76,8 +82,9 @@ class Semaphores:
         if not self._ready[worker].acquire(timeout=timeout):
             return None
         self._called.pop(0)
-        return worker, self._failures.get() if self._failed[worker] else ""
+        return worker, self._failures[worker][: self._lengths[worker]].decode(errors="replace")  # it may be cut
 
     def close(self) -> None:
-        """Close the queue for failures."""
-        self._failures.close()
+        """Let go of the memory for failures."""
+        for failure in self._failures:
+            failure.close()

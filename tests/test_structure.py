@@ -86,6 +86,8 @@ WITH_THEIR_LIBRARY = {"vebench.child.policies.network"}
 COMMANDS = tuple(command.name or command.callback.__name__ for command in cli.app.registered_commands)
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 
+pytestmark = pytest.mark.xdist_group("structure")  # every module is parsed once
+
 
 def modules() -> dict[str, Path]:
     """Return every module of the project by the name that it installs as."""
@@ -330,3 +332,8 @@ def test_a_child_that_measures_loads_numpy_and_nothing_else_by_itself() -> None:
 
 def test_the_command_line_is_imported_without_anything_heavy() -> None:
     assert loaded_by("import vebench.cli") & (HEAVY | {"msgspec"}) == set()
+
+
+def test_tests_of_a_group_run_in_one_process(request: pytest.FixtureRequest) -> None:
+    grouped = getattr(request.config.option, "loadgroup", False)  # as pytest-xdist tells its processes
+    assert not grouped or request.node.nodeid.endswith("@structure"), "groups are forgotten: see constraints.txt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -26,6 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_command_of = cache(typer.main.get_command)  # with all its options, it takes a while to make
 
 
 def main() -> NoReturn:
@@ -58,7 +61,7 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:
 
 def _invoke(arguments: Sequence[str], world: World | None) -> int:
     """Return the exit status of the command. Typer's own entry point would report some of its errors itself."""
-    command = typer.main.get_command(app)
+    command = _command_of(app)
     try:
         with command.make_context("vebench", [*arguments], obj=_Call(tuple(arguments), world)) as context:
             return command.invoke(context) or 0

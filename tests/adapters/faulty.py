@@ -186,7 +186,7 @@ class LeavesSharedMemory(Hangs):
 
     def reset(self, seed: int) -> None:
         self._segment = shared_memory.SharedMemory(create=True, size=4096)
-        print("segment", self._segment.name)
+        print("segment", self._segment.name, flush=True)
 
 
 class LeavesFiles(Sound):

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE_S
 
 from vebench.backends.environments.suites import BURST, OTHER
 from vebench.backends.free_loop import FreeLoop, FreeRunning
 from vebench.backends.interface import Setup, Task
-from vebench.backends.queue_backend import QueueBackend
+from vebench.backends.processes import Processes, in_shared_memory
+from vebench.backends.queue_backend import QueueBackend, Queues
 from vebench.backends.threads import Threads
+from vebench.backends.torch_mp import Semaphores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from vebench.backends.processes import Bells
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
+VERBOSE = Task("odd/Verbose-v0", OTHER.name, 1, module="odd")
 HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
@@ -60,6 +67,46 @@ def test_a_worker_that_dies_is_named_by_its_environments() -> None:
         backend.send(np.zeros(4, np.int64))
         with pytest.raises(RuntimeError, match=r"the process of environments 2 to 3 died \(exit status -9\)"):
             backend.recv()
+
+
+@pytest.fixture
+def patience() -> Iterator[None]:
+    """Give up a test that hangs."""
+
+    def give_up(*_: object) -> NoReturn:
+        raise TimeoutError(f"this has hung for {PATIENCE_S} seconds")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(int(PATIENCE_S))
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def until_all_fail(backend: Processes) -> None:
+    """Leave three workers, one environment each, when all of them fail in the next ``recv``."""
+    backend.reset(0)
+    backend.recv()
+    for _ in range(2):
+        backend.send(np.zeros(3, np.int64))
+        backend.recv()
+    backend.send(np.zeros(3, np.int64))
+
+
+@pytest.mark.usefixtures("patience")
+@pytest.mark.parametrize("bells", [Queues, Semaphores])
+def test_each_worker_that_fails_is_heard_however_much_they_say_at_once(bells: Callable[[int], Bells]) -> None:
+    with closing(Processes(Setup(VERBOSE, 3, 1, (0, 1, 2)), in_shared_memory, bells)) as backend:
+        for _ in range(2):  # a reset begins anew
+            until_all_fail(backend)
+            failures = []
+            for _ in range(3):
+                with pytest.raises(RuntimeError) as caught:
+                    backend.recv()
+                failures.append(str(caught.value).partition("boomboom")[0])
+            assert sorted(failures) == [f"environment {number}: ValueError: " for number in range(3)]
+        until_all_fail(backend)
+    assert multiprocessing.active_children() == []
 
 
 def test_each_thread_steps_a_share_of_its_own() -> None:

@@ -60,6 +60,15 @@ class Faulty(Counter):
         return super().step(action)
 
 
+class Verbose(Counter):
+    """Raises an error with a text of 100 kB in its third step, whatever it was seeded with."""
+
+    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._step == 2:
+            raise ValueError("boom" * 25_000)
+        return super().step(action)
+
+
 class Held(Counter):
     """Does not step until there is a file ``go``, if it was seeded with 3."""
 
@@ -121,3 +130,4 @@ gymnasium.register("odd/Chancy-v0", "odd:Chancy")
 gymnasium.register("odd/Held-v0", "odd:Held")
 gymnasium.register("odd/In-common-v0", "odd:InCommon")
 gymnasium.register("odd/No-number-v0", "odd:NoNumber")
+gymnasium.register("odd/Verbose-v0", "odd:Verbose")

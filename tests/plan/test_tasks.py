@@ -131,7 +131,7 @@ def with_modules(folder: Path) -> Path:
     (folder / "adapters_of_mine.py").write_text(dedent(ADAPTER_MODULE))
     (folder / "breaks.py").write_text("1 / 0")
     (folder / "hangs.py").write_text("import time\ntime.sleep(600)")
-    (folder / "crashes.py").write_text("import os\nprint('the end is near')\nos.abort()")
+    (folder / "crashes.py").write_text("import os\nprint('the end is near', flush=True)\nos.abort()")
     return folder
 
 

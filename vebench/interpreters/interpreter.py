@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, TypedDict
 
@@ -48,7 +49,13 @@ class Interpreter:
 
 def packages_here() -> dict[str, str]:
     """Return the versions of the packages that affect a figure, by name, in the running interpreter."""
-    return _with_ours(probe.versions(RECORDED))
+    return _with_ours(_recorded_here())
+
+
+@cache
+def _recorded_here() -> dict[str, str]:
+    """Return what is installed. To read it takes long, and each cell of a plan asks for it."""
+    return probe.versions(RECORDED)
 
 
 def _with_ours(packages: dict[str, str]) -> dict[str, str]:

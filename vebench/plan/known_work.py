@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -232,7 +233,8 @@ def _refuse_odd(path: Path) -> None:
         raise OSError(errno.EFBIG, "is too large for what vebench keeps there")
 
 
-def _surveyed() -> list[tuple[VerdictKey, Known]]:
+@cache
+def _surveyed() -> tuple[tuple[VerdictKey, Known], ...]:
     """Return the verdicts of the survey that comes with vebench. They are valid for this version of vebench."""
     text = files("vebench.plan").joinpath("survey.json").read_bytes()
     found = []
@@ -243,4 +245,4 @@ def _surveyed() -> list[tuple[VerdictKey, Known]]:
                 (backend,) = parse_backends([name])
                 entry = key(TASKS[env], backend, versions)
                 found.append((entry, Known(verdict, reason, survey.steps, survey.num_envs)))
-    return found
+    return tuple(found)

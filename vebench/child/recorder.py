@@ -324,7 +324,8 @@ class Recorder:
     def _join(self, ids: list[bytes]) -> NDArray[Any]:
         """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
 
-        Where all must have as many rows, those from the first batch of another length on are left out, and no more kept.
+        Where all must have as many rows, those from the first batch of another length on are left out, and no more
+        are noted.
         """
         if self._fewest_rows is None:
             size = self._batch_size * self._id_type.itemsize

@@ -53,6 +53,7 @@ class Bench:
         self.history: History | None = None
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # the last since then
+        self.over = False  # whether nothing more was asked of the backend but to close
         self._about: About | None = None
         self._tally = Tally(())
         self.most_share, self.of_steps = MOST_SHARE, False
@@ -87,6 +88,7 @@ class Bench:
         elif isinstance(record, Failed):
             raise FailedError(record.reason)
         elif isinstance(record, Ended):
+            self.over = True
             self._count_ends()
             if record.fault:
                 raise FaultError(record.fault)

@@ -21,7 +21,7 @@ from vebench.child.answers import Comparing, Failure, Proof
 from vebench.child.loading import load, one_line
 from vebench.child.proof import judge as judging
 from vebench.child.proof.bench import MOST_SHARE, FailedError
-from vebench.child.proof.faults import NAMING_S, Rerun
+from vebench.child.proof.faults import NAMING_S
 from vebench.child.proof.followed import References
 from vebench.child.proof.recording import Closed, CutOffError, Failed, read
 from vebench.child.proof.stepping import stepped
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.child.answers import Answer, WorkVerdict
     from vebench.child.proof.bench import Bench
+    from vebench.child.proof.case import Rerun
     from vebench.child.proof.recording import Record
     from vebench.child.request import Request
 

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
+from dataclasses import replace
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from altered import Altered
 from wrong_late import BehindByOne, DoublesLater, HalvesLater, StaleLater
-from wrong_seeds import RewardsKeptAtReset
+from wrong_seeds import KeepsRunning, RewardsKeptAtReset
 
 from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.registry import find
+from vebench.child.loop import action_tape
 from vebench.child.proof import judge as judging
 from vebench.child.proof import prove as proving
+from vebench.child.proof.batches import about
 from vebench.child.proof.prove import Here, prove
+from vebench.child.proof.recording import Began, Broken, Ended, Rows, write
 from vebench.child.proof.trials import Reset, Trial
-from vebench.child.request import Proving, Request, Settings
+from vebench.child.replay import replay
+from vebench.child.request import Proving, Replaying, Request, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from vebench.child.answers import CellProof
+    from vebench.child.proof.recording import Record
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 PENDULUM = Task("Pendulum-v1", "classic", 1)
@@ -201,3 +216,73 @@ def test_whole_rows_that_are_late_are_told_from_observations_that_are_stale(
     monkeypatch: pytest.MonkeyPatch, adapter: type[Altered], fault: str
 ) -> None:
     assert name(monkeypatch, adapter) == fault
+
+
+def found_in_cell(
+    tmp_path: Path, adapter: type[Altered], moments: Iterable[int], spoiled: Iterable[Record] = ()
+) -> CellProof:
+    """Return what is found where a cell has recorded three batches at each moment, and those of two resets."""
+    setup = replace(request_for(CARTPOLE).setup, seed=SEED)
+    shown = np.arange(setup.workers)
+    kept: dict[int, Rows] = {}
+    with closing(adapter(setup)) as backend:
+
+        def received(number: int) -> Rows:
+            batch: Any = [array.copy() for array in backend.recv()]
+            observations, rewards, terminated, truncated, env_ids = batch
+            return Rows(number, env_ids, rewards, terminated, truncated, shown, observations)
+
+        first = about(backend.info, tape_seed=SEED, constructor_seed=SEED, in_order=True)
+        tape = action_tape(backend.info.action_space, SEED, setup.workers)
+        backend.reset(SEED)
+        kept[0] = received(0)
+        for number in range(1, max(moments) + 3):
+            backend.send(tape[(number - 1) % len(tape)])
+            kept[number] = received(number)
+        backend.reset(OTHER_SEED)
+        again = received(0)
+    numbers = sorted(number + more for number in moments for more in range(3))
+    records = [
+        *(first, Began(SEED), *(kept[number] for number in range(11))),
+        *(Began(OTHER_SEED), again),
+        *(Began(SEED), kept[0], *(kept[number] for number in numbers), *spoiled, Ended(len(kept) - 1)),
+    ]
+    path = tmp_path / "recording"
+    with path.open("wb") as file:
+        for record in records:
+            write(file, record)
+    return replay(request_for(CARTPOLE), Replaying(str(path), 3000.0), time.monotonic_ns)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "fault"),
+    [
+        (DoublesLater, "from step 1500 on observations are float64, not float32"),
+        (HalvesLater, "from step 1500 on observations are rounded to float16"),
+        (StaleLater, "from step 2000 on observations are one step stale"),
+        (BehindByOne, f"from step 1500 on whole rows are {LATE}"),
+        (KeepsRunning, "a later reset does not begin as its seed says"),
+        (RewardsKeptAtReset, "rewards in the row of a reset are wrong: observations agree"),
+    ],
+)
+def test_in_a_cell_a_fault_has_its_name_where_it_began_though_the_second_reset_shows_it_too(
+    tmp_path: Path, adapter: type[Altered], fault: str
+) -> None:
+    proof = found_in_cell(tmp_path, adapter, range(100, 3000, 100))
+    assert (proof.verdict, proof.fault) == ("different", fault)
+
+
+def test_what_of_a_cell_is_late_is_left_open_where_neither_rewards_nor_ends_tell(tmp_path: Path) -> None:
+    class LateAtLast(BehindByOne):
+        since = 2900
+
+    proof = found_in_cell(tmp_path, LateAtLast, (500, 2955))
+    doubt = "observations are one step stale, or whole rows are: rewards and ends do not tell"
+    assert proof.fault == f"from step 2955 on {doubt}"
+
+
+def test_a_fault_that_the_recorder_has_seen_stands_though_the_rest_cannot_be_followed(tmp_path: Path) -> None:
+    fault = "rows counted that were not returned: batches without their 3 rows"
+    unknown = Rows(7, np.arange(3), np.zeros(3), np.zeros(3, bool), np.zeros(3, bool), np.arange(3), np.zeros((3, 4)))
+    proof = found_in_cell(tmp_path, Altered, (20,), [unknown, Broken(500, fault)])
+    assert (proof.verdict, proof.fault) == ("different", fault)

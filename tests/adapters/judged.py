@@ -202,3 +202,11 @@ class Dies(Fresh):
         if self.batches == 30:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().recv()
+
+
+class RaisesInClose(Fresh):
+    """Raises while it is closed."""
+
+    def close(self) -> None:
+        super().close()
+        raise ValueError("a worker has left no answer")

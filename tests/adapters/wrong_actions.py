@@ -101,6 +101,16 @@ class RepeatsOfTen(Altered):
         super().send(last if self.batches % 10 == 9 else actions)
 
 
+class OneLateLater(Altered):
+    """From batch 1,500 on the last environment takes each action one step late: a worker that has fallen behind."""
+
+    tried = On(ACTION)
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        last, self._last = getattr(self, "_last", actions), actions
+        super().send(np.concatenate([actions[:-1], last[-1:]]) if self.batches > 1500 else actions)
+
+
 class NormalisedActions(Altered):
     """Actions are taken for shares of the bounds: scaled where they must not be."""
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from altered import Altered, On, shown_before
 
+from vebench.backends.interface import Batch
+
 if TYPE_CHECKING:
-    from vebench.backends.interface import Batch, Setup
+    from vebench.backends.interface import Setup
 
 
 class StaleLater(Altered):
@@ -159,6 +161,57 @@ class NormalisesLater(Altered):
 
     def alter(self, batch: Batch) -> Batch:
         return batch._replace(observations=(batch.observations / 2).astype(np.float32))
+
+
+class DoublesLater(Altered):
+    """From batch 1,500 on observations are float64: a buffer that was allocated anew, without a type."""
+
+    tried = On("observations are float64, not float32")
+
+    def due(self) -> bool:
+        return self.batches > 1500
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(observations=batch.observations.astype(np.float64))
+
+
+class HalvesLater(Altered):
+    """From batch 1,500 on observations have the precision of float16: a cache that is used once it is full."""
+
+    tried = On("observations are rounded to float16")
+
+    def due(self) -> bool:
+        return self.batches > 1500
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(observations=batch.observations.astype(np.float16).astype(np.float32))
+
+
+class BehindByOne(Altered):
+    """From batch 1,500 on the last environment's whole rows are those of the batch before: a worker that is behind."""
+
+    tried = On("late|behind|step before")
+    since = 1500  # batches after the first
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        last, self._last = getattr(self, "_last", batch), Batch._make(array.copy() for array in batch)
+        if self.batches > self.since:
+            for array, row in zip(batch, last, strict=True):
+                array[-1] = row[-1]
+        return batch
+
+
+class ScalesAfterAnotherReset(Altered):
+    """From the second reset on every fifth batch has other observations: a scale that a reset multiplies."""
+
+    tried = On("before the reset|later reset|other observations")
+
+    def due(self) -> bool:
+        return self.resets > 1 and self.batches % 5 == 2
+
+    def alter(self, batch: Batch) -> Batch:
+        return batch._replace(observations=batch.observations * np.float32(1.01))
 
 
 class RaisesLater(Altered):

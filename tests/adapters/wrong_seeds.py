@@ -158,6 +158,18 @@ class UnseededWhereDue(_Seeded):
         return None if self._due[index] else seed + index
 
 
+class RewardsKeptAtReset(Altered):
+    """The row of a later reset has the rewards and flags of the step before: a buffer that only a step writes."""
+
+    tried = On("rewards.* in the row of a reset")
+
+    def reset(self, seed: int) -> None:
+        rewards, terminated = self._batch.rewards.copy(), self._batch.terminated.copy()
+        super().reset(seed)
+        if self.resets > 1:
+            self._batch.rewards[:], self._batch.terminated[:] = rewards, terminated
+
+
 class SharedGenerator(Altered):
     """Environments draw from one generator: all begin as they are reset one after another."""
 

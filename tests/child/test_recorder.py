@@ -152,6 +152,46 @@ def test_batches_that_are_shorter_between_two_that_are_kept_are_a_fault_though_r
     assert "rows counted that were not returned" in broken.fault
 
 
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(4, 4), (6, 2), (9, 4)])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_batches_of_another_length_than_reported_are_a_fault_by_name_whatever_their_order(
+    num_envs: int, batch_size: int, rows: int
+) -> None:
+    """Now and then, and with ends, which are told apart by places in batches."""
+    backend, numbers = Played(num_envs, batch_size), count()
+    recorder = Recorder(backend, backend.recv(), 0, 5, READINGS_PER_WINDOW)
+    loop = Loop(backend, Tape(TAPE), lambda: backend.now, recorder)
+    honest = backend.recv
+
+    def now_and_then() -> Batch:
+        batch, number = honest(), next(numbers)
+        return (
+            batch
+            if number < 500 or number % 50
+            else Batch(*(np.resize(array, (rows, *array.shape[1:])) for array in batch))
+        )
+
+    backend.recv = now_and_then  # type: ignore[method-assign]
+    loop.keep_first(FIRST)
+    for _ in range(3):
+        recorder.expect(MOMENTS_PER_SECOND)
+        loop.run_for(1_000_000, 5)
+    file = io.BytesIO()
+    recorder.write(file, loop.batches)
+    file.seek(0)
+    records = list(read(file))
+    (broken,) = (record for record in records if isinstance(record, Broken))
+    assert broken.fault == f"rows counted that were not returned: batches without their {batch_size} rows"
+    assert 500 < broken.number < 520
+    (_, rows_kept) = histories(records)
+    known = (
+        loop.batches
+        if num_envs == batch_size
+        else sum(len(record.env_ids) for record in records if isinstance(record, Order))
+    )
+    assert rows_kept[-1].number < known, "which environments are in it is known"
+
+
 def test_what_is_kept_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 4000)
     records, _ = recorded(Played(40, 40))

@@ -406,6 +406,16 @@ def test_a_backend_that_raises_or_hangs_says_after_which_step_and_where_its_trac
     assert verdict["reason"] == f"{hung[1]}, {hung[0].place}"
 
 
+@pytest.mark.parametrize("world", [world_here, World], ids=["here", "in-real-processes"])
+def test_a_backend_that_raises_while_it_is_closed_is_told_so_and_in_which_layout_that_was(
+    verify: Verify, world: Callable[[], World]
+) -> None:
+    asked = ("-e", "CartPole", "-b", "judged:RaisesInClose", "--steps", "20", "--num-envs", "3", "--seed", "1")
+    status, (verdict,) = verify(*asked, world=world())
+    assert (status, verdict["verdict"]) == (1, "unverified")
+    assert verdict["reason"] == "ValueError: a worker has left no answer, while it was closed, with 3 environments"
+
+
 def test_below_the_table_is_why_and_what_to_paste(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     fault = "rewards are off by 0.25, " * 6

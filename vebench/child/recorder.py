@@ -302,12 +302,12 @@ class Recorder:
             as_at_first = env_ids.tobytes() == self._ids_in_order
             if not as_at_first and _is_permuted(env_ids, self._ids):  # rows that are missing have another name
                 self._break(number, OUT_OF_ORDER)
-        if len(self._history) > CHUNK:
-            self.tidy()
         if self._fewest_rows is not None and rows >= 0:
             self._rows += rows
         elif rows != batches * self._batch_size and not self._over:
             self._break(number, f"rows counted that were not returned: batches without their {self._batch_size} rows")
+        if len(self._history) > CHUNK:
+            self.tidy()
 
     def tidy(self) -> None:
         """Put together the ids of the last batches, because they take less room, and count their ends."""
@@ -328,15 +328,23 @@ class Recorder:
                 joined = self._join(ids)
                 for flags, place in zip(ended, places):  # noqa: B905 - Python 3.10, and of equal length
                     self._ends += np.bincount(joined[place][: len(flags)][flags], minlength=len(self._ids))
-        except ValueError:  # batches of odd lengths or types, which is noticed elsewhere
+        except (ValueError, IndexError):  # batches of odd lengths or types, which is noticed elsewhere
             self._over = True
 
     def _join(self, ids: list[bytes]) -> NDArray[Any]:
-        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order."""
-        flat = np.frombuffer(b"".join(ids), self._id_type)
+        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
+
+        Where all must have as many rows, those from the first batch of another length on are left out, and no more
+        are noted.
+        """
         if self._fewest_rows is None:
-            joined = flat.reshape(-1, self._batch_size)
+            size = self._batch_size * self._id_type.itemsize
+            whole = next((at for at, each in enumerate(ids) if len(each) != size), len(ids))
+            if whole < len(ids):
+                self._stop_noting()
+            joined = np.frombuffer(b"".join(ids[:whole]), self._id_type).reshape(-1, self._batch_size)
         else:
+            flat = np.frombuffer(b"".join(ids), self._id_type)
             rows = np.array([len(each) for each in ids], np.int64) // self._id_type.itemsize
             joined = np.full((len(ids), self._batch_size), NO_ROW, np.int64)
             joined[np.arange(self._batch_size) < rows[:, None]] = flat
@@ -346,8 +354,12 @@ class Recorder:
             self._give_up_order()
             self._joined.append(joined.astype(self._kept_type))
         if sum(part.nbytes for part in self._joined) > MOST_HISTORY_BYTES:
-            self._over, self.note, self.note_end = True, None, None
+            self._stop_noting()
         return joined
+
+    def _stop_noting(self) -> None:
+        """Keep nothing that comes from now on."""
+        self._over, self.note, self.note_end = True, None, None
 
     def _give_up_order(self) -> None:
         """Keep the ids of the batches that were in order, because not all are."""

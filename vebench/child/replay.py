@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
+    from vebench.child.proof.bench import Bench
     from vebench.child.proof.recording import Record
     from vebench.child.request import Replaying, Request
 
@@ -44,39 +45,58 @@ NOTHING_COMPARED = "nothing that it returned could be compared"
 
 
 class Judged(NamedTuple):
-    """The proof of some environments, and the last batch that it reaches to."""
+    """The proof of some environments, and the last batch that it reaches to.
+
+    ``after_all``: what differs is a row of the second reset, which comes after all windows.
+    """
 
     proof: Proof
     batches: int
+    after_all: bool = False
 
 
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
     """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
     task = request.setup.task
     named_until = clock() + int((MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9)
+    fault: str | None = None
     try:
         outline = _outline(job.path, job.rows)
+        fault = outline.fault
         chance = registry.find(request.backend).chance(task)
         if chance is not None:
             verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
             return CellProof(verdict, fault=outline.fault, reason=chance, impossible=True)
-        begin = partial(_begun, job.path, task, clock, outline.histories)
-        begun = [one for found in _in_parallel(begin, _shares(outline.first_ids)) for one in found]
-        if any(one.proof.verdict == "different" for one in begun):
-            if clock() < named_until:
-                begun = _renamed(begun, outline.first_ids, lambda env_ids: begin((env_ids,), hurried=False)[0])
-            return _together(begun, outline)
-        if outline.failed is not None:
-            return CellProof("unverified", reason=outline.failed)
-        follow = partial(_judged, job.path, task, histories=outline.histories)
-        found = _in_parallel(partial(follow, Until(clock, int(job.seconds * 1e9))), _split(outline.env_ids))
-        if clock() < named_until:
-            found = _renamed(found, outline.env_ids, partial(follow, Until(clock, named_until - clock())))
-        return _together(found, outline, begun)
+        return _compared(job, task, outline, clock, named_until)
     except (CutOffError, FailedError) as error:
-        return CellProof("unverified", reason=str(error))
+        return CellProof("unverified", reason=str(error)) if fault is None else CellProof("different", fault=fault)
     finally:
         os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib
+
+
+def _compared(job: Replaying, task: Task, outline: Outline, clock: Callable[[], int], named_until: int) -> CellProof:
+    """Compare what came right after the resets, and then the measured steps."""
+    begin = partial(_begun, job.path, task, clock, outline.histories)
+    begun = [one for found in _in_parallel(begin, _shares(outline.first_ids)) for one in found]
+    wrong = [one for one in begun if one.proof.verdict == "different"]
+    if outline.failed is not None and not wrong:
+        return CellProof("unverified", reason=outline.failed)
+    found: list[Judged] = []
+    # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
+    if outline.failed is None and all(one.after_all for one in wrong):
+        follow = partial(_judged, job.path, task, histories=outline.histories)
+        try:
+            found = _in_parallel(partial(follow, Until(clock, int(job.seconds * 1e9))), _split(outline.env_ids))
+        except (CutOffError, FailedError):
+            if not wrong:
+                raise
+        if clock() < named_until:
+            found = _renamed(found, outline.env_ids, partial(follow, Until(clock, named_until - clock())))
+    if any(one.proof.verdict == "different" for one in found) or not wrong:
+        return _together(found, outline, begun)
+    if clock() < named_until:
+        begun = _renamed(begun, outline.first_ids, lambda env_ids: begin((env_ids,), hurried=False)[0])
+    return _together(found, outline, begun) if found else _together(begun, outline)
 
 
 def _renamed(
@@ -219,7 +239,15 @@ def _begun(  # noqa: PLR0913 - what a comparison of the first rows needs
                     if not late:
                         yield _only(record, env_ids) if isinstance(record, Rows) else record
 
-        found.append(Judged(judge(records(), references, most_share=1.0), 0))
+        resets = 0
+
+        def announce(proof: Proof, bench: Bench) -> Proof:
+            nonlocal resets
+            resets = len(bench.seeds)
+            return proof
+
+        proof = judge(records(), references, announce=announce, most_share=1.0)
+        found.append(Judged(proof, 0, after_all=resets > 1))
     return found
 
 

@@ -11,7 +11,7 @@ from vebench.backends.setup import Setup, Task
 from vebench.child.answers import Comparing, Proof
 from vebench.child.proof import prove as module
 from vebench.child.proof.prove import Here, prove, prove_each
-from vebench.child.proof.recording import CutOffError, Rows
+from vebench.child.proof.recording import CutOffError, Ended, Rows
 from vebench.child.request import Proving, Request, Settings
 
 if TYPE_CHECKING:
@@ -49,6 +49,29 @@ def test_how_far_a_backend_is_that_hangs_is_told_while_it_hangs(monkeypatch: pyt
     found: Any = prove(request_for("for-loop"), Hangs, answer)
     assert told.is_set()
     assert found.reason.startswith("the backend's rows broke off, in step 20 after reset 1, with ")
+
+
+def test_a_backend_whose_close_does_not_return_is_told_to_be_closed_and_not_to_be_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BETWEEN_S", 0.01)
+    told = Event()
+
+    class HangsInClose(Here):
+        def records(self) -> Iterator[Record]:
+            for record in super().records():
+                yield record
+                if isinstance(record, Ended):
+                    told.wait(60)
+                    raise CutOffError
+
+    def answer(answer: Answer) -> None:
+        if isinstance(answer, Comparing) and answer.place.startswith("while it was closed, with "):
+            told.set()
+
+    found: Any = prove(request_for("for-loop"), HangsInClose, answer)
+    assert told.is_set()
+    assert found.reason.startswith("the backend's rows broke off, while it was closed, with ")
 
 
 def test_every_backend_that_was_started_ahead_is_ended_and_one_that_cannot_be_compared_is_not_started() -> None:

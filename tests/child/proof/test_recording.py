@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from vebench.child.proof.recording import About, Began, CutOffError, Ended, Order, Rows, read, write
+from vebench.child.proof.recording import About, Began, Closed, CutOffError, Ended, Order, Rows, read, write
 
 PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
 
@@ -52,6 +52,12 @@ def test_rows_are_read_as_they_were_written(rows: list[Rows]) -> None:
                 assert before.tobytes() == after.tobytes()
             else:
                 assert before == after
+
+
+def test_a_stream_may_go_on_until_the_backend_is_closed() -> None:
+    file = io.BytesIO(written(Began(7), Ended(4), Closed(), Began(8)))
+    assert list(read(file, last=Closed)) == [Began(7), Ended(4), Closed()]
+    assert next(read(file)) == Began(8)
 
 
 def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:

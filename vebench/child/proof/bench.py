@@ -25,7 +25,7 @@ from vebench.child.proof.reference import Reference
 from vebench.child.proof.rows import FIELDS, Row, alike, describe, digest, digested, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,6 +53,7 @@ class Bench:
         self.history: History | None = None
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # the last since then
+        self.over = False  # whether nothing more was asked of the backend but to close
         self._about: About | None = None
         self._tally = Tally(())
         self.most_share, self.of_steps = MOST_SHARE, False
@@ -62,6 +63,10 @@ class Bench:
         self._guide: Guide | None = None
         self._has_enough = False
         self._first_rows: dict[int, list[Row]] = {}  # of each environment, one for each reset before the last
+        # The first batch and the last, and the last before the reset, if every batch is recorded.
+        self._first_batch: Rows | None = None
+        self._last_batch: Rows | None = None
+        self._batch_before: Rows | None = None
 
     @property
     def about(self) -> About:
@@ -87,6 +92,7 @@ class Bench:
         elif isinstance(record, Failed):
             raise FailedError(record.reason)
         elif isinstance(record, Ended):
+            self.over = True
             self._count_ends()
             if record.fault:
                 raise FaultError(record.fault)
@@ -112,6 +118,7 @@ class Bench:
         self.history = History(self.about, record, self._tape)
         self.seeds.append(record.seed)
         self.batch = -1
+        self._batch_before = None if self._guide is None else self._last_batch  # a measured cell lacks most
         self._has_enough = False
         for followed in self.followed.values():
             if 0 in followed.found:
@@ -144,6 +151,7 @@ class Bench:
     def _compare(self, rows: Rows) -> None:
         """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
         self.batch = rows.number
+        self._first_batch, self._last_batch = self._first_batch if rows.number else rows, rows
         self.now.add(rows.number, rows.env_ids[None])
         if self._has_enough and self.mismatch is None:
             return
@@ -197,6 +205,18 @@ class Bench:
     def first_rows(self, env_id: int) -> list[Row]:
         """Return the backend's rows of the resets before the last."""
         return self._first_rows.get(env_id, [])
+
+    def are_kept(self, env_id: int, fields: Sequence[str]) -> bool:
+        """Return whether these fields of the first batch are those that the same environments had before the reset.
+
+        Only if both are known, and the environment's among them.
+        """
+        first, before = self._first_batch, self._batch_before
+        if first is None or before is None:
+            return False
+        ids, one, other = np.intersect1d(first.env_ids, before.env_ids, return_indices=True)
+        same = all(np.array_equal(getattr(first, field)[one], getattr(before, field)[other]) for field in fields)
+        return same and env_id in ids
 
     def age(self, env_id: int, step: int) -> int | None:
         """Return how many rows after the first of its episode a row is, None if that is not known any more."""

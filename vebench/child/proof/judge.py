@@ -19,7 +19,7 @@ from vebench.child.proof.recording import Began, CutOffError, Ended
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vebench.child.proof.faults import Again
+    from vebench.child.proof.case import Again
     from vebench.child.proof.followed import References
     from vebench.child.proof.recording import Record
     from vebench.child.proof.trials import Guide

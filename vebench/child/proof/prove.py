@@ -21,9 +21,9 @@ from vebench.child.answers import Comparing, Failure, Proof
 from vebench.child.loading import load, one_line
 from vebench.child.proof import judge as judging
 from vebench.child.proof.bench import MOST_SHARE, FailedError
-from vebench.child.proof.faults import NAMING_S, Rerun
+from vebench.child.proof.faults import NAMING_S
 from vebench.child.proof.followed import References
-from vebench.child.proof.recording import CutOffError, Failed, read
+from vebench.child.proof.recording import Closed, CutOffError, Failed, read
 from vebench.child.proof.stepping import stepped
 from vebench.child.proof.trials import Extent, Guide, Trial, draw
 from vebench.machine import guardian
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.child.answers import Answer, WorkVerdict
     from vebench.child.proof.bench import Bench
+    from vebench.child.proof.case import Rerun
     from vebench.child.proof.recording import Record
     from vebench.child.request import Request
 
@@ -123,7 +124,7 @@ class Apart:
 
     def records(self) -> Iterator[Record]:
         """Return what the backend returns in the next trial."""
-        return read(self._records)
+        return read(self._records, last=Closed)
 
     def go_on(self) -> None:
         """Ask for the trial's next reset, or its end."""
@@ -422,6 +423,8 @@ class _Comparison:
         if bench is None:
             return f"while it was built {layout}"
         resets, batch = len(bench.seeds), bench.batch
+        if bench.over:
+            return f"while it was closed, {layout}"
         if not resets:
             return f"before its first reset, {layout}"
         where = f"in reset {resets}" if batch < 0 else f"in step {batch + 1} after reset {resets}"

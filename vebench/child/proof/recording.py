@@ -10,6 +10,7 @@ what the environments of batch ``number - 1`` returned, in its order, for the ta
 ``number`` answers its batch ``number - 1``. Which environments are in which batch is known
 without a record if ``About.in_order``, otherwise from ``Order``, or from the batch itself where every batch is
 recorded. ``Rows`` is one recorded batch. ``Ended`` or ``Failed`` is the last record; a stream without one was cut off.
+Of a backend that is compared apart from a measurement, ``Closed`` follows ``Ended``.
 """
 
 from __future__ import annotations
@@ -143,9 +144,15 @@ class Failed:
     reason: str
 
 
-_LAST = (Ended, Failed)
-Record = About | Began | Acted | Order | Rows | Broken | Ended | Failed
-_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Broken, *_LAST)}
+@dataclass(frozen=True)
+class Closed:
+    """The backend has been closed."""
+
+
+Record = About | Began | Acted | Order | Rows | Broken | Ended | Failed | Closed
+_KINDS: dict[str, type[Record]] = {
+    kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Broken, Ended, Failed, Closed)
+}
 
 
 class CutOffError(Exception):
@@ -163,8 +170,11 @@ def write(file: IO[bytes], record: Record) -> None:
         file.write(array.tobytes())
 
 
-def read(file: IO[bytes]) -> Iterator[Record]:
-    """Yield the records up to the last. Raises CutOffError for anything that ``write`` would not have written."""
+def read(file: IO[bytes], last: type[Record] = Ended) -> Iterator[Record]:
+    """Yield the records up to the ``last`` or ``Failed``.
+
+    Raises CutOffError for anything that ``write`` would not have written.
+    """
     while True:
         line = file.readline(MOST_LINE)
         if not line.endswith(b"\n"):
@@ -178,7 +188,7 @@ def read(file: IO[bytes]) -> Iterator[Record]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CutOffError(f"a record that cannot be read: {error}") from None
         yield record
-        if isinstance(record, _LAST):
+        if isinstance(record, (last, Failed)):
             return
 
 

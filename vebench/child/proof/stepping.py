@@ -24,7 +24,7 @@ from vebench.backends.interface import CountsFrames
 from vebench.child.loading import load, one_line
 from vebench.child.loop import action_tape
 from vebench.child.proof.batches import about, changed, malformed
-from vebench.child.proof.recording import Began, Broken, Ended, Failed, Rows, write
+from vebench.child.proof.recording import Began, Broken, Closed, Ended, Failed, Rows, write
 from vebench.child.proof.silence import Silence
 from vebench.child.proof.trials import Trial
 from vebench.child.request import Request
@@ -46,7 +46,10 @@ class UnheardError(Exception):
 
 
 def stepped(factory: Factory, request: Request, trial: Trial, enough: Enough) -> Generator[Record]:
-    """Yield what a backend returns in a trial. ``enough`` returns whether the next reset may come."""
+    """Yield what a backend returns in a trial, and last that it is closed.
+
+    ``enough`` returns whether the next reset may come.
+    """
     setup = trial.setup(request.setup)
     backend = factory(setup, **request.options)
     try:
@@ -66,6 +69,7 @@ def stepped(factory: Factory, request: Request, trial: Trial, enough: Enough) ->
         yield Ended(0, _report_changed(first, backend) or "")
     finally:
         backend.close()
+    yield Closed()
 
 
 def _history(

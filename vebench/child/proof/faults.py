@@ -169,6 +169,12 @@ def later_reset(case: Case) -> str | None:
     """Return the fault if the first reset began as its seed says, and a later one does not."""
     if not case.begins_otherwise or not case.in_later_reset:
         return None
+    others = [each for each in case.bench.followed if each != case.env_id]
+    rows = [(case.found(0, each), case.expected(0, each)) for each in others]
+    known = [(found, expected) for found, expected in rows if found is not None and expected is not None]
+    if known and all(alike(*pair) for pair in known):
+        alone = f"environment {case.env_id} alone does not begin a later reset as its seed says"
+        return f"{alone}: it may have been wrong before"
     return "a later reset does not begin as its seed says"
 
 

@@ -277,8 +277,8 @@ def test_one_environment_that_only_the_second_reset_of_a_cell_shows_may_have_bee
         since = 50
 
     proof = found_in_cell(tmp_path, BehindUnseen, (20,), batches=60)
-    alone = "environment 2 alone does not begin a later reset as its seed says"
-    assert proof.fault == f"{alone}: it may have been wrong before"
+    text = "a later reset does not begin as its seed says"
+    assert proof.fault == f"{text} in environment 2 alone, which may have been wrong before"
 
 
 def test_what_of_a_cell_is_late_is_left_open_where_neither_rewards_nor_ends_tell(tmp_path: Path) -> None:

@@ -172,10 +172,10 @@ def later_reset(case: Case) -> str | None:
     others = [each for each in case.bench.followed if each != case.env_id]
     rows = [(case.found(0, each), case.expected(0, each)) for each in others]
     known = [(found, expected) for found, expected in rows if found is not None and expected is not None]
+    text = "a later reset does not begin as its seed says"
     if known and all(alike(*pair) for pair in known):
-        alone = f"environment {case.env_id} alone does not begin a later reset as its seed says"
-        return f"{alone}: it may have been wrong before"
-    return "a later reset does not begin as its seed says"
+        return f"{text} in environment {case.env_id} alone, which may have been wrong before"
+    return text
 
 
 def _seed_of_another(case: Case) -> str | None:

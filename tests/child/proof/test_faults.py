@@ -27,7 +27,7 @@ from vebench.child.replay import replay
 from vebench.child.request import Proving, Replaying, Request, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from vebench.child.answers import CellProof
@@ -219,7 +219,7 @@ def test_whole_rows_that_are_late_are_told_from_observations_that_are_stale(
 
 
 def found_in_cell(
-    tmp_path: Path, adapter: type[Altered], moments: Iterable[int], spoiled: Iterable[Record] = ()
+    tmp_path: Path, adapter: type[Altered], moments: Sequence[int], spoiled: Iterable[Record] = (), batches: int = 0
 ) -> CellProof:
     """Return what is found where a cell has recorded three batches at each moment, and those of two resets."""
     setup = replace(request_for(CARTPOLE).setup, seed=SEED)
@@ -236,7 +236,7 @@ def found_in_cell(
         tape = action_tape(backend.info.action_space, SEED, setup.workers)
         backend.reset(SEED)
         kept[0] = received(0)
-        for number in range(1, max(moments) + 3):
+        for number in range(1, max(batches, *moments) + 3):
             backend.send(tape[(number - 1) % len(tape)])
             kept[number] = received(number)
         backend.reset(OTHER_SEED)
@@ -270,6 +270,15 @@ def test_in_a_cell_a_fault_has_its_name_where_it_began_though_the_second_reset_s
 ) -> None:
     proof = found_in_cell(tmp_path, adapter, range(100, 3000, 100))
     assert (proof.verdict, proof.fault) == ("different", fault)
+
+
+def test_one_environment_that_only_the_second_reset_of_a_cell_shows_may_have_been_wrong_before(tmp_path: Path) -> None:
+    class BehindUnseen(BehindByOne):
+        since = 50
+
+    proof = found_in_cell(tmp_path, BehindUnseen, (20,), batches=60)
+    text = "a later reset does not begin as its seed says"
+    assert proof.fault == f"{text} in environment 2 alone, which may have been wrong before"
 
 
 def test_what_of_a_cell_is_late_is_left_open_where_neither_rewards_nor_ends_tell(tmp_path: Path) -> None:

@@ -169,7 +169,13 @@ def later_reset(case: Case) -> str | None:
     """Return the fault if the first reset began as its seed says, and a later one does not."""
     if not case.begins_otherwise or not case.in_later_reset:
         return None
-    return "a later reset does not begin as its seed says"
+    others = [each for each in case.bench.followed if each != case.env_id]
+    rows = [(case.found(0, each), case.expected(0, each)) for each in others]
+    known = [(found, expected) for found, expected in rows if found is not None and expected is not None]
+    text = "a later reset does not begin as its seed says"
+    if known and all(alike(*pair) for pair in known):
+        return f"{text} in environment {case.env_id} alone, which may have been wrong before"
+    return text
 
 
 def _seed_of_another(case: Case) -> str | None:

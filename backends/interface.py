@@ -63,7 +63,8 @@ class ActionSpace:
         """Draw actions of shape ``(*count, *action_shape)``, of the bounds' type.
 
         Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the
-        other bound.
+        other bound. Reals are numbers that float32 has, whatever their type: libraries that hand actions over in
+        float32 then give environments the same ones.
         """
         shape = (*count, *self.low.shape)
         if self.integer:
@@ -73,7 +74,17 @@ class ActionSpace:
         bounded = np.isfinite(least) & np.isfinite(most)
         uniform = rng.uniform(np.where(bounded, least, 0.0), np.where(bounded, most, 1.0), shape)
         normal = np.clip(rng.standard_normal(shape), least, most)
-        return np.where(bounded, uniform, normal).astype(self.low.dtype)
+        with np.errstate(over="ignore"):  # bounds beyond float32 are as good as none
+            drawn = np.where(bounded, uniform, normal).astype(np.float32)
+            inside = np.clip(drawn, _narrowed(least, np.inf), _narrowed(most, -np.inf))
+        return np.clip(inside.astype(self.low.dtype), self.low, self.high)  # some have none of float32's between them
+
+
+def _narrowed(bound: NDArray[np.float64], inwards: float) -> NDArray[np.float32]:
+    """Return a bound in float32; one that float32 does not have is moved ``inwards``, to the next that it has."""
+    near = bound.astype(np.float32)
+    outside = near < bound if inwards > 0 else near > bound
+    return np.where(outside, np.nextafter(near, np.float32(inwards)), near)
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,20 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
 
     # Each class has a frame skip of its own, which is the task's, unless a caller asks for another one.
     settings: dict[str, Any] = {"frame_skip": task.frame_skip, "disable_env_checker": True}
-    if not task.exact or task.id in ALWAYS_DRAWN:
-        return gymnasium.make(task.id, **settings)
-    return gymnasium.make(task.id, reset_noise_scale=0.0, **settings)
+    if task.exact and task.id not in ALWAYS_DRAWN:
+        settings["reset_noise_scale"] = 0.0
+    environment = gymnasium.make(task.id, **settings)
+    _take_any_reals(environment.unwrapped)
+    return environment
+
+
+def _take_any_reals(environment: Any) -> None:  # noqa: ANN401 - MuJoCo has no types
+    """Let an environment compute with actions in float64, in whatever type of array a library brings them.
+
+    Otherwise its cost of control would be computed in the type of the array.
+    """
+    step = environment.step
+    environment.step = lambda action: step(np.asarray(action, np.float64))
 
 
 def frames(environment: gymnasium.Env[Any, Any]) -> int:

@@ -15,7 +15,7 @@ from support.places import ENVIRONMENTS
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import Spaces, read_spaces
 from vebench.backends.for_loop import ForLoop
-from vebench.backends.interface import Setup, Task
+from vebench.backends.interface import ActionSpace, Setup, Task
 
 if TYPE_CHECKING:
     import gymnasium
@@ -103,6 +103,28 @@ def test_every_array_of_actions_becomes_a_box_of_numbers(
     np.testing.assert_array_equal(samples, np.clip(samples, low, high))
     assert len(np.unique(samples)) > 1
     assert samples[0] in environment.action_space
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.3), (-np.inf, 0.1), (-1e300, 1e300), (0.1, 0.1)])
+def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, high: float) -> None:
+    space = ActionSpace(np.full(3, low), np.full(3, high))
+    samples = space.sample(np.random.default_rng(0), 1000)
+    assert samples.dtype == np.float64
+    np.testing.assert_array_equal(samples, np.clip(samples, low, high))
+    if low < high:
+        np.testing.assert_array_equal(samples, samples.astype(np.float32))
+        assert len(np.unique(samples)) > 500
+
+
+def test_mujoco_computes_with_the_same_actions_in_whatever_type_of_array_they_come() -> None:
+    wide, narrow = (make(CHEETAH) for _ in range(2))
+    actions = spaces_of(wide).actions.sample(np.random.default_rng(0), 20)
+    for environment in (wide, narrow):
+        environment.reset(seed=0)
+    for action in actions:
+        one, other = wide.step(action), narrow.step(action.astype(np.float32))
+        assert one[1] == other[1]
+        np.testing.assert_array_equal(one[0], other[0])
 
 
 @pytest.mark.parametrize(

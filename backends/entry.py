@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import OptionValue, Task
     from vebench.backends.own_classes import OwnClasses
     from vebench.backends.packages import Package
+    from vebench.backends.peers.installation import Installation
 
     Options = Mapping[str, OptionValue]
 
@@ -109,6 +110,9 @@ class BackendEntry:
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``overlap``: which environments step while those of the last batch get their actions. ``by_default``: a run that
       names no backends measures it, too.
+    - ``installation``: how an interpreter is made that has its library, None if it is of vebench's own extras.
+      ``spins``: its processes poll for each other without sleeping, so that on CPUs that others use, too, a rate says
+      nothing of it.
     - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
       process more, its environment included.
     """
@@ -133,6 +137,8 @@ class BackendEntry:
     by_default: bool = True
     gymnasium_api: bool = False
     lines: Callable[[Built], tuple[str, ...]] = no_lines
+    installation: Installation | None = None
+    spins: bool = False
     import_bytes: int = 0
     process_bytes: Callable[[Options], int] = by_start_method
 
@@ -177,7 +183,10 @@ class BackendEntry:
         if not missing:
             return None
         names = ", ".join(package.name for package in missing)
-        return f"not installed: {names} ({how_to_install(missing, beside_vebench=has is None)})"
+        how = how_to_install(missing, beside_vebench=has is None)
+        if self.installation is not None and any(package in self.packages for package in missing):
+            how = f"vebench peers setup {self.installation.name}"
+        return f"not installed: {names} ({how})"
 
     def missing(self, task: Task, has: Callable[[str], bool] = importable) -> tuple[Package, ...]:
         """Return the packages that it needs for ``task`` and that are not installed."""

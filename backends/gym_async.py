@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, make_counting
+from vebench.backends.environments.frames import THE_SIMULATOR, as_counts
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
-from vebench.machine import pinning
+from vebench.backends.one_in_flight import OneInFlight, makers
 
 if TYPE_CHECKING:
-    import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.interface import Setup
+    from vebench.backends.one_in_flight import Rows
 
 LAST_ANSWER_SECONDS = 1.0
 
 
-def _make(task: Task, cpu: int | None) -> gymnasium.Env[Any, Any]:
-    """Return an environment; the worker that builds it is first restricted to its CPU.
-
-    Gymnasium offers no other moment for that. It also builds one in the calling process, which may use all CPUs owned.
-    """
-    if cpu is not None and multiprocessing.parent_process() is not None:
-        pinning.restrict((cpu,))
-    return make_counting(task)
-
-
-class GymAsync:
+class GymAsync(OneInFlight):
     """A process for each environment, observations not copied (``copy=False``). Rewards are float64.
 
     ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None is no limit).
@@ -46,51 +33,23 @@ class GymAsync:
 
         # Earlier versions do not know the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
-        builders = [partial(_make, setup.task, cpus[index % len(cpus)]) for index in range(setup.batch_size)]
-        self._vector = AsyncVectorEnv(builders, shared_memory=True, copy=False, context=context, **limit)
+        self._vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
         try:
             spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
         except ValueError:
             self._vector.close()
             raise
-        self._blank = spaces.rows(setup.batch_size)
-        self._first: Batch | None = None
-        self._stepping = False
-        self.info = BackendInfo(
-            num_envs=setup.batch_size,
-            batch_size=setup.batch_size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
-            processes=setup.batch_size,
-            in_order=True,
-            reuses_buffers=True,
-        )
+        self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
 
-    def reset(self, seed: int) -> None:
-        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        if self._stepping:
-            self._stepping = False
-            self._vector.step_wait()
+    def _reset(self, seed: int) -> NDArray[np.generic]:
         observations, _ = self._vector.reset(seed=seed)
-        self._first = self._blank._replace(observations=np.asarray(observations))
+        return np.asarray(observations)
 
-    def send(self, actions: NDArray[np.generic]) -> None:
-        """Hand each environment's action to its process."""
+    def _send(self, actions: NDArray[np.generic]) -> None:
         self._vector.step_async(actions)
-        self._first = None
-        self._stepping = True
 
-    def recv(self) -> Batch:
-        """Wait for every process and return all rows, in the order of ids."""
-        if self._stepping:
-            observations, rewards, terminated, truncated, _ = self._vector.step_wait()
-            self._stepping = False
-            return Batch(observations, rewards, terminated, truncated, self._blank.env_ids)
-        if self._first is None:
-            raise NothingToReceiveError
-        first, self._first = self._first, None
-        return first
+    def _receive(self) -> Rows:
+        return self._vector.step_wait()[:4]
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""

@@ -10,15 +10,16 @@ import numpy as np
 from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.one_in_flight import OneInFlight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Setup
+    from vebench.backends.one_in_flight import Rows
 
 
-class GymSync:
+class GymSync(OneInFlight):
     """All environments in the calling process, observations not copied (``copy=False``). Rewards are float64."""
 
     frames_from = THE_SIMULATOR
@@ -33,38 +34,14 @@ class GymSync:
         except ValueError:
             self._vector.close()
             raise
-        self._blank = spaces.rows(setup.batch_size)
-        self._first: Batch | None = None
-        self._actions: NDArray[np.generic] | None = None
-        self.info = BackendInfo(
-            num_envs=setup.batch_size,
-            batch_size=setup.batch_size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
-            in_order=True,
-            reuses_buffers=True,
-        )
+        self._report(setup, spaces, reuses_buffers=True)
 
-    def reset(self, seed: int) -> None:
-        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+    def _reset(self, seed: int) -> NDArray[np.generic]:
         observations, _ = self._vector.reset(seed=seed)
-        self._first = self._blank._replace(observations=np.asarray(observations))
-        self._actions = None
+        return np.asarray(observations)
 
-    def send(self, actions: NDArray[np.generic]) -> None:
-        """Keep the actions until ``recv``."""
-        self._actions = actions
-
-    def recv(self) -> Batch:
-        """Step every environment and return all rows, in the order of ids."""
-        if self._actions is not None:
-            actions, self._actions = self._actions, None
-            observations, rewards, terminated, truncated, _ = self._vector.step(actions)
-            return Batch(observations, rewards, terminated, truncated, self._blank.env_ids)
-        if self._first is None:
-            raise NothingToReceiveError
-        first, self._first = self._first, None
-        return first
+    def _receive(self) -> Rows:
+        return self._vector.step(self._actions)[:4]
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
@@ -73,4 +50,4 @@ class GymSync:
     def close(self) -> None:
         """Close every environment."""
         self._vector.close()
-        self._first = self._actions = None
+        self._first, self._stepping = None, False

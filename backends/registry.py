@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends import env_pool_tasks, lines
-from vebench.backends.entry import BackendEntry, Option, Shape
-from vebench.backends.environments.suites import BURST, MIB, SUITES
+from vebench.backends import env_pool_tasks, lines, shapes
+from vebench.backends.entry import BackendEntry, Option
+from vebench.backends.environments.suites import MIB, SUITES
 from vebench.backends.fast import guard
 from vebench.backends.packages import BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
+from vebench.backends.peers import table as peers
 from vebench.backends.setup import Task
 
 if TYPE_CHECKING:
@@ -49,41 +50,6 @@ def _flag(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError("true or false")
     return text == "true"
-
-
-def _in_caller(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
-    return Shape(workers * envs, workers * envs, processes=1, threads=1)
-
-
-def _process_each(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
-    return Shape(workers * envs, workers * envs, processes=workers * envs, threads=1)
-
-
-def _process_per_cpu(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
-    return Shape(workers * envs, workers * envs, processes=min(workers, cpus), threads=1)
-
-
-def _free_running(workers: int, _envs: int, cpus: int, _options: Options) -> Shape:
-    processes = min(workers, cpus)
-    return Shape(processes, BURST * processes, processes, threads=1)
-
-
-def _thread_per_cpu(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
-    return Shape(workers * envs, workers * envs, processes=1, threads=min(workers, cpus))
-
-
-def _threads_ahead(workers: int, envs: int, cpus: int, options: Options) -> Shape:
-    batch = workers * envs
-    return Shape(batch * int(options["ratio"]), batch, processes=1, threads=min(workers, cpus))
-
-
-def _processes_ahead(workers: int, envs: int, cpus: int, options: Options) -> Shape:
-    batch = workers * envs
-    return Shape(batch * int(options["ratio"]), batch, processes=min(workers, cpus), threads=1)
-
-
-def _processes_in_turn(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
-    return Shape(2 * workers * envs, workers * envs, processes=2 * min(workers, cpus), threads=1)
 
 
 def _half_of_all(processes: int, threads: int, _options: Options) -> int:
@@ -133,7 +99,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "for-loop",
         "vebench.backends.for_loop:ForLoop",
         "a Python loop in one process: the reference",
-        _in_caller,
+        shapes.in_caller,
         role="reference",
         gymnasium_api=True,
         lines=lines.for_loop,
@@ -142,7 +108,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "gym-sync",
         "vebench.backends.gym_sync:GymSync",
         "Gymnasium's SyncVectorEnv",
-        _in_caller,
+        shapes.in_caller,
         gymnasium_api=True,
         lines=lines.gym_sync,
     ),
@@ -150,7 +116,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "gym-async",
         "vebench.backends.gym_async:GymAsync",
         "Gymnasium's AsyncVectorEnv, shared memory on",
-        _process_each,
+        shapes.process_each,
         options={
             "max_concurrency": Option(_whole, None, "environments stepping at any one time (default: all)"),
             "context": Option(_start_method, None, "fork, forkserver or spawn (default: Python's)"),
@@ -164,7 +130,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "shm-sync",
         "vebench.backends.shared_memory.backend:ShmSync",
         "our own: one process per CPU owned, shared memory",
-        _process_per_cpu,
+        shapes.process_per_cpu,
         options=_SHARED_MEMORY_OPTIONS,
         gymnasium_api=True,
         lines=lines.shm_sync,
@@ -173,7 +139,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "shm-async",
         "vebench.backends.shared_memory.backend:ShmAsync",
         "our own, more environments than a batch takes",
-        _processes_ahead,
+        shapes.processes_ahead,
         options={
             "ratio": Option(_whole, 2, "environments alive for each row of a batch"),
             **_WAITING_OPTIONS,
@@ -187,7 +153,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "shm-half",
         "vebench.backends.shared_memory.backend:ShmHalf",
         "our own, two halves in turn: one steps while the other gets its actions",
-        _processes_in_turn,
+        shapes.processes_in_turn,
         options=_HALF_OPTIONS,
         overlap="half",
         at_work=_half_of_all,
@@ -199,7 +165,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "fast-sync",
         "vebench.backends.fast.backend:FastSync",
         "shm-sync with environment classes of our own",
-        _process_per_cpu,
+        shapes.process_per_cpu,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
@@ -211,7 +177,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "fast-async",
         "vebench.backends.fast.backend:FastAsync",
         "shm-async with environment classes of our own",
-        _processes_ahead,
+        shapes.processes_ahead,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
@@ -228,7 +194,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "fast-half",
         "vebench.backends.fast.backend:FastHalf",
         "shm-half with environment classes of our own",
-        _processes_in_turn,
+        shapes.processes_in_turn,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
@@ -243,7 +209,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "envpool-sync",
         "vebench.backends.env_pool:EnvPoolSync",
         "EnvPool, every environment in each batch",
-        _thread_per_cpu,
+        shapes.thread_per_cpu,
         packages=(ENVPOOL,),
         steps_gymnasium=False,
         suites=env_pool_tasks.STEPPED,
@@ -257,7 +223,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "envpool-async",
         "vebench.backends.env_pool:EnvPoolAsync",
         "EnvPool, more environments than a batch takes",
-        _threads_ahead,
+        shapes.threads_ahead,
         packages=(ENVPOOL,),
         steps_gymnasium=False,
         suites=env_pool_tasks.STEPPED,
@@ -273,14 +239,14 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "threads",
         "vebench.backends.threads:Threads",
         "a thread for each CPU owned, from a pool, in one process",
-        _thread_per_cpu,
+        shapes.thread_per_cpu,
         by_default=False,
     ),
     BackendEntry(
         "queue",
         "vebench.backends.queue_backend:QueueBackend",
         "a process for each CPU owned, told by multiprocessing.Queue",
-        _process_per_cpu,
+        shapes.process_per_cpu,
         options=_WAITING_OPTIONS,
         by_default=False,
     ),
@@ -288,7 +254,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "torch-mp",
         "vebench.backends.torch_mp:TorchMultiprocessing",
         "a process for each CPU owned, with torch's shared tensors and semaphores",
-        _process_per_cpu,
+        shapes.process_per_cpu,
         packages=(TORCH,),
         by_default=False,
     ),
@@ -296,7 +262,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "free-loop",
         "vebench.backends.free_loop:FreeLoop",
         "loops on every CPU owned that exchange nothing: what no vectoriser of them can beat",
-        _free_running,
+        shapes.free_running,
         role="limit",
         by_default=False,
     ),
@@ -304,7 +270,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "ceiling",
         "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: what no backend can beat",
-        _free_running,
+        shapes.free_running,
         role="ceiling",
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
     ),
@@ -312,10 +278,11 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "null",
         "vebench.backends.null:Null",
         "returns at once: what the measuring loop itself costs",
-        _in_caller,
+        shapes.in_caller,
         role="null",
         steps_gymnasium=False,
     ),
+    *peers.ENTRIES,
 )
 
 
@@ -362,7 +329,7 @@ RECORDED: tuple[str, ...] = tuple(
 
 def third_party(target: str) -> BackendEntry:
     """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
-    return BackendEntry(target, target, "a third party's adapter", _in_caller, steps_gymnasium=False)
+    return BackendEntry(target, target, "a third party's adapter", shapes.in_caller, steps_gymnasium=False)
 
 
 def find(name: str) -> BackendEntry:

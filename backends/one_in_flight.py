@@ -1,0 +1,107 @@
+"""What adapters of libraries share whose caller steps all environments together: one batch is in flight at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vebench.backends.environments.frames import make_counting
+from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.interface import Setup, Task
+
+    # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
+    Rows = tuple[NDArray[np.generic], NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
+
+
+def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
+    """Return a function for each environment that makes it; it has ``frames_simulated``.
+
+    If the cell is pinned, a process that calls one is first restricted to a CPU, of those owned in turn. The calling
+    process is not, where libraries make one only to look at it.
+    """
+    cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
+    return [partial(_make, setup.task, cpus[index % len(cpus)]) for index in range(setup.batch_size)]
+
+
+def _make(task: Task, cpu: int | None) -> gymnasium.Env[Any, Any]:
+    # Libraries offer no other moment for it.
+    if cpu is not None and multiprocessing.parent_process() is not None:
+        pinning.restrict((cpu,))
+    return make_counting(task)
+
+
+class OneInFlight(ABC):
+    """An adapter whose every batch has all environments, in the order of their ids.
+
+    A subclass calls ``_report`` in its constructor, and has ``_reset``, ``_receive`` and ``close``. One whose library
+    lets the caller go on while environments step has ``_send``, too.
+    """
+
+    info: BackendInfo
+
+    def _report(self, setup: Setup, spaces: Spaces, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
+        """Set ``info``: what follows from the setup and from being one in flight, and what else is ``reported``."""
+        self._blank = spaces.rows(setup.batch_size)
+        self._first: Batch | None = None
+        self._actions: NDArray[np.generic] | None = None
+        self._stepping = False
+        facts: dict[str, Any] = {
+            "num_envs": setup.batch_size,
+            "batch_size": setup.batch_size,
+            "action_space": spaces.actions,
+            "frame_skip": setup.task.frame_skip,
+            "in_order": True,
+        }
+        self.info = BackendInfo(**{**facts, **reported})
+
+    @abstractmethod
+    def _reset(self, seed: int) -> NDArray[np.generic]:
+        """Start a new episode in every environment, ``i`` seeded with ``seed + i``. Returns the observations."""
+
+    def _send(self, actions: NDArray[np.generic]) -> None:
+        """Let all environments step. Unless a library can be asked for that alone, ``_receive`` does it."""
+        self._actions = actions
+
+    @abstractmethod
+    def _receive(self) -> Rows:
+        """Return what the environments answer to the actions that were sent last."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every process and thread. A second call does nothing."""
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
+        if self._stepping:
+            self._receive()
+            self._stepping = False
+        self._first = self._blank._replace(observations=self._reset(seed))
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Give each environment its action."""
+        self._send(actions)
+        self._first = None
+        self._stepping = True
+
+    def recv(self) -> Batch:
+        """Return the rows of all environments, in the order of ids."""
+        if self._stepping:
+            rows = self._receive()
+            self._stepping = False
+            return Batch(*rows, self._blank.env_ids)
+        if self._first is None:
+            raise NothingToReceiveError
+        first, self._first = self._first, None
+        return first

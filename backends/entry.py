@@ -153,6 +153,11 @@ class BackendEntry:
         return self.role in ("ceiling", "limit", "null")
 
     @property
+    def is_peer(self) -> bool:
+        """Whether a user may pick it: it is a backend that a run measures by default, or another project's."""
+        return not self.reference_row and (self.by_default or self.installation is not None)
+
+    @property
     def builds_environments(self) -> bool:
         """Whether there are environments behind its rows, which take memory."""
         return self.role != "null"

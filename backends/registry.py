@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import OptionValue
     from vebench.backends.own_classes import OwnClasses
     from vebench.backends.packages import Package
+    from vebench.backends.peers.installation import Installation
 
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
 MOST_SECONDS = 3600.0
@@ -319,6 +320,11 @@ PACKAGES: tuple[Package, ...] = tuple(
             *(package for entry in ENTRIES for package in entry.packages),
         )
     )
+)
+
+# How interpreters are made for other projects' backends, each once.
+INSTALLATIONS: tuple[Installation, ...] = tuple(
+    {entry.installation.name: entry.installation for entry in ENTRIES if entry.installation is not None}.values()
 )
 
 # The names of packages whose versions a run file records, since they decide what a cell does and how fast.

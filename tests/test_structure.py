@@ -68,6 +68,7 @@ OPEN_TO_ALL = {
     "vebench.backends.interface",
     "vebench.backends.own_classes",
     "vebench.backends.packages",
+    "vebench.backends.peers.installation",
     "vebench.backends.registry",
     "vebench.backends.setup",
     "vebench.backends.environments.timed_names",

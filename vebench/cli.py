@@ -547,6 +547,29 @@ def list_() -> None:
 
 
 @app.command()
+def peers(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[setup NAME...]")] = None,
+    *,
+    python: Annotated[
+        str | None, typer.Option(metavar="PYTHON", help="Set up with this Python. Default: the first that fits.")
+    ] = None,
+) -> int:
+    """Show other projects' backends and what they need, or set up interpreters that have them.
+
+    An interpreter is a virtual environment of its own in the cache folder, with the same simulators as vebench's.
+    Exit status: 0 done, 1 something could not be had, 2 bad input.
+
+    \b
+    vebench peers
+    vebench peers setup sb3 tianshou
+    vebench peers setup all
+    """  # noqa: D301 - as above
+    from vebench.commands import peers as command
+
+    return command.peers(words or [], python)
+
+
+@app.command()
 @options.asks_for_spec(only=("pin", "smt"))
 def doctor(
     context: typer.Context,

@@ -178,7 +178,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     """Return the sentences about a task, the most important first."""
     if (winner := answer.winner) is None:
         return _without_winner(name, answer, told)
-    alone = winner.backend == REFERENCE and not _left_out(winner, answer)
+    alone = winner.label == REFERENCE and not _left_out(winner, answer)
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} on this machine{_so_far(told)}: {_figure(winner)}{loop}."
     tied = f"Not distinguishable: {_tied(answer)}." if answer.tied else ""
@@ -194,7 +194,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
 
 def _tied(answer: TaskAnswer) -> str:
     """Return the cells that cannot be told from the winner; with a plain loop among them, nothing else is needed."""
-    loop = any(cell.backend == REFERENCE for cell in answer.tied)
+    loop = any(cell.label == REFERENCE for cell in answer.tied)
     return f"{_listed([_short(cell) for cell in answer.tied])}{': a plain loop may do' if loop else ''}"
 
 
@@ -300,7 +300,7 @@ def _figure(cell: CellSummary) -> str:
     """Return a cell with its rate, and how much faster than a plain loop it is, if that was measured."""
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
     text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate(cell)}"
-    if cell.speedup is None or cell.backend == REFERENCE:
+    if cell.speedup is None or cell.label == REFERENCE:
         return text
     return f"{text}, {figures.number(cell.speedup.median)}x a plain loop {_distance(cell.speedup)}"
 

@@ -148,7 +148,7 @@ def doubt_of(cell: CellSummary) -> Doubt | None:
     """Return why the rate of a cell is compared with no other, None if it may be. The reference does its own work."""
     if cell.struck:
         return STRUCK[cell.why_struck]
-    if cell.verdict == "unverified" and cell.backend != REFERENCE:
+    if cell.verdict == "unverified" and cell.label != REFERENCE:
         return Doubt.UNVERIFIED
     if any(finding.code is Code.ABOVE_CEILING for finding in cell.findings):
         return Doubt.ABOVE_CEILING
@@ -179,7 +179,7 @@ def _of_gymnasium(cell: CellSummary) -> bool:
 
 def _contestants(valid: Sequence[CellSummary], spec: RunSpec) -> tuple[str, ...]:
     asked = {choice.name for choice in spec.backends}
-    every = (cell.label for cell in valid if cell.backend != REFERENCE or not asked or REFERENCE in asked)
+    every = (cell.label for cell in valid if cell.label != REFERENCE or not asked or REFERENCE in asked)
     return tuple(dict.fromkeys(every))
 
 

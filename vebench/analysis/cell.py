@@ -9,6 +9,7 @@ from vebench.analysis.finding_codes import Code
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
 from vebench.backends.registry import CEILING, NULL, REFERENCE, find_recorded
+from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,6 +109,7 @@ class CellSummary:
     peak_rss_bytes: int | None
     known_to_differ: bool = False
     unproven_repeats: int = 0
+    python: str = ""
     windows: int = 0
     rows: int = 0
     resets: int = 0
@@ -147,6 +149,11 @@ class CellSummary:
     def label(self) -> str:
         """The backend as a user writes it, options included."""
         return self.key.backend
+
+    @property
+    def choice(self) -> BackendChoice:
+        """The backend with its options, in the interpreter that was named for it."""
+        return BackendChoice(self.backend, dict(self.options), self.python)
 
     @property
     def workers(self) -> int:

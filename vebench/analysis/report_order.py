@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.plan.ordering import report_order
-from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +17,6 @@ def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSu
     """Return ``cells`` of a run of ``spec`` by task, then by backend, then by size."""
 
     def key(cell: CellSummary) -> tuple[object, ...]:
-        choice = BackendChoice(cell.backend, dict(cell.options))
-        return *report_order(cell.env, choice, spec), cell.workers, cell.envs_per_worker
+        return *report_order(cell.env, cell.choice, spec), cell.workers, cell.envs_per_worker
 
     return tuple(sorted(cells, key=key))

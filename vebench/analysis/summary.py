@@ -70,7 +70,7 @@ def _with_learner(cell: CellSummary, spec: RunSpec) -> CellSummary:
 
 def _unless_above(cell: CellSummary, above: Container[CellKey]) -> CellSummary:
     """Return ``cell``, struck if it is one of those above the ceiling. If the reference is, that was disturbed."""
-    if cell.key not in above or cell.backend == REFERENCE:
+    if cell.key not in above or cell.label == REFERENCE:
         return cell
     return replace(cell, struck_for=ABOVE_CEILING, speedup=None, efficiency=None)
 
@@ -169,6 +169,7 @@ def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> Ce
         key=first.key.without_repeat,
         backend=first.backend,
         options=first.options,
+        python=first.python,
         num_envs=first.num_envs,
         batch_size=first.batch_size,
         processes=first.processes,

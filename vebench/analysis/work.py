@@ -52,7 +52,7 @@ def proofs_of(records: Sequence[CellRecord], *, proves: bool) -> list[CellProof]
 
 
 def _needs(record: CellRecord) -> bool:
-    return record.status == "ok" and record.backend != REFERENCE and not find_recorded(record.backend).reference_row
+    return record.status == "ok" and record.label != REFERENCE and not find_recorded(record.backend).reference_row
 
 
 def unproven(proof: CellProof) -> bool:

@@ -86,7 +86,8 @@ class Request:
     ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules. ``mode`` is ``alone``,
     ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas of its cell).
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
-    ``vebench.child.lifeline``, negative if there is none. With ``proving`` or ``replaying``, nothing is timed; ``then``
+    ``vebench.child.lifeline``, negative if there is none. ``python`` is the backend's own interpreter, empty if it is
+    this one; the reference is always stepped in this one. With ``proving`` or ``replaying``, nothing is timed; ``then``
     are further backends that the same process compares after this one.
     """
 
@@ -104,6 +105,7 @@ class Request:
     recording: Recording | None = None
     replaying: Replaying | None = None
     then: tuple[Request, ...] = ()
+    python: str = ""
 
     def written(self) -> str:
         """Return the request as JSON."""

@@ -20,7 +20,6 @@ from vebench.commands import choosing, gating, measuring, planning
 from vebench.commands.deciding import until_decided
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.passes import next_pass
-from vebench.plan.spec import BackendChoice
 from vebench.reports import console
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Error
     from vebench.commands.world import World
     from vebench.plan.cells import CellKey
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.spec import BackendChoice, RunSpec
     from vebench.reports.formats.registry import Format
     from vebench.results.records import Run, RunRecord
 
@@ -317,6 +316,6 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
         spec,
         envs=envs,
         workers=tuple(sorted({cell.workers for cell in named})),
-        backends=tuple({cell.label: BackendChoice(cell.backend, dict(cell.options)) for cell in named}.values()),
+        backends=tuple({cell.label: cell.choice for cell in named}.values()),
         base=len(named) < len(cells),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends.packages import importable
@@ -13,11 +15,12 @@ from vebench.interpreters.lookup import HOW_TO_ALLOW, is_local
 from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices
 from vebench.plan.interleaving import interleaved
+from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check
 from vebench.results import header, store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vebench.backends.interface import Task
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.spec import BackendChoice, RunSpec
     from vebench.results.records import Run, RunRecord
 
 MOST_REASONS = 3  # in one line
@@ -40,22 +43,61 @@ class LaidOut(NamedTuple):
     placement: Placement
 
 
-def lay_out(spec: RunSpec, tasks: Sequence[Task], world: World, has: Callable[[str], bool] | None = None) -> LaidOut:
-    """Return the cells of ``spec`` on this machine. ``has`` says whether a module can be imported."""
+def lay_out(
+    spec: RunSpec,
+    tasks: Sequence[Task],
+    world: World,
+    has: Callable[[str], bool] | None = None,
+    interpreters: Mapping[str, Interpreter] = MappingProxyType({}),
+) -> LaidOut:
+    """Return the cells of ``spec`` on this machine. ``has`` says whether a module can be imported.
+
+    ``interpreters`` are those of backends that have one of their own, by label.
+    """
     host = world.read_host()
     placement = placement_of(spec, host)
-    return LaidOut(expand(spec, tasks, placement, world.memory_available(), has), host, placement)
+    return LaidOut(expand(spec, tasks, placement, world.memory_available(), has, interpreters), host, placement)
+
+
+def interpreters_of(spec: RunSpec, world: World, *, local: bool = True) -> dict[str, Interpreter]:
+    """Return the interpreters of those backends of ``spec`` that have one of their own, by label.
+
+    ``local`` is whether Pythons, and modules of adapters, may be used from the current folder. Raises UsageError if one
+    that the user named cannot be used, or cannot load the adapter that it is for. One that vebench made is as good as
+    not there.
+    """
+    pythons = table() if any(choice.python for choice in spec.backends) else {}
+    found: dict[str, Interpreter] = {}
+    examined: dict[str, Interpreter] = {}
+    for choice in spec.backends:
+        path = path_of(choice, pythons)
+        if path is None:
+            continue
+        try:
+            own = examined[path] = examined.get(path) or world.examine("--backend", path, local=local)
+        except UsageError as error:
+            if choice.python:
+                raise UsageError(str(error).replace("--backend", f"--backend {choice.label}:", 1)) from None
+            continue
+        found[choice.label] = own
+        if ":" in choice.name:
+            world.resolve((), (replace(choice, python=""),), python=own.path, local=local)
+    return found
 
 
 def planned(
-    spec: RunSpec, tasks: Sequence[Task], world: World, interpreter: Interpreter | None = None
+    spec: RunSpec,
+    tasks: Sequence[Task],
+    world: World,
+    interpreter: Interpreter | None = None,
+    interpreters: Mapping[str, Interpreter] = MappingProxyType({}),
 ) -> tuple[Plan, RunRecord]:
     """Return the plan, with the known work verdict of each backend, and the header of its run.
 
-    Cells run in ``interpreter``, by default this one.
+    Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label.
     """
     has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
-    laid = lay_out(spec, tasks, world, has)
+    laid = lay_out(spec, tasks, world, has, interpreters)
     plan = informed(laid.plan, knowing.known(), packages)
     return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
 
@@ -94,8 +136,14 @@ def plan_here(spec: RunSpec, world: World, *, local: bool = True) -> tuple[Plan,
     """
     check(spec)
     _check_policy_module(spec, local=local)
-    plan, head = planned(spec, world.resolve(spec.envs, spec.backends, local=local), world)
+    tasks = world.resolve(spec.envs, _here(spec.backends), local=local)
+    plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world, local=local))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
+
+
+def _here(choices: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
+    """Return the choices whose adapters are loaded in vebench's own interpreter."""
+    return tuple(choice for choice in choices if not choice.python)
 
 
 def _check_policy_module(spec: RunSpec, *, local: bool) -> None:

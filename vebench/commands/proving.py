@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vebench.backends import registry
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
-from vebench.commands.planning import lay_out
+from vebench.commands.planning import interpreters_of, lay_out
 from vebench.engine import verifier
 from vebench.engine.interrupts import Interrupts
 from vebench.engine.verifier import Printed
@@ -24,11 +24,13 @@ from vebench.reports.pages.verify import reason
 from vebench.results import logs, paths
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from vebench.backends.interface import Task
     from vebench.child.answers import Proof
     from vebench.commands.world import World
+    from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
     from vebench.plan.spec import BackendChoice, RunSpec
     from vebench.reports.live_proofs import ProofScreen
@@ -42,7 +44,7 @@ ENOUGH_STEPS = 5000
 
 def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``."""
-    others = tuple(choice for choice in spec.backends if choice.name != registry.REFERENCE)
+    others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
     if spec.backends and not others:
         return
     envs_per_worker = min(spec.envs_per_worker[-1], MOST_ENVS_PER_WORKER)
@@ -68,7 +70,8 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
     differ are written to the folder ``frames``, unless it is None. ``in_full``: nothing else will tell the seed, and
     the reasons of verdicts.
     """
-    cells = _cells(spec, steps, frames, world)
+    interpreters = interpreters_of(spec, world)
+    cells = _cells(spec, steps, frames, world, interpreters)
     proofs = []
     envs = cells[0].workers if cells else 0
     with (
@@ -80,7 +83,7 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
         drawn = f", drawn from --seed {spec.seed}" if in_full else ""
         screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
         for cell in cells:
-            known = knowledge.of(cell.task, cell.backend)
+            known = knowledge.of(cell.task, cell.backend, _versions(cell, interpreters))
             if known.verdict in ("unverified", "different") and known.reason:
                 screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(known)}")
         log: str | None = None
@@ -101,8 +104,9 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             # What another class does says nothing about the backend's own, which may step the next time.
             stepped = known_work.as_stepped(cell.task, cell.backend, proof.own_classes)
-            if not proof.failed and knowledge.add(cell.task, stepped, found) and not fell_back:
-                _keep(cell.task, stepped, found, screen)
+            versions = _versions(cell, interpreters)
+            if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
+                _keep(cell.task, stepped, found, versions, screen)
     return proofs
 
 
@@ -132,17 +136,28 @@ def _kept_log(cell: Cell, spec: RunSpec, printed: str) -> str | None:
     return str(path) if logs.keep_of_comparison(path, heading, printed) else None
 
 
-def _keep(task: Task, backend: BackendChoice, found: Known, screen: ProofScreen) -> None:
+def _versions(cell: Cell, interpreters: Mapping[str, Interpreter]) -> Mapping[str, str] | None:
+    """Return the versions of the packages of a backend's own interpreter, None if it has none of its own."""
+    own = interpreters.get(cell.backend.label)
+    return None if own is None else own.packages
+
+
+def _keep(
+    task: Task, backend: BackendChoice, found: Known, versions: Mapping[str, str] | None, screen: ProofScreen
+) -> None:
     try:
-        known_work.keep(task, backend, found)
+        known_work.keep(task, backend, found, versions)
     except OSError as error:
         screen.say(f"verdict not kept for later runs: {known_work.kept_file()}: {error.strerror}")
 
 
-def _cells(spec: RunSpec, steps: int, frames: Path | None, world: World) -> tuple[Cell, ...]:
+def _cells(
+    spec: RunSpec, steps: int, frames: Path | None, world: World, interpreters: Mapping[str, Interpreter]
+) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of reports; the reference only if it is named."""
-    tasks = [replace(task, exact=True) for task in world.resolve(spec.envs, spec.backends)]
-    plan = lay_out(spec, tasks, world).plan
+    here = tuple(choice for choice in spec.backends if not choice.python)
+    tasks = [replace(task, exact=True) for task in world.resolve(spec.envs, here)]
+    plan = lay_out(spec, tasks, world, interpreters=interpreters).plan
     named = {choice.name for choice in spec.backends}
     unasked = {registry.REFERENCE} - named
     contestants = [

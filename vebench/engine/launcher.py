@@ -61,7 +61,8 @@ LOG_TAIL = 16 * 1024
 class Launcher:
     """Launches the cells of one run, with a scratch folder and guardians that outlive the runner.
 
-    ``python`` is the interpreter that cells run in. It needs numpy and the simulators, but not vebench.
+    ``python`` is the interpreter that cells run in, unless their backend has one of its own. It needs numpy and the
+    simulators, but not vebench.
     """
 
     def __init__(self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable) -> None:
@@ -107,7 +108,15 @@ class Launcher:
                 request = folder / "request.json"
                 request.write_text(self._request(cell, replica, child_end).written(), encoding="utf-8")
                 process = subprocess.Popen(
-                    [self._python, "-X", "faulthandler", "-m", CHILD, str(request), str(answers)],
+                    [
+                        (cell.python if _is_timed(cell) else "") or self._python,
+                        "-X",
+                        "faulthandler",
+                        "-m",
+                        CHILD,
+                        str(request),
+                        str(answers),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -144,6 +153,7 @@ class Launcher:
                 self._pinned and _is_timed(cell),
             ),
             backend=cell.backend.name,
+            python=cell.python,
             target=cell.target,
             options=cell.backend.options,
             settings=Settings(**{setting.name: getattr(self._spec, setting.name) for setting in fields(Settings)}),

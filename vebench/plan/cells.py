@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import registry
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import Task
     from vebench.child.request import Mode, Proving, Recording, Replaying
+    from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.known_work import Knowledge, Known
@@ -83,7 +85,8 @@ class Cell:
     ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
     With ``proving``, the cell is compared with the reference instead of timed, and after it those in ``then``. With
     ``recording``, some of what it
-    returns while it is timed is kept, and with ``replaying`` that is compared. ``replicas`` is empty if there is only
+    returns while it is timed is kept, and with ``replaying`` that is compared. ``python`` is the path of the backend's
+    own interpreter, empty if it has none. ``replicas`` is empty if there is only
     one. ``side`` names the interpreter if the cells of a run use different ones. Consecutive cells with the same
     ``group`` number take turns, window by window; a cell without a number is measured alone.
     """
@@ -104,6 +107,7 @@ class Cell:
     nodes: tuple[int, ...] = ()
     replicas: tuple[Replica, ...] = ()
     side: str = ""
+    python: str = ""
     group: int | None = None
     then: tuple[Cell, ...] = ()
 
@@ -111,6 +115,11 @@ class Cell:
     def all_replicas(self) -> tuple[Replica, ...]:
         """The replicas of the cell, even if there is only one."""
         return self.replicas or (Replica(self.workers, self.shape, self.cpus, self.nodes),)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the reference itself, and not what it is in another interpreter."""
+        return self.backend.name == registry.REFERENCE and not self.python
 
     @property
     def mode(self) -> Mode:
@@ -132,34 +141,49 @@ class Cell:
 
 
 class Where(NamedTuple):
-    """Where cells will run: their CPUs, the available memory in bytes, and the modules that can be imported."""
+    """Where cells will run: their CPUs, the available memory in bytes, and the modules that can be imported.
+
+    ``interpreters`` are those of backends that have one of their own, by label.
+    """
 
     placement: Placement
     memory_available: int | None
     has: Callable[[str], bool] | None
+    interpreters: Mapping[str, Interpreter]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a run in the order in which they will be measured."""
+    """The cells of a run in the order in which they will be measured.
+
+    ``interpreters`` are those of backends that have one of their own, by label.
+    """
 
     spec: RunSpec
     cells: tuple[Cell, ...]
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+
+    def versions_of(self, cell: Cell, otherwise: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
+        """Return the versions of the packages that a cell runs with, by name; those given if it has none of its own."""
+        own = self.interpreters.get(cell.backend.label)
+        return otherwise if own is None else own.packages
 
 
-def expand(
+def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     spec: RunSpec,
     tasks: Sequence[Task],
     placement: Placement,
     memory_available: int | None,
     has: Callable[[str], bool] | None = None,
+    interpreters: Mapping[str, Interpreter] = MappingProxyType({}),
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
     The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
     step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
     With ``spec.base``, what speedups are relative to is among them. ``memory_available`` is in bytes, None if unknown.
-    ``has`` returns whether a module can be imported where cells will run. Raises UsageError if ``spec`` is invalid or
+    ``has`` returns whether a module can be imported where cells will run; ``interpreters`` are those of backends that
+    have one of their own, by label. Raises UsageError if ``spec`` is invalid or
     asks for more than ``MAX_CELLS`` cells.
     """
     check(spec)
@@ -171,14 +195,14 @@ def expand(
     if is_network(spec.policy) and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
         raise UsageError(f"--policy {spec.policy}: needs torch: {how}")
-    where = Where(placement, memory_available, has)
+    where = Where(placement, memory_available, has, interpreters)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.base:
         once += _bases(spec, tasks, once, where)
     passes = [
         shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
     ]
-    return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass))
+    return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass), interpreters)
 
 
 def placement_of(spec: RunSpec, host: Host) -> Placement:
@@ -202,14 +226,15 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
     """Return ``plan`` with what is known about the work of each backend, except in reference rows.
 
-    ``versions`` are package versions by name, by default those of this interpreter.
+    ``versions`` are package versions by name, by default those of this interpreter. A backend with an interpreter of
+    its own has other ones.
     """
     return replace(
         plan,
         cells=tuple(
             cell
             if registry.find(cell.backend.name).reference_row
-            else replace(cell, known=knowledge.of(cell.task, cell.backend, versions))
+            else replace(cell, known=knowledge.of(cell.task, cell.backend, plan.versions_of(cell, versions)))
             for cell in plan.cells
         ),
     )
@@ -221,7 +246,7 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
     The reference need not be, nor rows that are no backends.
     """
     entry = registry.find(cell.backend.name)
-    return spec.proof != "off" and cell.skip is None and not entry.reference_row and entry.name != registry.REFERENCE
+    return spec.proof != "off" and cell.skip is None and not entry.reference_row and not cell.is_reference
 
 
 def seconds(plan: Plan) -> float:
@@ -252,7 +277,8 @@ def _everything(task: Task) -> list[BackendChoice]:
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
     """Yield the cells of one task on one backend in the first pass, one for each size."""
     entry = registry.find(choice.name)
-    why_not = entry.why_not(task, where.has)
+    own = where.interpreters.get(choice.label)
+    why_not = entry.why_not(task, where.has if own is None else own.has)
     least = memory.estimate(task.suite, entry, entry.shape_of(1, 1, 1, choice.options), choice.options)
     for workers, envs_per_worker in product(spec.workers, spec.envs_per_worker):
         cpus = where.placement.owned(workers)
@@ -272,6 +298,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
             skip=skip,
             nodes=where.placement.nodes(cpus),
             replicas=replicas if len(replicas) > 1 else (),
+            python="" if own is None else own.path,
         )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
 
+ALL_PEERS = "all-peers"
 COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
@@ -128,10 +129,11 @@ def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     """Return the backends that ``texts`` name, in that order.
 
     Each text is one or more of ``NAME`` and ``NAME[KEY=VALUE,...]``, joined by commas. ``module:Class`` instead of a
-    name is a third party's adapter; the type of its values is the first that fits of bool, int, float and str. Two
-    choices of the same meaning are equal: options that have their defaults are left out, and the others are in a fixed
-    order. A choice that is given again is dropped. Raises UsageError for an unknown name or option, and for an invalid
-    value.
+    name is a third party's adapter; the type of its values is the first that fits of bool, int, float and str.
+    ``@PYTHON`` after the name is the interpreter that it is to run in. ``all-peers`` stands for every backend that one
+    could choose. Two choices of the same meaning are equal: options that have their defaults are left out, and the
+    others are in a fixed order. A choice that is given again is dropped. Raises UsageError for an unknown name or
+    option, and for an invalid value.
     """
     return tuple({choice.label: choice for text in texts for choice in _choices(text)}.values())
 
@@ -150,25 +152,33 @@ def _choices(text: str) -> Iterator[BackendChoice]:
         match = _BACKEND.match(text, position)
         if match is None:
             raise UsageError(f"--backend {shown(text)}: brackets do not match; write NAME[KEY=VALUE,...]")
-        yield _choice(text, match[1].strip(), match[2])
+        if match[1].strip() == ALL_PEERS and match[2] is None:
+            yield from (BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer)
+        else:
+            yield _choice(text, match[1].strip(), match[2])
         position = match.end()
         if not match[0].endswith(","):
             return
 
 
-def _choice(text: str, name: str, bracket: str | None) -> BackendChoice:
+def _choice(text: str, named: str, bracket: str | None) -> BackendChoice:
+    name, at, python = (part.strip() for part in named.partition("@"))
+    if at and not python:
+        raise UsageError(f"--backend {shown(text)}: a Python is missing after @, such as {name}@venv/bin/python")
     if not name:
         raise UsageError(f"--backend {shown(text)}: a name is missing; vebench list shows the backends")
     given = {} if bracket is None else dict(_pairs(text, bracket))
     if ":" in name:
         if not _TARGET.fullmatch(name):
             raise UsageError(f"--backend {shown(name)}: a third party's adapter is named module:Class")
-        return BackendChoice(name, {key: _guess(given[key]) for key in sorted(given)})
+        return BackendChoice(name, {key: _guess(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
     if entry is None:
         near = did_you_mean(name, registry.BY_NAME)
         raise UsageError(f"--backend {shown(name)}: no such backend{near}; vebench list shows them")
-    return BackendChoice(name, dict(_known_options(entry, given)))
+    if python and not entry.builds_environments:
+        raise UsageError(f"--backend {shown(named)}: {name} steps nothing: leave out @{python}")
+    return BackendChoice(name, dict(_known_options(entry, given)), python)
 
 
 def _pairs(text: str, bracket: str) -> Iterator[tuple[str, str]]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -24,15 +23,18 @@ from vebench.backends.packages import BASE
 from vebench.backends.registry import BY_NAME, REFERENCE
 from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.interpreters.interpreter import packages_here
+from vebench.interpreters.user_folders import cache_folder
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME as TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from vebench.backends.interface import Task
     from vebench.backends.own_classes import OwnClasses
+    from vebench.backends.packages import Package
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
@@ -75,19 +77,32 @@ def lasts(task: Task, backend: BackendChoice) -> bool:
     return backend.name in BY_NAME and SUITES[task.suite].ours
 
 
-def key(task: Task, backend: BackendChoice, versions: Mapping[str, str]) -> VerdictKey:
-    """Return what a verdict on this backend and task is valid for, with these package versions."""
+def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:
+    """Return what a verdict on this backend and task is valid for, with these package versions, or with those here.
+
+    If the backend was named an interpreter, the reference it is compared with is still stepped here.
+    """
     own = BY_NAME[backend.name].packages if backend.name in BY_NAME else ()
-    counted = {
+    shared = (*BASE, *SUITES[task.suite].packages)
+    versions = packages_here() if versions is None else versions
+    counted = _deciding((*shared, *own), versions)
+    if "vebench" in versions:
+        counted["vebench"] = versions["vebench"]
+    if backend.python:
+        of_reference = _deciding(shared, packages_here())
+        counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
+    made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
+    return VerdictKey(task.id, _canonical(backend).label, made_of)
+
+
+def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[str, str]:
+    """Return the parts of versions that decide whether a verdict still holds, by the names of packages."""
+    return {
         name: package.deciding_part(versions[name])
-        for package in (*BASE, *SUITES[task.suite].packages, *own)
+        for package in packages
         for name in package.deciding_names
         if name in versions
     }
-    if "vebench" in versions:
-        counted["vebench"] = versions["vebench"]
-    made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
-    return VerdictKey(task.id, _canonical(backend).label, made_of)
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
@@ -102,7 +117,7 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
     own = own or entry.own_classes(task)
     if own is None or not own.uncompiled:
         return backend
-    return BackendChoice(backend.name, {**backend.options, **entry.uncompiled})
+    return replace(backend, options={**backend.options, **entry.uncompiled})
 
 
 def _canonical(backend: BackendChoice) -> BackendChoice:
@@ -139,14 +154,14 @@ class Knowledge:
         own: OwnClasses | None = None,
     ) -> Known:
         """Return the verdict on ``backend``, ``unverified`` if there is none; for ``own`` see ``as_stepped``."""
-        if backend.name == REFERENCE:
+        if backend.name == REFERENCE and not backend.python:
             return Known("identical")
-        entry = key(task, as_stepped(task, backend, own), packages_here() if versions is None else versions)
+        entry = key(task, as_stepped(task, backend, own), versions)
         return self._known.get(entry, UNKNOWN)
 
-    def add(self, task: Task, backend: BackendChoice, found: Known) -> bool:
+    def add(self, task: Task, backend: BackendChoice, found: Known, versions: Mapping[str, str] | None = None) -> bool:
         """Add a verdict on ``backend`` as it is. Returns whether it is new and should be in the user's file."""
-        return self._add(key(task, backend, packages_here()), found) and lasts(task, backend)
+        return self._add(key(task, backend, versions), found) and lasts(task, backend)
 
     def _add(self, entry: VerdictKey, found: Known) -> bool:
         before = self._known.get(entry)
@@ -172,9 +187,9 @@ class _Survey(msgspec.Struct, frozen=True):
     verdicts: dict[str, dict[str, tuple[WorkVerdict, str]]]
 
 
-def keep(task: Task, backend: BackendChoice, found: Known) -> None:
+def keep(task: Task, backend: BackendChoice, found: Known, versions: Mapping[str, str] | None = None) -> None:
     """Add a verdict to the user's file. Raises OSError if it cannot be written."""
-    line = msgspec.json.encode(_Line(key(task, backend, packages_here()), found))
+    line = msgspec.json.encode(_Line(key(task, backend, versions), found))
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_odd(path)
@@ -188,13 +203,7 @@ def keep(task: Task, backend: BackendChoice, found: Known) -> None:
 
 def kept_file() -> Path:
     """Return the path of the user's file in the cache folder. The file may not exist yet."""
-    # XDG Base Directory Specification: a path that is not absolute must be ignored.
-    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        folder = asked if asked.is_absolute() else Path("~/.cache").expanduser()
-    except RuntimeError:  # a user without a home, as in some containers
-        folder = Path(os.devnull)
-    return folder / "vebench" / "verdicts.jsonl"
+    return cache_folder() / "verdicts.jsonl"
 
 
 def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:

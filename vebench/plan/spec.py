@@ -36,17 +36,21 @@ STARTUP_ALLOWANCE = 30.0
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """A backend, by name or (a third party's) by ``module:Class``, and the options given to it."""
+    """A backend, by name or (a third party's) by ``module:Class``, and the options given to it.
+
+    ``python`` is the interpreter that the user named for it, by path or by name; empty if he named none.
+    """
 
     name: str
     options: dict[str, bool | int | float | str] = field(default_factory=dict)
+    python: str = ""
 
     @property
     def label(self) -> str:
-        """The choice as a user writes it: ``envpool-async[ratio=2]``."""
-        if not self.options:
-            return self.name
-        return f"{self.name}[{','.join(f'{key}={_written(value)}' for key, value in self.options.items())}]"
+        """The choice as a user writes it: ``envpool-async@py312[ratio=2]``."""
+        where = f"@{self.python}" if self.python else ""
+        options = ",".join(f"{key}={_written(value)}" for key, value in self.options.items())
+        return f"{self.name}{where}[{options}]" if options else f"{self.name}{where}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ class RunSpec:
     backends: tuple[BackendChoice, ...] = option(
         (),
         "NAME",
-        "A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS. Comma or repeat. Default: the usual ones.",
+        "A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS; NAME@PYTHON runs in that Python; all-peers: "
+        "other projects', too. Comma or repeat. Default: the usual ones.",
         *("--backend", "-b"),
         parse="parse_backends",
         repeated=True,

@@ -9,7 +9,6 @@ import msgspec
 
 from vebench.backends.registry import find_recorded
 from vebench.plan.known_work import UNKNOWN, Known
-from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
     if cell.env in BY_NAME:
-        choice = BackendChoice(cell.backend, cell.options)
-        now = knowledge.of(BY_NAME[cell.env], choice, run.header.packages, cell.own_classes)
+        packages = run.header.packages_of(cell.label)
+        now = knowledge.of(BY_NAME[cell.env], cell.choice, packages, cell.own_classes)
         if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
             known = now
     return replace(cell, verdict=known.verdict, verdict_reason=known.reason)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from vebench.backends.packages import TORCH
+from vebench.backends.registry import ENTRIES
 from vebench.errors import NotComparableError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.machine.sysfs import parse_list
 from vebench.machine.topology import Cache, Node, Topology
-from vebench.results.records import SCHEMA, CacheRecord, HostRecord, RunRecord, TopologyRecord
+from vebench.results.records import SCHEMA, CacheRecord, HostRecord, InterpreterRecord, RunRecord, TopologyRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,14 @@ LAST_LEVEL = 3
 # Seconds between the headers of the two sides of a comparison, at most. A comparison itself takes longer.
 SIDES_APART = 2
 
+# The backends by whom alone a package is used.
+USED_BY = {
+    name: {user.name for user in ENTRIES if package in user.packages}
+    for entry in ENTRIES
+    if entry.installation is not None
+    for package in entry.packages
+    for name in package.deciding_names
+}
 # The measured work does not depend on these.
 OUR_PACKAGES = frozenset({"vebench", TORCH.name})
 
@@ -63,6 +72,9 @@ def gather(  # noqa: PLR0913 - a header contains all of these
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),
         interpreter=None if interpreter is None else interpreter.path,
+        interpreters={
+            label: InterpreterRecord(own.path, own.version, own.packages) for label, own in plan.interpreters.items()
+        },
     )
     return structs.replace(run, fingerprint=fingerprint(run))
 
@@ -146,6 +158,9 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     ours, theirs = _decisive(one), _decisive(other)
     # A fact that is missing because the file is older than the fact makes no difference.
     optional = {*DECISIVE_IF_KNOWN, "nodes", "cores"}
+    # A backend that only one of them has is compared with nothing.
+    both = one.interpreters.keys() & other.interpreters.keys()
+    optional |= {name for run in (one, other) for label in run.interpreters.keys() - both for name in _own(run, label)}
     pairs = [(name, ours.get(name, "none"), theirs.get(name, "none")) for name in dict.fromkeys((*ours, *theirs))]
     return [
         f"{name} {first} against {second}"
@@ -209,7 +224,21 @@ def _machine(run: RunRecord) -> dict[str, str]:
 def _software(run: RunRecord) -> dict[str, str]:
     # What acts is work, too: the rate is of the whole loop.
     acts = {"policy": run.spec.acts} if run.spec.acts else {}
-    return {"Python": _minor(run.host.python), **dict(sorted(run.packages.items())), **acts}
+    own = {name: value for label in sorted(run.interpreters) for name, value in _own(run, label).items()}
+    packages = {name: version for name, version in sorted(run.packages.items()) if _matters(name, run)}
+    return {"Python": _minor(run.host.python), **packages, **acts, **own}
+
+
+def _matters(package: str, run: RunRecord) -> bool:
+    """Return whether the run's cells may depend on a package: another project's is used by its own backends only."""
+    users = USED_BY.get(package)
+    return users is None or any(choice.name in users and not choice.python for choice in run.spec.backends)
+
+
+def _own(run: RunRecord, label: str) -> dict[str, str]:
+    """Return the software of a backend with an interpreter of its own, by names that say whose it is."""
+    own = run.interpreters[label]
+    return {f"{label}: {name}": version for name, version in {"Python": _minor(own.python), **own.packages}.items()}
 
 
 def _minor(version: str) -> str:

@@ -61,7 +61,8 @@ class CellRecord(Done, Layout):
     ``i``-th. ``replicas`` are the CPUs of each replica, empty if there is only one; the windows count all replicas
     together. ``verdict`` is what was known about the backend's work when the cell was measured, None for a reference
     row and in files of versions without verdicts. ``proof`` is what was found in the cell itself, None if it recorded
-    nothing or that was not compared; in a run file, it has a line of its own.
+    nothing or that was not compared; in a run file, it has a line of its own. ``python`` is the interpreter that the
+    user named for the backend.
     """
 
     env: str
@@ -79,6 +80,7 @@ class CellRecord(Done, Layout):
     verdict_reason: str = ""
     windows: tuple[Window, ...] = ()
     proof: CellProof | None = None
+    python: str = ""
     type: Literal["cell"] = "cell"
 
     def __post_init__(self) -> None:
@@ -88,7 +90,12 @@ class CellRecord(Done, Layout):
     @property
     def label(self) -> str:
         """The backend as a user writes it, options included: ``envpool-async[ratio=2]``."""
-        return BackendChoice(self.backend, self.options).label
+        return self.choice.label
+
+    @property
+    def choice(self) -> BackendChoice:
+        """The backend with its options, in the interpreter that was named for it."""
+        return BackendChoice(self.backend, self.options, self.python)
 
     @property
     def key(self) -> CellKey:
@@ -115,7 +122,7 @@ _CELL_FIELDS = sorted(
 )
 
 
-class ProofRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="proof"):
+class ProofRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="proof", omit_defaults=True):
     """The proof of a cell: a line of its own, after that of the cell which it names."""
 
     env: str
@@ -125,11 +132,12 @@ class ProofRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="proo
     envs_per_worker: Positive
     repeat: NonNegative
     proof: CellProof
+    python: str = ""
 
     @property
     def key(self) -> CellKey:
         """The key of the cell."""
-        label = BackendChoice(self.backend, self.options).label
+        label = BackendChoice(self.backend, self.options, self.python).label
         return CellKey(self.env, label, self.workers, self.envs_per_worker, self.repeat)
 
 
@@ -187,12 +195,21 @@ class HostRecord(Struct, frozen=True):
     isolated: tuple[NonNegative, ...] = ()
 
 
+class InterpreterRecord(Struct, frozen=True):
+    """A Python in which one backend's cells ran: its path, its version, and the packages in it."""
+
+    path: str
+    python: str
+    packages: dict[str, str]
+
+
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     """The first line of a run file: the spec, the machine, the packages, and the command that repeats the run.
 
     ``cells`` is the number of planned cells, None in files of earlier versions. Runs with the same ``fingerprint`` are
     comparable (see ``vebench.results.header``); the facts behind it are in ``host`` and ``packages``. ``interpreter``
-    is the Python that cells ran in, None if it was vebench's own.
+    is the Python that cells ran in, None if it was vebench's own; ``interpreters`` those of backends that had one of
+    their own, by the backend's label.
     """
 
     schema: int
@@ -204,6 +221,11 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     cells: NonNegative | None = None
     interpreter: str | None = None
     fingerprint: str = ""
+    interpreters: dict[str, InterpreterRecord] = {}
+
+    def packages_of(self, label: str) -> dict[str, str]:
+        """Return the versions of the packages that the cells of a backend ran with, by name."""
+        return self.interpreters[label].packages if label in self.interpreters else self.packages
 
     @property
     def proves(self) -> bool:
@@ -230,7 +252,8 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         named += [env.rpartition(":")[0] for env in self.spec.envs]
         with contextlib.suppress(ValueError):  # in a damaged file
             named.append(self.spec.acting.module)
-        return any(map(is_local, named)) or (self.interpreter is not None and is_in_current_folder(self.interpreter))
+        pythons = [self.interpreter, *(one.path for one in self.interpreters.values())]
+        return any(map(is_local, named)) or any(map(is_in_current_folder, filter(None, pythons)))
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
         """Return the command that compares the work of these backends on a task of the run, of all if none is named."""
@@ -264,6 +287,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         env=cell.task.id,
         backend=cell.backend.name,
         options=dict(cell.backend.options),
+        python=cell.backend.python,
         workers=cell.workers,
         envs_per_worker=cell.envs_per_worker,
         cpus=cell.cpus,
@@ -287,6 +311,7 @@ def proof_record(cell: Cell, proof: CellProof) -> ProofRecord:
         env=cell.task.id,
         backend=cell.backend.name,
         options=dict(cell.backend.options),
+        python=cell.backend.python,
         workers=cell.workers,
         envs_per_worker=cell.envs_per_worker,
         repeat=cell.repeat,
@@ -323,9 +348,9 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
     try:
         body = msgspec.to_builtins(line)
         if isinstance(line, CellRecord):
-            body = {name: body[name] for name in _CELL_FIELDS}
+            body = {name: body[name] for name in _CELL_FIELDS if name != "python" or line.python}
             body["windows"] = [_as_counted(window) for window in body["windows"]]
-        data = msgspec.json.encode(_with_one_count(body) if isinstance(line, RunRecord) else body)
+        data = msgspec.json.encode(_as_first_written(body) if isinstance(line, RunRecord) else body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"a value that cannot be written: {error}") from None
     try:
@@ -354,12 +379,19 @@ def decode_run(line: bytes) -> RunRecord:
     return msgspec.convert(body, RunRecord)
 
 
-def _with_one_count(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a run's line with a number for a single ``envs_per_worker``, as the first files have it."""
-    match body["spec"]:
-        case {"envs_per_worker": (count,)} as spec:
-            return {**body, "spec": {**spec, "envs_per_worker": count}}
-    return body
+def _as_first_written(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's line as the first files have it, if it has nothing that those lack.
+
+    A single ``envs_per_worker`` is a number there, and no backend has an interpreter of its own.
+    """
+    match body:
+        case {"spec": {"envs_per_worker": (count,)} as spec}:
+            body = {**body, "spec": {**spec, "envs_per_worker": count}}
+    match body:
+        case {"spec": {"backends": (*choices,)} as spec}:
+            plain = [{name: value for name, value in one.items() if name != "python" or value} for one in choices]
+            body = {**body, "spec": {**spec, "backends": plain}}
+    return {name: value for name, value in body.items() if name != "interpreters" or value}
 
 
 def _at(line: object, path: str) -> object:
@@ -376,6 +408,7 @@ def unreadable(cell: CellRecord, reason: str) -> CellRecord:
         env=cell.env,
         backend=cell.backend,
         options=cell.options,
+        python=cell.python,
         workers=cell.workers,
         envs_per_worker=cell.envs_per_worker,
         num_envs=0,

@@ -57,7 +57,7 @@ class Sweep:
         return self._beyond_doubt(
             (cell, contrast([(1.0, cell.sample), (-1.0, loop.sample)]))
             for cell in self.cells
-            if cell.speedup is not None and not cell.reference_row and cell.backend != REFERENCE
+            if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
             if (loop := self._by_key.get(base_of(cell.key)))
         )
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vebench.child.request import Request
 
 CLOSE_S = 10.0  # a backend may take this long to close before its process is killed
+STEPPING = "vebench.child.proof.stepping"
 BETWEEN_S = 0.25  # how often the comparison says how far it is
 BACKEND_VARIABLE = "VEBENCH_BACKEND"  # in the environment of a backend's process and of those that it starts
 WORST_LAST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
@@ -85,7 +86,7 @@ class Apart:
         self._records = os.fdopen(records, "rb", buffering=1 << 20)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-m", "vebench.child.proof.stepping", str(theirs)],
+                [request.python or sys.executable, "-X", "faulthandler", "-m", STEPPING, str(theirs)],
                 stdin=subprocess.PIPE,
                 pass_fds=[theirs],
                 bufsize=0,

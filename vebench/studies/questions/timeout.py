@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
 from vebench.plan.overlapping import FEWEST, TIMEOUT
-from vebench.plan.spec import BackendChoice
 from vebench.reports import figures
 from vebench.reports.conclusion import Conclusion
 from vebench.reports.document import Table, TableRow, Text
@@ -59,7 +58,7 @@ def _whole(run: Measured, cell: CellSummary) -> Iterator[CellSummary]:
     """Yield the cell of the same backend that waits for all, if this one has a timeout."""
     if TIMEOUT in cell.options:
         options = {name: value for name, value in cell.options.items() if name not in (TIMEOUT, FEWEST)}
-        key = replace(cell.key, backend=BackendChoice(cell.backend, options).label)
+        key = replace(cell.key, backend=replace(cell.choice, options=options).label)
         yield from (other for other in run.cells if other.key == key)
 
 

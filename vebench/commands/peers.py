@@ -1,0 +1,68 @@
+"""``vebench peers``: other projects' backends, what each needs, and interpreters that have it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vebench.backends.registry import INSTALLATIONS
+from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
+from vebench.interpreters import setting_up
+from vebench.interpreters.made import python_of
+from vebench.interpreters.setting_up import NotHadError
+from vebench.reports import console
+from vebench.reports.output import show
+from vebench.reports.pages.peers import PeersPage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.backends.peers.installation import Installation
+
+DONE, NOT_HAD = 0, 1
+SETUP, ALL = "setup", "all"
+
+
+def peers(words: Sequence[str], python: str | None) -> int:
+    """Show other projects' backends, or with ``setup NAME ...`` make their interpreters. Returns the exit status.
+
+    Raises UsageError for other words and unknown names, InterruptedRunError if the user interrupts.
+    """
+    if not words:
+        if python is not None:
+            raise UsageError(f"--python {shown(python)}: goes with vebench peers {SETUP} NAME")
+        show(PeersPage())
+        return DONE
+    first, *names = words
+    if first != SETUP:
+        raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {SETUP} NAME")
+    return _set_up(_chosen(names), python)
+
+
+def _chosen(names: Sequence[str]) -> tuple[Installation, ...]:
+    known = {one.name: one for one in INSTALLATIONS}
+    if not names:
+        raise UsageError(f"name what to set up: {', '.join(known)}, or {ALL}")
+    for name in names:
+        if name not in known and name != ALL:
+            raise UsageError(
+                f"{shown(name)}: no such installation{did_you_mean(name, known)}; vebench peers shows them"
+            )
+    return INSTALLATIONS if ALL in names else tuple(known[name] for name in dict.fromkeys(names))
+
+
+def _set_up(chosen: Sequence[Installation], python: str | None) -> int:
+    status = DONE
+    for one in chosen:
+        if setting_up.is_made(one) and python is None:
+            console.note(f"{one.name}: is there already: {python_of(one.name)}")
+            continue
+        try:
+            path = setting_up.make(one, python, console.note)
+        except NotHadError as error:
+            console.note(f"{one.name}: could not be had: {error}")
+            status = NOT_HAD
+        except KeyboardInterrupt:
+            raise InterruptedRunError(f"interrupted: {one.name} is not set up; to go on, the same command") from None
+        else:
+            console.note(f"{one.name}: set up: {path}{f'; {one.note}' if one.note else ''}")
+    return status

@@ -1,0 +1,76 @@
+"""Interpreters of backends: those that the user names, and those that ``vebench peers setup`` has made."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vebench.backends import registry
+from vebench.backends.packages import importable
+from vebench.errors import UsageError, did_you_mean, shown
+from vebench.interpreters import made
+from vebench.interpreters.user_folders import config_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vebench.plan.spec import BackendChoice
+
+TABLE = "pythons"
+EXAMPLE = '[pythons]\npy312 = "/usr/bin/python3.12"'
+
+
+def config_file() -> Path:
+    """Return the path of the user's configuration. The file may not exist."""
+    return config_folder() / "config.toml"
+
+
+def table() -> dict[str, str]:
+    """Return the Pythons in the user's configuration, by name. Raises UsageError if it cannot be read."""
+    path = config_file()
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    pythons = read.get(TABLE, {})
+    if not isinstance(pythons, dict) or not all(isinstance(python, str) for python in pythons.values()):
+        raise UsageError(f"{path}: [{TABLE}] maps names to the paths of Pythons, as text")
+    return pythons
+
+
+def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
+    """Return the path of the interpreter that a backend is to run in, None for vebench's own.
+
+    That is the one that the user named for it; or else, for another project's backend that is not installed beside
+    vebench, the one that ``vebench peers setup`` has made. ``pythons`` are those of the configuration. Raises
+    UsageError if there is none of that name.
+    """
+    if choice.python:
+        return _named(choice, pythons)
+    installation = registry.find(choice.name).installation
+    if installation is None or all(importable(package.module) for package in registry.find(choice.name).packages):
+        return None
+    return made.python_of(installation.name)
+
+
+def _named(choice: BackendChoice, pythons: Mapping[str, str]) -> str:
+    name = choice.python
+    if os.sep in name:
+        return str(Path(name).expanduser())
+    if name in pythons:
+        return str(Path(pythons[name]).expanduser())
+    known = [one.name for one in registry.INSTALLATIONS]
+    if name in known:
+        found = made.python_of(name)
+        if found is None:
+            raise UsageError(f"--backend {shown(choice.label)}: vebench peers setup {name} makes this Python")
+        return found
+    near = did_you_mean(name, [*pythons, *known])
+    raise UsageError(
+        f"--backend {shown(choice.label)}: no Python is called {shown(name)}{near}: name one by a path with a slash, "
+        f"such as ./venv/bin/python, or in [{TABLE}] of {config_file()}"
+    )

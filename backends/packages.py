@@ -22,7 +22,7 @@ class Package:
     ``name`` is its name on the package index, ``module`` what Python imports, ``variants`` other packages that hold the
     same module. ``extra`` is the extra of vebench that installs it, None if it needs none. ``places`` is how many
     numbers of the version must stay the same for a verdict on a backend's work to stay valid: 2 for X.Y of X.Y.Z, None
-    for all of them, 0 if the package has no part in the work.
+    for all of them, 0 if the package has no part in the work. ``simulator`` is what the engine in it is called.
     """
 
     name: str
@@ -30,6 +30,12 @@ class Package:
     extra: str | None = None
     variants: tuple[str, ...] = ()
     places: int | None = None
+    simulator: str = ""
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.simulator or self.name
 
     @property
     def deciding_names(self) -> tuple[str, ...]:
@@ -43,11 +49,11 @@ class Package:
 
 NUMPY = Package("numpy", "numpy", places=1)
 GYMNASIUM = Package("gymnasium", "gymnasium")
-ALE_PY = Package("ale-py", "ale_py", "atari")
+ALE_PY = Package("ale-py", "ale_py", "atari", simulator="ALE")
 _OTHER_OPENCVS = ("opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")
 # AtariPreprocessing resizes with it.
 OPENCV = Package("opencv-python-headless", "cv2", "atari", variants=_OTHER_OPENCVS, places=2)
-MUJOCO = Package("mujoco", "mujoco", "mujoco")
+MUJOCO = Package("mujoco", "mujoco", "mujoco", simulator="MuJoCo")
 # Gymnasium imports its renderer with any MuJoCo task, and these two with it.
 IMAGEIO = Package("imageio", "imageio", "mujoco", places=0)
 PACKAGING = Package("packaging", "packaging", "mujoco", places=0)

@@ -14,7 +14,8 @@ class Engine:
     """A simulator of which a backend has its own copy.
 
     ``inside`` is the version of the copy, ``installed`` the version of the package that the other backends use, and
-    ``matching`` what pip would have to install to make the two equal. ``within`` names the library that has the copy.
+    ``matching`` what pip would have to install to make the two equal. ``within`` names what has the copy: a library, or
+    ``elsewhere`` the backend's own interpreter.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Engine:
     installed: str
     matching: str
     within: str = "EnvPool"
+    elsewhere: bool = False
 
     @property
     def unlike(self) -> bool:

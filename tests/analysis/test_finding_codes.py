@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NOWHERE = Surroundings()
 MUJOCO = Engine("MuJoCo", "3.6.0", "3.11.0", "mujoco==3.6.0")
+GYMNASIUM = Engine("gymnasium", "1.2.2", "1.4.0", "gymnasium==1.4.0", "the Python of gym-async@old", elsewhere=True)
 UNCOMPILED = OwnClasses("not compiled", uncompiled=True, remedy="install a compiler")
 HYPERTHREADS = TopologyRecord(
     cores=1, threads_per_core=2, packages={"0": "0-1"}, nodes={"0": "0", "1": "1"}, caches=(), last_level=(), kinds=()
@@ -48,6 +49,7 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.DIFFERENT_WORK: (make_cell("gym-sync", 1, STEADY, verdict="different"),),
     Code.ABOVE_CEILING: (make_cell("ceiling", 1, STEADY), make_cell("gym-sync", 1, FAST)),
     Code.UNLIKE_ENGINES: (make_cell("envpool-sync", 1, STEADY, engines=(MUJOCO,)),),
+    Code.OTHER_PACKAGES: (make_cell("gym-async", 1, STEADY, engines=(GYMNASIUM,)),),
     Code.FALLBACK: (make_cell("fast-sync", 1, STEADY, own_classes=OwnClasses(refused="another version")),),
     Code.THROTTLED: (make_cell(windows=window(throttled_ns=1)),),
     Code.UNPINNED: (make_cell(steps=STEADY, affinity=(0, 1)),),

@@ -22,6 +22,7 @@ from support.places import ENVIRONMENTS
 
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import BackendInfo, Batch, Setup, Task
+from vebench.backends.packages import importable
 from vebench.backends.registry import BY_NAME, CEILING, ENTRIES, NULL, REFERENCE
 
 if TYPE_CHECKING:
@@ -70,7 +71,13 @@ MOST = 10_000  # batches: whose rows an asynchronous backend returns is the sche
 FEW = 3  # batches of what is no contestant, which need not have rows of every environment
 LONG = 20.0  # seconds after which a test that waits gives up
 
-CONTESTANTS = [entry for entry in ENTRIES if not entry.reference_row]
+# Another project's library is seldom here: only then are its backends tried (make test-peers has them all).
+HERE = [
+    entry
+    for entry in ENTRIES
+    if entry.installation is None or all(importable(package.module) for package in entry.packages)
+]
+CONTESTANTS = [entry for entry in HERE if not entry.reference_row]
 ON_GYMNASIUM = [entry.name for entry in CONTESTANTS if entry.steps_gymnasium]
 
 
@@ -100,7 +107,7 @@ def is_tried(name: str, task: Task) -> bool:
 STEPPING = [(entry.name, task) for task in TASKS for entry in CONTESTANTS if is_tried(entry.name, task)]
 EVERY = [
     *STEPPING,
-    *((entry.name, task) for task in TASKS for entry in ENTRIES if entry.reference_row and is_tried(entry.name, task)),
+    *((entry.name, task) for task in TASKS for entry in HERE if entry.reference_row and is_tried(entry.name, task)),
 ]
 
 

@@ -71,6 +71,7 @@ class Code(StrEnum):
     MEMORY_NODES = "memory-nodes", Gravity.WARNING
 
     # Notes about a cell.
+    OTHER_PACKAGES = "other-packages", Gravity.NOTE  # its verdict tells whether they make a difference
     OUTLIERS = "outliers", Gravity.NOTE  # they are kept, and the interval allows for them
     RESET_BURSTS = "reset-bursts", Gravity.NOTE  # the interval allows for them
     SLOWER_THAN_FOR_LOOP = "slower-than-for-loop", Gravity.NOTE  # a result, and the table shows it

@@ -13,7 +13,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.commands import gating, measuring, planning
 from vebench.commands.deciding import until_decided
 from vebench.engine.interrupts import Interrupts
-from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, StorageError, UsageError
+from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, StorageError, UsageError, shown
 from vebench.plan.cells import Plan, without
 from vebench.plan.interleaving import in_groups
 from vebench.plan.passes import next_pass
@@ -94,6 +94,8 @@ def start(  # noqa: PLR0913 - one parameter for each decision
         if path.exists():
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     _check_gate(gate, files)
+    if named := next((choice.label for choice in spec.backends if choice.python), None):
+        raise UsageError(f"--backend {shown(named)}: its Python is that of --a or --b: leave out what follows @")
     spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == "1")
     interpreters = [world.examine(_option(name), python) for name, python in zip(SIDES, pythons, strict=True)]
     sides = _sides(interpreters, spec, files, world)

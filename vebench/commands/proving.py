@@ -97,7 +97,7 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
             if proof.unnamed:
                 screen.differs(reason(proof))
                 continue
-            told, log = replace(proof, log=log), None
+            told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
             proofs.append((cell, told))
             found = concluded(proof, steps, cell.workers)
             screen.ended(_words(found) + (f"; log: {told.log}" if told.log else "") if in_full else found.verdict)

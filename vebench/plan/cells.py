@@ -15,6 +15,7 @@ from vebench.child.policies.named import is_network
 from vebench.errors import UsageError
 from vebench.machine.placement import apart, place
 from vebench.plan import memory
+from vebench.plan.pythons import engines_in
 from vebench.plan.replicas import divided
 from vebench.plan.spec import BackendChoice, check
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.entry import BackendEntry
+    from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.interface import Task
     from vebench.child.request import Mode, Proving, Recording, Replaying
     from vebench.interpreters.interpreter import Interpreter
@@ -84,11 +86,11 @@ class Cell:
     ``target`` is ``module:Class`` of the adapter. ``cpus`` are the CPUs that the cell owns, in the order of placement;
     ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
     With ``proving``, the cell is compared with the reference instead of timed, and after it those in ``then``. With
-    ``recording``, some of what it
-    returns while it is timed is kept, and with ``replaying`` that is compared. ``python`` is the path of the backend's
-    own interpreter, empty if it has none. ``replicas`` is empty if there is only
-    one. ``side`` names the interpreter if the cells of a run use different ones. Consecutive cells with the same
-    ``group`` number take turns, window by window; a cell without a number is measured alone.
+    ``recording``, some of what it returns while it is timed is kept, and with ``replaying`` that is compared.
+    ``python`` is the path of the backend's own interpreter, empty if it has none, and ``engines`` are the simulators in
+    it that are not those here. ``replicas`` is empty if there is only one. ``side`` names the interpreter if the cells
+    of a run use different ones. Consecutive cells with the same ``group`` number take turns, window by window; a cell
+    without a number is measured alone.
     """
 
     task: Task
@@ -108,6 +110,7 @@ class Cell:
     replicas: tuple[Replica, ...] = ()
     side: str = ""
     python: str = ""
+    engines: tuple[Engine, ...] = ()
     group: int | None = None
     then: tuple[Cell, ...] = ()
 
@@ -299,6 +302,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
             nodes=where.placement.nodes(cpus),
             replicas=replicas if len(replicas) > 1 else (),
             python="" if own is None else own.path,
+            engines=() if own is None else engines_in(own.packages, task.suite, choice.label),
         )
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
-from vebench.backends.packages import importable
+from vebench.backends.environments.engine_copies import Engine
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.packages import BASE, importable
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters import made
+from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.user_folders import config_folder
 
 if TYPE_CHECKING:
@@ -73,4 +76,22 @@ def _named(choice: BackendChoice, pythons: Mapping[str, str]) -> str:
     raise UsageError(
         f"--backend {shown(choice.label)}: no Python is called {shown(name)}{near}: name one by a path with a slash, "
         f"such as ./venv/bin/python, or in [{TABLE}] of {config_file()}"
+    )
+
+
+def engines_in(packages: Mapping[str, str], suite: str, label: str) -> tuple[Engine, ...]:
+    """Return what makes the environments of a suite and is of other versions in a backend's own interpreter than here.
+
+    ``packages`` are the versions there, by name; ``label`` is the backend's.
+    """
+    here = packages_here()
+    return tuple(
+        Engine(
+            package.title, packages[name], here[name], f"{name}=={here[name]}", f"the Python of {label}", elsewhere=True
+        )
+        for package in dict.fromkeys((*BASE, *SUITES[suite].packages))
+        for name in package.deciding_names
+        if name in packages
+        and name in here
+        and package.deciding_part(packages[name]) != package.deciding_part(here[name])
     )

@@ -12,13 +12,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vebench.backends.entry import Shape
+    from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.own_classes import OwnClasses
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
@@ -279,7 +279,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         **vars(layout),
         "differences": tuple(map(one_line, layout.differences)),
         "own_classes": _on_one_line(layout.own_classes),
-        "engines": tuple(Engine(*map(one_line, astuple(engine))) for engine in layout.engines),
+        "engines": tuple(map(_engine_on_one_line, (*layout.engines, *cell.engines))),
     }
     return CellRecord(
         **built,
@@ -329,6 +329,11 @@ def _still_known(cell: Cell, layout: Layout) -> Known | None:
     """Return what was known of a cell's work, unless it was of other parts than have stepped."""
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     return cell.known if stepped == expected or not cell.known else UNKNOWN
+
+
+def _engine_on_one_line(engine: Engine) -> Engine:
+    texts = {name: one_line(value) for name, value in vars(engine).items() if isinstance(value, str)}
+    return replace(engine, **texts)
 
 
 def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:

@@ -128,7 +128,22 @@ def unlike_engines(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     return Finding(
         Code.UNLIKE_ENGINES,
         f"{'; '.join(engine.words for engine in unlike)}: not the same simulation",
-        f"pip install {' '.join(engine.matching for engine in unlike)}",
+        " and ".join(
+            f"install {engine.matching} in {engine.within}" if engine.elsewhere else f"pip install {engine.matching}"
+            for engine in unlike
+        ),
+    )
+
+
+def other_packages(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the backend's own interpreter makes environments with other versions than the others'."""
+    unlike = [engine for engine in cell.engines if engine.elsewhere and engine.unlike and not _diverges(engine)]
+    if cell.status != "ok" or not unlike:
+        return None
+    return Finding(
+        Code.OTHER_PACKAGES,
+        "; ".join(engine.words for engine in unlike),
+        f"install there {' '.join(engine.matching for engine in unlike)}, if its library allows it",
     )
 
 
@@ -167,5 +182,5 @@ def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:
 
 
 OUTCOME: tuple[Rule, ...] = (failed, skipped, different_work, unverified, unproven)
-SPEED: tuple[Rule, ...] = (above_ceiling, slower_than_for_loop, unlike_engines, fallback, not_compiled)
+SPEED: tuple[Rule, ...] = (above_ceiling, slower_than_for_loop, unlike_engines, other_packages, fallback, not_compiled)
 WORKERS: tuple[Rule, ...] = (retrograde,)

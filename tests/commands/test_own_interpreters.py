@@ -1,0 +1,165 @@
+"""``-b NAME@PYTHON``: backends in interpreters of their own, in one run with others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.fakes import EVERYTHING, FakeStart, fake_world
+
+from vebench.errors import UsageError
+from vebench.interpreters.interpreter import Interpreter, packages_here
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from support.commands import Command
+
+RUN = ("run", "-e", "CartPole", "-w", "2", "--repeats", "1", "--no-interleave", "-q", "-o", "run.jsonl")
+OTHER = "/opt/other/python"
+
+
+def examined(packages: Mapping[str, str], lacking: str = "") -> object:
+    """Return what examines Pythons, all of which have these packages, but for the module ``lacking``."""
+
+    def examine(_option: str, path: str, **_: bool) -> Interpreter:
+        return Interpreter(path, "3.12.1", {**packages_here(), **packages}, EVERYTHING - {lacking})
+
+    return examine
+
+
+def test_each_cell_runs_in_the_interpreter_that_was_named_for_its_backend(vebench: Command) -> None:
+    start = FakeStart()
+    done = vebench(*RUN, "-b", f"gym-async,gym-async@{OTHER},gym-sync@{OTHER}", world=fake_world(start))
+    assert done.status == 0, done
+    found = {cell.backend.label: cell.python for cell, _ in start.started}
+    own = {f"gym-async@{OTHER}": OTHER, f"gym-sync@{OTHER}": OTHER}
+    assert found == {"for-loop": "", "gym-async": "", **own}
+
+
+@pytest.mark.usefixtures("vebench")
+def test_a_run_file_has_the_packages_of_every_interpreter_and_each_cell_names_its_own(
+    vebench: Command, tmp_path: Path
+) -> None:
+    world = fake_world(examine=examined({"gymnasium": "1.2.2"}))
+    vebench(*RUN, "-b", f"gym-async,gym-async@{OTHER}", world=world)
+    head, *cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
+    (label, own), *others = head["interpreters"].items()
+    assert (label, own["path"], own["python"], others) == (f"gym-async@{OTHER}", OTHER, "3.12.1", [])
+    assert (own["packages"]["gymnasium"], head["packages"]["gymnasium"]) == ("1.2.2", packages_here()["gymnasium"])
+    assert sorted(cell.get("python", "") for cell in cells if cell["type"] == "cell") == ["", "", OTHER]
+
+
+def test_other_versions_of_what_makes_environments_are_told(vebench: Command) -> None:
+    vebench(*RUN, "-b", f"gym-async@{OTHER}", world=fake_world(examine=examined({"gymnasium": "1.2.2"})))
+    told = " ".join(vebench("report", "--all", "run.jsonl").out.split())
+    here = packages_here()["gymnasium"]
+    assert f"gymnasium 1.2.2 inside the Python of gym-async@{OTHER}, {here} in gymnasium" in told
+
+
+def test_a_backend_that_its_interpreter_lacks_is_skipped_with_the_reason(vebench: Command, tmp_path: Path) -> None:
+    world = fake_world(examine=examined({}, lacking="mujoco"))
+    vebench(*RUN, "-e", "HalfCheetah", "-b", f"gym-sync,gym-sync@{OTHER}", world=world)
+    reasons = {line.get("reason") for line in map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])}
+    assert reasons == {None, "not installed: mujoco (pip install mujoco)"}
+
+
+def test_a_python_of_the_configuration_is_known_by_its_name(
+    vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "vebench").mkdir()
+    (tmp_path / "vebench" / "config.toml").write_text(f'[pythons]\nother = "{OTHER}"\n')
+    start = FakeStart()
+    vebench(*RUN, "-b", "gym-async@other", world=fake_world(start))
+    assert {cell.backend.label: cell.python for cell, _ in start.started}["gym-async@other"] == OTHER
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("pythons = 1", "maps names to the paths"),
+        ("[pythons]\nother = 3", "maps names to the paths"),
+        ("[pythons", "config.toml: "),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_one_line_and_status_2(
+    vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "vebench").mkdir()
+    (tmp_path / "vebench" / "config.toml").write_text(text)
+    done = vebench(*RUN, "-b", "gym-async@other", world=fake_world())
+    assert done.status == 2
+    assert complaint in done.refusal
+
+
+@pytest.mark.parametrize(
+    ("backend", "complaint"),
+    [
+        ("gym-async@nowhere", "no Python is called nowhere"),
+        ("gym-async@", "a Python is missing after @"),
+        ("null@/usr/bin/python3", "null steps nothing"),
+        ("gym-async@/nowhere/python", "does not start"),
+        ("nothing@/usr/bin/python3", "no such backend"),
+    ],
+)
+def test_a_python_that_cannot_be_used_is_one_line_and_status_2(vebench: Command, backend: str, complaint: str) -> None:
+    done = vebench(*RUN, "-b", backend)
+    assert done.status == 2
+    assert complaint in done.refusal
+
+
+def test_compare_has_two_pythons_already(vebench: Command) -> None:
+    done = vebench(
+        "compare", "--a", OTHER, "--b", OTHER, "-e", "CartPole", "-b", f"gym-async@{OTHER}", world=fake_world()
+    )
+    assert (done.status, "leave out what follows @" in done.refusal) == (2, True)
+
+
+def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_changed(
+    vebench: Command, tmp_path: Path
+) -> None:
+    start = FakeStart()
+    labels = f"gym-sync,gym-async@{OTHER}"
+    vebench(*RUN, "-b", labels, "--no-base", world=fake_world(start, examine=examined({})))
+    file = tmp_path / "run.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if '"type":"run"' in line or OTHER not in line))
+    changed = fake_world(examine=examined({"gymnasium": "0.29.1"}))
+    refused = vebench("run", "--resume", "run.jsonl", world=changed)
+    assert refused.status == 3
+    assert f"gym-async@{OTHER}: gymnasium" in refused.err
+    again = FakeStart()
+    vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(again, examine=examined({})))
+    assert [(cell.backend.label, cell.python) for cell, _ in again.started] == [(f"gym-async@{OTHER}", OTHER)]
+
+
+def test_a_backend_steps_in_the_interpreter_named_for_it_and_is_compared_with_the_loop_here(
+    vebench: Command, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/started"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    done = vebench("verify", "-e", "CartPole", "-b", f"for-loop@{python}", "--steps", "60")
+    assert (done.status, "identical" in done.out) == (0, True), done
+    started = (tmp_path / "started").read_text()
+    assert "vebench.child.proof.stepping" in started
+    assert "vebench.child.main" not in started
+
+
+@pytest.mark.usefixtures("vebench")
+def test_an_interpreter_named_by_a_file_and_in_its_folder_needs_the_users_word(vebench: Command) -> None:
+    def examine(_option: str, path: str, *, local: bool = True) -> Interpreter:
+        if not local:
+            raise UsageError(f"{path}: is in the current folder")
+        return Interpreter(path, "3.12.1", packages_here(), EVERYTHING)
+
+    world = fake_world(examine=examine)
+    vebench(*RUN, "-b", f"gym-async@{OTHER}", world=world)
+    refused = vebench("run", "--resume", "run.jsonl", world=world)
+    assert (refused.status, "is in the current folder" in refused.err) == (2, True)
+    assert vebench("run", "--resume", "run.jsonl", "--allow-local-code", "-q", world=world).status == 0

@@ -1,0 +1,178 @@
+"""``vebench peers``: what other projects' backends need, and interpreters that have it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from support.leaks import processes_that_name
+from support.waiting import eventually
+
+from vebench.backends import registry
+from vebench.backends.peers.installation import Installation, Step
+from vebench.commands import peers as command
+from vebench.interpreters import setting_up
+from vebench.interpreters.interpreter import packages_here
+from vebench.interpreters.made import folder_of, python_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+# Stands in for uv: it makes an interpreter that is this one, and notes what it was to install.
+UV = """#!/bin/sh
+echo "$@" >> "$UV_TOLD"
+case "$1" in
+  venv) for folder; do :; done; mkdir -p "$folder/bin"; ln -s "{python}" "$folder/bin/python";;
+  pip) case "$*" in *unfit*) echo "error: no such version of unfit"; exit 1;; *slow*) sleep 1000;; esac;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class Uv:
+    """What was asked of a stand-in for uv."""
+
+    told: Path
+
+    @property
+    def calls(self) -> list[str]:
+        return self.told.read_text().splitlines() if self.told.exists() else []
+
+
+@pytest.fixture
+def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Uv:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "uv").write_text(UV.format(python=sys.executable))
+    (tools / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_TOLD", str(tmp_path / "told"))
+    return Uv(tmp_path / "told")
+
+
+@pytest.fixture
+def one(monkeypatch: pytest.MonkeyPatch) -> Installation:
+    """Let there be one installation, that no backend uses."""
+    return let_be(monkeypatch, Installation("one", "One 1.0", (Step(("one==1.0",)), Step(("two",), ("--no-deps",)))))
+
+
+def let_be(monkeypatch: pytest.MonkeyPatch, installation: Installation) -> Installation:
+    for module in (registry, command):
+        monkeypatch.setattr(module, "INSTALLATIONS", (installation,))
+    return installation
+
+
+@pytest.mark.usefixtures("one")
+def test_an_interpreter_gets_the_simulators_in_the_versions_that_are_here_and_then_the_library(
+    vebench: Command, uv: Uv
+) -> None:
+    done = vebench("peers", "setup", "one")
+    assert done.status == 0, done
+    made, first, second = uv.calls
+    assert made.startswith("venv ")
+    assert f"gymnasium=={packages_here()['gymnasium']}" in first.split()
+    assert first.endswith("one==1.0")
+    assert second.endswith("--no-deps two")
+    assert python_of("one") == str(folder_of("one") / "bin" / "python")
+
+
+@pytest.mark.usefixtures("one")
+def test_what_is_set_up_is_not_set_up_again(vebench: Command, uv: Uv) -> None:
+    vebench("peers", "setup", "one")
+    again = vebench("peers", "setup", "one")
+    assert (again.status, len(uv.calls)) == (0, 3)
+    assert "is there already" in again.err
+
+
+def test_what_was_set_up_from_other_versions_is_set_up_anew(
+    vebench: Command, uv: Uv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_be(monkeypatch, Installation("one", "One 1.0", (Step(("one==1.0",)),)))
+    vebench("peers", "setup", "one")
+    let_be(monkeypatch, Installation("one", "One 1.1", (Step(("one==1.1",)),)))
+    vebench("peers", "setup", "one")
+    assert [call.rpartition(" ")[2] for call in uv.calls if call.startswith("pip")] == ["one==1.0", "one==1.1"]
+
+
+def test_what_cannot_be_had_is_said_in_a_line_and_leaves_nothing_to_be_used(
+    vebench: Command, uv: Uv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_be(monkeypatch, Installation("one", "One 1.0", (Step(("unfit",)),)))
+    done = vebench("peers", "setup", "one")
+    assert done.status == 1
+    assert "one: could not be had: error: no such version of unfit; all of it: " in done.err
+    assert uv.calls
+    assert (python_of("one"), folder_of("one").exists()) == (None, False)
+
+
+@pytest.mark.usefixtures("uv")
+def test_a_library_that_needs_another_python_says_so(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_be(monkeypatch, Installation("one", "One 1.0", (Step(("one",)),), pythons=("3.5",)))
+    done = vebench("peers", "setup", "all")
+    assert done.status == 1
+    assert "needs Python 3.5, and none is on PATH: name one with --python" in done.err
+
+
+@pytest.mark.usefixtures("one", "uv")
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("setup",), "name what to set up: one, or all"),
+        (("setup", "two"), "two: no such installation"),
+        (("install", "one"), "write vebench peers, or vebench peers setup NAME"),
+        (("--python", "python3"), "goes with vebench peers setup NAME"),
+    ],
+)
+def test_other_words_are_refused_in_a_line(vebench: Command, words: tuple[str, ...], complaint: str) -> None:
+    done = vebench("peers", *words)
+    assert done.status == 2
+    assert complaint in done.refusal
+
+
+def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slow = let_be(monkeypatch, Installation("one", "One 1.0", (Step(("slow",)),)))
+
+    def interrupt(_text: str) -> None:
+        monkeypatch.setattr(setting_up.subprocess, "Popen", interrupted_popen(uv))
+
+    with pytest.raises(KeyboardInterrupt):
+        setting_up.make(slow, None, interrupt)
+    assert not folder_of("one").exists()
+    assert eventually(lambda: not processes_that_name(tmp_path / "tools"))
+
+
+def interrupted_popen(uv: Uv) -> type:
+    """Return a class of processes that the user interrupts once they have begun."""
+    popen = setting_up.subprocess.Popen
+
+    class Interrupted(popen):  # type: ignore[misc, valid-type]
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is None and not getattr(self, "was_interrupted", False) and "pip" in self.args:
+                self.was_interrupted = True
+                assert eventually(lambda: any("slow" in call for call in uv.calls))
+                raise KeyboardInterrupt
+            status: int = super().wait(timeout)
+            return status
+
+    return Interrupted
+
+
+@pytest.mark.usefixtures("uv")
+def test_the_list_has_each_installation_with_its_backends_and_what_makes_it_run(vebench: Command) -> None:
+    shown = " ".join(vebench("peers").out.split())
+    for installation in registry.INSTALLATIONS:
+        assert installation.name in shown
+    for entry in registry.ENTRIES:
+        if entry.installation is not None:
+            assert entry.name in shown
+
+
+def test_every_installation_is_of_a_backend_and_pins_what_it_names_first() -> None:
+    for installation in registry.INSTALLATIONS:
+        assert [entry for entry in registry.ENTRIES if entry.installation == installation]
+        assert installation.name not in registry.BY_NAME or installation.steps

@@ -474,6 +474,7 @@ def study(  # noqa: PLR0913 - one parameter for each option
     vebench study exchange --from .vebench/study-exchange-20261121T081500Z -f json
     """  # noqa: D301 - as above
     from vebench.commands import study as command
+    from vebench.commands.target import Target
 
     given = options.given(context)
     if list_ or name is None:
@@ -481,7 +482,7 @@ def study(  # noqa: PLR0913 - one parameter for each option
             raise UsageError(f"--list shows all studies: leave out {name}")
         options.refuse_plan(context, "without a NAME, studies are listed", {"list_"})
         return command.show_studies()
-    target = command.Target.of(form, output)
+    target = Target.of(form, output, "study")
     shown = {"name", "form", "output"}
     if from_ is not None:
         options.refuse_plan(context, "--from measures nothing", {*shown, "from_"})
@@ -496,6 +497,67 @@ def study(  # noqa: PLR0913 - one parameter for each option
         raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
     changes = options.changes_from(context)
     return command.start(name, changes, folder, target, context.obj.world, dry_run=dry_run, quiet=quiet)
+
+
+@app.command()
+@options.asks_for_spec(
+    only=("envs", "backends", "seed", "pin", "membind", "smt", "timeout", "policy", "device", "torch_threads"),
+    instead="--resume",
+)
+def tune(  # noqa: PLR0913 - one parameter for each option
+    context: typer.Context,
+    *,
+    batch: Annotated[
+        int | None, typer.Option(metavar="N", help="Rows of a batch, as the learner takes them. Default: any number.")
+    ] = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(metavar="TIME[/STEPS]", help="What learning takes for each batch, or each STEPS steps: 4ms."),
+    ] = None,
+    asynchronous: Annotated[
+        str,
+        typer.Option("--async", metavar="ok|no", help="Whether rows may come from whichever environments are ready."),
+    ] = "ok",
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Longest time to measure: 90s, 2m.")] = "2m",
+    tolerance: Annotated[
+        str, typer.Option(metavar="SHARE", help="What may be given up for something simpler, and left undecided.")
+    ] = "5%",
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Go on with the race in this run file, for as long again.")
+    ] = None,
+    allow_local_code: options.AllowLocalCode = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be tried and measure nothing.")] = False,
+    form: options.TuneFormat = None,
+    output: options.OutputFile = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="New run file for all that is measured. Default: in .vebench/.")
+    ] = None,
+    quiet: options.Quiet = False,
+) -> int:
+    """Say which backend to use here, with how many workers and environments, and how sure that is.
+
+    Settings race against each other: what is slower beyond doubt is measured no more. The run file is an ordinary one.
+    Exit status: 0 answered, 1 a cell failed, 2 bad input, 3 the time did not suffice.
+
+    \b
+    vebench tune --env Pong
+    vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
+    vebench tune -e HalfCheetah --async no --budget 5m -f json
+    """  # noqa: D301 - as above
+    from vebench.commands import tune as command
+    from vebench.commands.target import Target
+
+    target = Target.of(form, output, "tune")
+    wish = command.wish(batch, asynchronous, tolerance)
+    if resume is not None:
+        kept = {"resume", "tolerance", "budget", "allow_local_code", "form", "output", "quiet"}
+        options.refuse_plan(context, "--resume takes its plan from the file", kept)
+        seconds = command.seconds(budget)
+        return command.resume(resume, wish, seconds, target, context.obj.world, local=allow_local_code, quiet=quiet)
+    if "allow_local_code" in options.given(context):
+        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
+    spec = command.short(options.spec_from(context), command.seconds(budget), learner)
+    return command.start(spec, wish, file, target, context.obj.world, dry_run=dry_run, quiet=quiet)
 
 
 @app.command()

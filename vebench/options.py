@@ -53,6 +53,7 @@ Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the
 _BY_SUFFIX = " Default: from the suffix of -o, or terminal."
 CheckFormat = Annotated[str, _format("check")]
 StudyFormat = Annotated[str | None, _format("study", _BY_SUFFIX)]
+TuneFormat = Annotated[str | None, _format("tune", _BY_SUFFIX)]
 VerifyFormat = Annotated[str, _format("verify")]
 ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
 HistoryFormat = Annotated[str | None, _format("history", _BY_SUFFIX)]

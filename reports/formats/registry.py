@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Content = RenderableType | bytes
 
 EVERY: frozenset[Kind] = frozenset(get_args(Kind))
-WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "study", "machine"})
+WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "study", "tune", "machine"})
 RUN: frozenset[Kind] = frozenset({"run"})
 RUN_OR_STUDY: frozenset[Kind] = frozenset({"run", "study"})
 CHECK: frozenset[Kind] = frozenset({"check"})

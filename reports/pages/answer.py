@@ -165,7 +165,7 @@ def answers(found: Mapping[str, TaskAnswer], told: Told) -> tuple[Answer, ...]:
             Answer(
                 one_line(env),
                 tuple(_sentences(one_line(env if short.count(name) > 1 else name), answer, told)),
-                () if answer.winner is None else _code(answer.winner, told.spec),
+                () if answer.winner is None else code_of(answer.winner, told.spec),
                 settled=answer.winner is not None,
             )
             for (env, answer), name in zip(found.items(), short, strict=True)
@@ -393,7 +393,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _code(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
+def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
     """Return lines of Python that build what the cell built; none for several replicas, which are several programs."""
     if cell.replicas > 1:
         return ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 
 ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
-# After one pass nothing is known of how processes vary: what is below this share of the leader is given up all the same.
+# After one pass nothing is known of how processes vary: what is below this share of the leader is given up anyway.
 HOPELESS = 0.6
 # As many passes a comparison needs to be worth something.
 FEWEST_PASSES = 4

@@ -12,7 +12,6 @@ from vebench.interpreters.lookup import ALLOWED
 from vebench.plan.cells import placement_of
 from vebench.reports import console
 from vebench.reports.conclusion import Conclusion
-from vebench.reports.formats import registry
 from vebench.reports.output import save, show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
@@ -26,32 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from vebench.commands.target import Target
     from vebench.commands.world import World
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
-    from vebench.reports.formats.registry import Format
     from vebench.reports.pages.run import Section
     from vebench.results.records import RunRecord
     from vebench.studies.study import Study
 
 DONE, FAILED, UNDECIDED = 0, 1, 3
 NOT_MEASURED = "it has no run file here"
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where the answer goes: in ``form`` to standard output, or to ``file``."""
-
-    form: Format
-    file: Path | None = None
-
-    @classmethod
-    def of(cls, form: str | None, output: str | None) -> Target:
-        """Return what ``-f`` and ``-o`` name. Raises UsageError for an unknown format or a run file."""
-        file = None if output is None else paths.output(output)
-        if file is not None:
-            store.refuse_to_overwrite(file, ())
-        return cls(registry.chosen(form, file, "study"), file)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from vebench.backends import registry
 from vebench.backends.entry import Shape
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.child.policies.named import is_network
-from vebench.errors import UsageError
+from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
 from vebench.plan import memory
 from vebench.plan.pythons import engines_in
@@ -58,6 +58,11 @@ class CellKey:
         """The number of workers with their environments, in words: ``2 workers``, ``2 workers x 4 envs``."""
         envs = f" x {self.envs_per_worker} envs" if self.envs_per_worker > 1 else ""
         return f"{self.workers} worker{'s' * (self.workers != 1)}{envs}"
+
+    @property
+    def place(self) -> str:
+        """The backend with its size, as ``--only`` takes it: ``shm-sync:2x8``."""
+        return f"{self.backend}:{self.workers}x{self.envs_per_worker}"
 
     @property
     def without_repeat(self) -> CellKey:
@@ -200,6 +205,8 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
         raise UsageError(f"--policy {spec.policy}: needs torch: {how}")
     where = Where(placement, memory_available, has, interpreters)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
+    if spec.only:
+        once = _only(spec, once)
     if spec.base:
         once += _bases(spec, tasks, once, where)
     passes = [
@@ -255,6 +262,14 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
 def seconds(plan: Plan) -> float:
     """Return how long the plan's cells warm up and measure, in seconds, without starting and ending them."""
     return plan.spec.cell_seconds * sum(cell.skip is None for cell in plan.cells)
+
+
+def _only(spec: RunSpec, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that ``--only`` names. Raises UsageError if it names one that the plan does not have."""
+    known = {cell.key.place for cell in cells}
+    if unknown := [place for place in spec.only if place not in known]:
+        raise UsageError(f"--only {shown(unknown[0])}: not in the plan: see --backend, --workers and --envs-per-worker")
+    return [cell for cell in cells if cell.key.place in spec.only]
 
 
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: Where) -> Iterator[Cell]:

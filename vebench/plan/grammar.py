@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
 
+DURATIONS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 ALL_PEERS = "all-peers"
 COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
 _BACKEND = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
 _TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+_PLACE = re.compile(r"(.+):(\d+)(?:x(\d+))?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
@@ -46,6 +48,32 @@ def _check_text(option: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{option} {shown(text)}: is not UTF-8") from None
+
+
+def parse_cells(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the cells that ``texts`` name, each once, as ``CellKey.place`` writes them.
+
+    Each text is one or more of ``BACKEND:WORKERS`` and ``BACKEND:WORKERSxENVS``, joined by commas. Raises UsageError
+    for anything else.
+    """
+    return tuple(dict.fromkeys(_place(text, part) for text in texts for part in _outside_brackets(text)))
+
+
+def _outside_brackets(text: str) -> list[str]:
+    """Return the parts of a text between commas that are in no brackets."""
+    return [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
+
+
+def _place(text: str, part: str) -> str:
+    match = _PLACE.fullmatch(part)
+    if match is None:
+        raise UsageError(f"--only {shown(text)}: write BACKEND:WORKERSxENVS, such as shm-sync:2x8")
+    try:
+        workers, envs = _count(match[2], MAX_WORKERS), _count(match[3] or "1", MAX_ENVS_PER_WORKER)
+    except ValueError as error:
+        raise UsageError(f"--only {shown(text)}: {error}") from None
+    choices = parse_backends([match[1]])
+    return f"{choices[0].label}:{workers}x{envs}"
 
 
 def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
@@ -111,6 +139,14 @@ def parse_share(option: str, text: str) -> float:
     if not 0 < share < 1:
         raise UsageError(f"{option} {shown(text)}: must be between 0% and 100%")
     return share
+
+
+def parse_duration(option: str, text: str) -> float:
+    """Return the seconds in ``90``, ``90s``, ``2m`` or ``1.5h``. Raises UsageError for anything else."""
+    number, unit = (text.strip()[:-1], text.strip()[-1:]) if text.strip()[-1:] in DURATIONS else (text.strip(), "s")
+    if not _REAL.fullmatch(number) or not math.isfinite(float(number)) or float(number) <= 0:
+        raise UsageError(f"{option} {shown(text)}: write a time such as 90s, 2m or 1h")
+    return float(number) * DURATIONS[unit]
 
 
 def parse_learner(option: str, text: str) -> LearnerStep:

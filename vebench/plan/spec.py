@@ -133,6 +133,13 @@ class RunSpec:
         parse="parse_envs_per_worker",
         repeated=True,
     )
+    only: tuple[str, ...] = option(
+        (),
+        "CELL",
+        "Only these cells of the plan, such as shm-sync:2x8 (2 workers with 8 environments each). Comma or repeat.",
+        parse="parse_cells",
+        repeated=True,
+    )
     duration: float = option(1.0, "SECONDS", "Length of one window.")
     rounds: int = option(6, "N", "Windows of each cell in each pass.")
     warmup: float = option(1.0, "SECONDS", "Least time that a cell runs before its first window.")

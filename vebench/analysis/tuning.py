@@ -1,0 +1,81 @@
+"""What a race between settings answers: which to use, which do as well, and what training gains. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vebench.analysis.answer import doubt_of
+from vebench.analysis.contrasts import contrast, ratio
+from vebench.analysis.racing import FEWEST_PASSES
+from vebench.backends.registry import ENTRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from vebench.analysis.answer import Doubt
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.statistics import Estimate
+
+# What a user has already comes before what he would have to add: the registry begins with Gymnasium's own.
+SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A cell beside the one that is chosen: its rate over that one's, None if it has none, and why it is in doubt."""
+
+    cell: CellSummary
+    ratio: Estimate | None
+    doubt: Doubt | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to use: ``chosen``, None if nothing can be offered. ``fastest`` has the highest rate of those not in doubt.
+
+    They differ where something simpler cannot be told from the fastest, and cannot be slower by more than the
+    tolerance. ``decided``: nothing that was tried is faster than the fastest by more than the tolerance, beyond doubt.
+    ``rivals``: the best cell of each other backend, the fastest first.
+    """
+
+    chosen: CellSummary | None
+    fastest: CellSummary | None
+    decided: bool
+    rivals: tuple[Rival, ...]
+
+
+def choose(cells: Sequence[CellSummary], tolerance: float, *, decided: bool) -> Choice:
+    """Return what to use of the cells of one task. ``decided``: see ``Choice``; a race says so."""
+    rated = sorted((cell for cell in cells if not cell.reference_row and _rate(cell)), key=_rate, reverse=True)
+    sure = [cell for cell in rated if doubt_of(cell) is None]
+    if not sure:
+        return Choice(None, None, decided=False, rivals=tuple(_rivals(rated, None)))
+    most = max(cell.repeats for cell in sure)
+    fastest = next(cell for cell in sure if cell.repeats >= min(most, FEWEST_PASSES))
+    chosen = min(
+        (cell for cell in sure if cell is fastest or _as_good(cell, fastest, tolerance)),
+        key=lambda cell: (SIMPLEST_FIRST.get(cell.backend, len(SIMPLEST_FIRST)), -_rate(cell)),
+    )
+    return Choice(chosen, fastest, decided, tuple(_rivals(rated, chosen)))
+
+
+def _as_good(cell: CellSummary, fastest: CellSummary, tolerance: float) -> bool:
+    """Return whether a cell's rate is within the tolerance of the fastest's, and not beyond doubt lower."""
+    found = contrast([(1.0, cell.sample), (-1.0, fastest.sample)])
+    if found is None or cell.repeats < FEWEST_PASSES:
+        return False
+    estimate = found.estimate
+    return estimate.median >= 1 - tolerance and estimate.high is not None and estimate.high >= 1
+
+
+def _rivals(cells: Iterable[CellSummary], chosen: CellSummary | None) -> Iterable[Rival]:
+    seen = set() if chosen is None else {chosen.label}
+    for cell in cells:
+        if cell.label not in seen:
+            seen.add(cell.label)
+            yield Rival(cell, None if chosen is None else ratio(cell.sample, chosen.sample), doubt_of(cell))
+
+
+def _rate(cell: CellSummary) -> float:
+    return cell.frames_per_second.median if cell.frames_per_second else 0.0

@@ -1,0 +1,233 @@
+"""``vebench tune``: race settings of backends against each other, and say which one to use."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vebench.analysis.precision import next_repeats
+from vebench.analysis.racing import Race, affordable, standing
+from vebench.analysis.summary import by_cell, summarise
+from vebench.analysis.tuning import choose
+from vebench.backends import registry
+from vebench.commands import knowing, measuring, planning
+from vebench.errors import UsageError, shown
+from vebench.plan.cells import placement_of, without
+from vebench.plan.grammar import parse_duration, parse_learner, parse_share
+from vebench.plan.interleaving import in_groups
+from vebench.plan.passes import next_pass
+from vebench.plan.settings import asynchronous, settings
+from vebench.plan.spec import BackendChoice, check_count
+from vebench.reports.output import show
+from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.tune import TunePage, Wish
+from vebench.results import paths, store
+from vebench.results.current_verdicts import informed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from vebench.commands.target import Target
+    from vebench.commands.world import World
+    from vebench.plan.cells import Cell, CellKey, Plan
+    from vebench.plan.spec import RunSpec
+    from vebench.results.records import CellRecord, Run, RunRecord
+    from vebench.results.store import RunWriter
+
+DONE, UNDECIDED = 0, 3
+WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
+# Cells that are alive at the same time. After each such group the time is looked at.
+TOGETHER = 8
+# The share of the budget that trying every setting once may take; the likeliest come first.
+FIRST_PASS = 0.6
+# The share that is kept for a last pass in which rows are compared.
+LAST_PASS = 0.15
+NANO = 1e-9
+
+
+def wish(batch: int | None, asynchronous: str, tolerance: str) -> Wish:
+    """Return what the answer has to keep to, from the texts of options. Raises UsageError for one that is wrong."""
+    if batch is not None:
+        check_count("--batch", batch, 1, registry.MAX_COUNT)
+    if asynchronous not in ("ok", "no"):
+        raise UsageError(f"--async {shown(asynchronous)}: must be ok or no")
+    return Wish(batch, asynchronous == "ok", parse_share("--tolerance", tolerance))
+
+
+def seconds(budget: str) -> float:
+    """Return the seconds that may be measured. Raises UsageError for a text that is no time."""
+    return parse_duration("--budget", budget)
+
+
+def short(spec: RunSpec, budget: float, learner: str | None) -> RunSpec:
+    """Return a spec with many short windows: processes differ more than windows do."""
+    return replace(
+        spec,
+        duration=WINDOW_S,
+        warmup=WARMUP_S,
+        rounds=ROUNDS,
+        base=True,
+        interleave=True,
+        budget=budget,
+        learner=None if learner is None else parse_learner("--learner", learner),
+    )
+
+
+def start(  # noqa: PLR0913 - one parameter for each decision
+    spec: RunSpec, wish: Wish, path: Path | None, target: Target, world: World, *, dry_run: bool, quiet: bool
+) -> int:
+    """Race the backends of ``spec``, by default all, on its task, and say what to use. Returns the exit status.
+
+    The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
+    InterruptedRunError if the user interrupts.
+    """
+    plan, head = _planned(spec, wish, world)
+    if dry_run:
+        show(PlanPage(plan))
+        return DONE
+    planning.refuse_useless(plan)
+    path = path or paths.default_path(world.now(), spec.envs)
+    with measuring.kept(store.RunWriter.create(path, msgspec.structs.replace(head, cells=None))) as writer:
+        race = _Racing(plan, writer, wish, world, quiet=quiet).over()
+    return _answer(path, wish, race, target)
+
+
+def resume(  # noqa: PLR0913 - one parameter for each decision
+    path: Path, wish: Wish, budget: float, target: Target, world: World, *, local: bool, quiet: bool
+) -> int:
+    """Go on with the race in the run file ``path`` for as long again, and say what to use. Returns the exit status.
+
+    ``local``: see ``planning.plan_to_finish``, also for what it raises.
+    """
+    plan, _ = planning.plan_to_finish(path, world, local=local, dry_run=False)
+    if not plan.spec.only:
+        raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
+    plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
+    with measuring.kept(store.RunWriter.resume(path)) as writer:
+        race = _Racing(plan, writer, wish, world, quiet=quiet).over()
+    return _answer(path, wish, race, target)
+
+
+def _planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
+    """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
+    if len(spec.envs) != 1:
+        raise UsageError(f"--env: tune answers for one environment, not {len(spec.envs)}: run it once for each")
+    cpus = placement_of(spec, world.read_host()).usable
+    asked = spec.backends or tuple(BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer)
+    choices = [choice for choice in asked if wish.asynchronous or not asynchronous(choice)]
+    if not choices:
+        raise UsageError("--async no: every backend that was named returns whichever environments are ready")
+    tried = settings(choices, cpus, wish.batch)
+    if not tried:
+        raise UsageError(f"--batch {wish.batch}: none of the backends can have batches of so many rows on {cpus} CPUs")
+    spec = replace(
+        spec,
+        backends=tuple({one.choice.label: one.choice for one in tried}.values()),
+        workers=tuple(sorted({one.workers for one in tried})),
+        envs_per_worker=tuple(sorted({one.envs_per_worker for one in tried})),
+        only=tuple(one.place for one in tried),
+    )
+    plan, head = planning.plan_here(spec, world)
+    return _in_order(plan), head
+
+
+def _in_order(plan: Plan) -> Plan:
+    """Return the plan with its cells in the order of ``only``, after the loop that speedups are relative to."""
+    order = {place: number for number, place in enumerate(plan.spec.only)}
+    return replace(plan, cells=tuple(sorted(plan.cells, key=lambda cell: order.get(cell.key.place, -1))))
+
+
+class _Racing:
+    """The passes of one race, written to one run file."""
+
+    def __init__(self, plan: Plan, writer: RunWriter, wish: Wish, world: World, *, quiet: bool) -> None:
+        self._plan, self._writer, self._wish, self._world, self._quiet = plan, writer, wish, world, quiet
+        self._began = world.clock()
+        self._looks = 0
+
+    def over(self) -> Race[CellKey]:
+        """Measure until the race is decided or the time is spent. Returns how it then stands."""
+        self._try_each()
+        race = self._standing(None)
+        while not race.decided and self._another_pass(race):
+            race = self._standing(frozenset(race.alive))
+        self._compare_rows(race)
+        return race
+
+    def _try_each(self) -> None:
+        """Give each setting its first pass, as far as the time suffices."""
+        left = without(self._plan, planning.measured(self._plan, self._run()))
+        for cell in left.cells:
+            if cell.skip is not None:
+                self._measure([cell])
+        tried = [cell for cell in left.cells if cell.skip is None]
+        for start in range(0, len(tried), TOGETHER):
+            if start and self._left < (1 - FIRST_PASS) * self._plan.spec.budget:
+                return
+            self._measure(tried[start : start + TOGETHER])
+
+    def _another_pass(self, race: Race[CellKey]) -> bool:
+        """Give those that may still be the fastest another pass. Returns whether there was time for it."""
+        run = self._run()
+        records = by_cell(run)
+        left = self._left - LAST_PASS * self._plan.spec.budget
+        costs = {key: _seconds(records[key]) for key in race.alive}
+        alive = affordable(race, {key: len(records[key]) for key in race.alive}, costs, left)
+        more = next_pass(self._plan, frozenset(alive), next_repeats(run))
+        if not more.cells or sum(costs[key] for key in alive) > left:
+            return False
+        self._measure(more.cells)
+        return True
+
+    def _compare_rows(self, race: Race[CellKey]) -> None:
+        """Measure the leader once more, and compare what it returns, if nothing is known of its work."""
+        run = self._run()
+        known = {cell.key: cell.verdict for cell in summarise(informed(run, knowing.known()))}
+        unknown = frozenset(key for key in race.alive[:TOGETHER] if known[key] == "unverified")
+        if unknown and self._left > 0:
+            more = next_pass(self._plan, unknown, next_repeats(run))
+            self._measure(more.cells, proof="auto")
+
+    def _measure(self, cells: Sequence[Cell], proof: str = "off") -> None:
+        spec = replace(self._plan.spec, proof=proof)
+        together = replace(self._plan, spec=spec, cells=in_groups([cells], self._world.memory_available()))
+        done = len(self._run().cells)
+        go_on = f"vebench tune --resume {shlex.quote(str(self._writer.path))}"
+        measuring.measure_pass(together, self._writer, self._world, done=done, quiet=self._quiet, go_on=go_on)
+
+    def _standing(self, among: Collection[CellKey] | None) -> Race[CellKey]:
+        self._looks += 1
+        rates = {
+            cell.key: cell.sample
+            for cell in summarise(self._run())
+            if not cell.reference_row and not cell.struck and (among is None or cell.key in among)
+        }
+        return standing(rates, self._looks, self._wish.tolerance)
+
+    @property
+    def _left(self) -> float:
+        """How many seconds of the budget are left."""
+        return self._plan.spec.budget - (self._world.clock() - self._began)
+
+    def _run(self) -> Run:
+        self._writer.secure()
+        return store.read(self._writer.path)
+
+
+def _seconds(records: Sequence[CellRecord]) -> float:
+    """Return how long a pass of a cell takes, by its last one."""
+    last = records[-1]
+    counted = (last.startup_ns or 0) + (last.warmup_ns or 0) + sum(window.ns for window in last.windows)
+    return counted * NANO
+
+
+def _answer(path: Path, wish: Wish, race: Race[CellKey], target: Target) -> int:
+    run = informed(store.read(path), knowing.known())
+    found = choose(summarise(run, str(path)), wish.tolerance, decided=race.decided)
+    page = TunePage(str(path), run, found, wish)
+    target.give(page)
+    return DONE if found.chosen is not None and found.decided else UNDECIDED

@@ -1,0 +1,72 @@
+"""Which settings of backends are worth trying on a machine: backends, workers, and environments per worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from vebench.backends import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vebench.backends.entry import BackendEntry
+    from vebench.plan.spec import BackendChoice
+
+# Environments of a worker that are tried if no batch is asked for.
+USUAL_ENVS = (1, 4, 16)
+# More environments in one process than that are slower to build than anybody waits for.
+MOST_ENVS = 1 << 12
+
+
+class Setting(NamedTuple):
+    """A backend with its size."""
+
+    choice: BackendChoice
+    workers: int
+    envs_per_worker: int
+
+    @property
+    def place(self) -> str:
+        """The setting as ``--only`` takes it."""
+        return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
+
+
+def settings(choices: Sequence[BackendChoice], cpus: int, batch: int | None = None) -> tuple[Setting, ...]:
+    """Return the settings to try with ``cpus`` CPUs, those first that are the likeliest to be fast.
+
+    With ``batch``, a batch of every setting has so many rows.
+    """
+    found = [setting for choice in choices for setting in _of(choice, cpus, batch)]
+    # All CPUs first, then half of them: of each backend, so that no backend is left out for want of time.
+    return tuple(sorted(found, key=lambda one: _rank(one, cpus)))
+
+
+def _rank(one: Setting, cpus: int) -> int:
+    entry = registry.find(one.choice.name)
+    alone = _in_caller(entry) or one.workers >= cpus
+    return (0 if alone else 2) + (one.envs_per_worker == 1)
+
+
+def _of(choice: BackendChoice, cpus: int, batch: int | None) -> Iterator[Setting]:
+    entry = registry.find(choice.name)
+    counts = (1,) if _in_caller(entry) else _counts(cpus)
+    for workers in counts:
+        for envs in USUAL_ENVS if batch is None else (batch // workers,):
+            if envs and (batch is None or workers * envs == batch) and envs <= MOST_ENVS:
+                yield Setting(choice, workers, envs)
+
+
+def _in_caller(entry: BackendEntry) -> bool:
+    """Return whether more workers are of no use to a backend: all steps are made by the calling process."""
+    shape = entry.shape_of(2, 1, 2, {})
+    return shape.processes == 1 and shape.threads == 1
+
+
+def _counts(cpus: int) -> list[int]:
+    """Return the numbers of workers to try: as many as there are CPUs, half as many, and so on, down to an eighth."""
+    return list(dict.fromkeys(max(1, cpus >> halvings) for halvings in range(4)))
+
+
+def asynchronous(choice: BackendChoice) -> bool:
+    """Return whether rows of a batch may be of any environments that are ready, or of half of them."""
+    return registry.find(choice.name).overlap != "none"

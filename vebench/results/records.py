@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vebench.backends.entry import Shape
-    from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.own_classes import OwnClasses
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
@@ -332,8 +332,8 @@ def _still_known(cell: Cell, layout: Layout) -> Known | None:
 
 
 def _engine_on_one_line(engine: Engine) -> Engine:
-    texts = {name: one_line(value) for name, value in vars(engine).items() if isinstance(value, str)}
-    return replace(engine, **texts)
+    name, inside, installed, matching, within, elsewhere = astuple(engine)
+    return Engine(*map(one_line, (name, inside, installed, matching, within)), elsewhere=elsewhere)
 
 
 def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:

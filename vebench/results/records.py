@@ -333,7 +333,9 @@ def _still_known(cell: Cell, layout: Layout) -> Known | None:
 
 def _engine_on_one_line(engine: Engine) -> Engine:
     name, inside, installed, matching, within, elsewhere = astuple(engine)
-    return Engine(*map(one_line, (name, inside, installed, matching, within)), elsewhere=elsewhere)
+    return Engine(
+        one_line(name), one_line(inside), one_line(installed), one_line(matching), one_line(within), elsewhere
+    )
 
 
 def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:

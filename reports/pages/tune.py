@@ -139,7 +139,7 @@ class TunePage:
 
     @property
     def _choices(self) -> tuple[CellSummary, ...]:
-        return tuple(cell for cell in self._cells if not cell.reference_row)
+        return tuple(cell for cell in self._cells if cell.key.place in self.run.header.spec.only)
 
     def _why_nothing(self) -> str:
         if not any(cell.frames_per_second for cell in self._choices):
@@ -232,6 +232,7 @@ def _beside_loop(cell: CellSummary) -> str:
 
 def _texts(cell: CellSummary, rival: Rival | None, *, best: bool) -> tuple[Text, ...]:
     threads = f", {figures.counted(cell.threads, 'thread')} each" if cell.threads > 1 else ""
+    processes = f"{cell.processes} process{'es' * (cell.processes != 1)}"
     shares = cell.num_envs / max(1, cell.batch_size)
     beside = "" if rival is None or rival.ratio is None else figures.times(rival.ratio)
     rate = "-" if cell.frames_per_second is None else figures.rate(cell.frames_per_second)
@@ -239,7 +240,7 @@ def _texts(cell: CellSummary, rival: Rival | None, *, best: bool) -> tuple[Text,
     return (
         Text((rate,), "best" if best else "plain", cell.frames_per_second),
         Text((beside or "what to use",)),
-        Text((f"{figures.counted(cell.cpus_owned, 'CPU')}, {figures.counted(cell.processes, 'process')}{threads}",)),
+        Text((f"{figures.counted(cell.cpus_owned, 'CPU')}, {processes}{threads}",)),
         Text(("-" if cell.peak_rss_bytes is None else figures.size(cell.peak_rss_bytes),)),
         Text((f"{shares:g}",), "plain", shares),
         Text((cell.verdict or "-", *(f"needs {package.name}" for package in needs))),

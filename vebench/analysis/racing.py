@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vebench.analysis.contrasts import contrast, rejected
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,13 +61,19 @@ def standing(rates: Mapping[Key, Sample], look: int, tolerance: float) -> Race[K
     if not rated:
         return Race((), decided=False)
     leader, *others = sorted(rated, key=lambda key: rates[key].level, reverse=True)
-    against = {key: contrast([(1.0, rates[key]), (-1.0, rates[leader])]) for key in others}
+    against = {key: _beside(rates[key], rates[leader]) for key in others}
     level = level_of_look(look)
     slower = _beyond_doubt(against, 1.0, level)
     as_good = slower | _beyond_doubt(against, 1 / (1 - tolerance), level)
     hopeless = {key for key, found in against.items() if found is None and _share(rates, key, leader) < HOPELESS}
     alive = (leader, *(key for key in others if key not in slower | hopeless))
     return Race(alive, decided=as_good >= {*others} - hopeless)
+
+
+def _beside(one: Sample, leader: Sample) -> Contrast | None:
+    """Return the ratio to the leader; None after a single pass, which does not show how processes vary."""
+    alone = one.processes < FEWEST_FOR_INTERVAL or leader.processes < FEWEST_FOR_INTERVAL
+    return None if alone else contrast([(1.0, one), (-1.0, leader)])
 
 
 def _beyond_doubt(against: Mapping[Key, Contrast | None], bound: float, level: float) -> set[Key]:

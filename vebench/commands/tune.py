@@ -13,14 +13,14 @@ from vebench.analysis.racing import Race, affordable, standing
 from vebench.analysis.summary import by_cell, summarise
 from vebench.analysis.tuning import choose
 from vebench.backends import registry
-from vebench.commands import knowing, measuring, planning
+from vebench.commands import knowing, measuring, planning, proving
 from vebench.errors import UsageError, shown
 from vebench.plan.cells import placement_of, without
 from vebench.plan.grammar import parse_duration, parse_learner, parse_share
 from vebench.plan.interleaving import in_groups
 from vebench.plan.passes import next_pass
 from vebench.plan.settings import asynchronous, settings
-from vebench.plan.spec import BackendChoice, check_count
+from vebench.plan.spec import BackendChoice, check, check_count
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.tune import TunePage, Wish
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
+    from vebench.analysis.cell import CellSummary
     from vebench.commands.target import Target
     from vebench.commands.world import World
     from vebench.plan.cells import Cell, CellKey, Plan
+    from vebench.plan.known_work import Knowledge
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run, RunRecord
     from vebench.results.store import RunWriter
@@ -44,8 +46,10 @@ WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
 TOGETHER = 8
 # The share of the budget that trying every setting once may take; the likeliest come first.
 FIRST_PASS = 0.6
-# The share that is kept for a last pass in which rows are compared.
-LAST_PASS = 0.15
+# The share that is kept to compare the work of those of which nothing is known: so many backends, with so many
+# environments for each worker.
+KEPT = 0.15
+MOST_COMPARED, FEW_ENVS = 3, 1
 NANO = 1e-9
 
 
@@ -92,8 +96,9 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     planning.refuse_useless(plan)
     path = path or paths.default_path(world.now(), spec.envs)
     with measuring.kept(store.RunWriter.create(path, msgspec.structs.replace(head, cells=None))) as writer:
-        race = _Racing(plan, writer, wish, world, quiet=quiet).over()
-    return _answer(path, wish, race, target)
+        racing = _Racing(plan, writer, wish, world, quiet=quiet)
+        race = racing.over()
+    return _answer(path, wish, race, racing.knowledge, target)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
@@ -108,16 +113,18 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
     with measuring.kept(store.RunWriter.resume(path)) as writer:
-        race = _Racing(plan, writer, wish, world, quiet=quiet).over()
-    return _answer(path, wish, race, target)
+        racing = _Racing(plan, writer, wish, world, quiet=quiet)
+        race = racing.over()
+    return _answer(path, wish, race, racing.knowledge, target)
 
 
 def _planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
+    check(spec)
     if len(spec.envs) != 1:
         raise UsageError(f"--env: tune answers for one environment, not {len(spec.envs)}: run it once for each")
     cpus = placement_of(spec, world.read_host()).usable
-    asked = spec.backends or tuple(BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer)
+    asked = spec.backends or _everything(spec, world)
     choices = [choice for choice in asked if wish.asynchronous or not asynchronous(choice)]
     if not choices:
         raise UsageError("--async no: every backend that was named returns whichever environments are ready")
@@ -135,6 +142,13 @@ def _planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     return _in_order(plan), head
 
 
+def _everything(spec: RunSpec, world: World) -> tuple[BackendChoice, ...]:
+    """Return every backend that a user may pick, without those that would be another one on this task."""
+    (task,) = world.resolve(spec.envs, ())
+    entries = (entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task))
+    return tuple(BackendChoice(entry.name) for entry in entries)
+
+
 def _in_order(plan: Plan) -> Plan:
     """Return the plan with its cells in the order of ``only``, after the loop that speedups are relative to."""
     order = {place: number for number, place in enumerate(plan.spec.only)}
@@ -146,6 +160,7 @@ class _Racing:
 
     def __init__(self, plan: Plan, writer: RunWriter, wish: Wish, world: World, *, quiet: bool) -> None:
         self._plan, self._writer, self._wish, self._world, self._quiet = plan, writer, wish, world, quiet
+        self.knowledge = knowing.known()
         self._began = world.clock()
         self._looks = 0
 
@@ -155,7 +170,7 @@ class _Racing:
         race = self._standing(None)
         while not race.decided and self._another_pass(race):
             race = self._standing(frozenset(race.alive))
-        self._compare_rows(race)
+        self._compare_work(race)
         return race
 
     def _try_each(self) -> None:
@@ -174,7 +189,7 @@ class _Racing:
         """Give those that may still be the fastest another pass. Returns whether there was time for it."""
         run = self._run()
         records = by_cell(run)
-        left = self._left - LAST_PASS * self._plan.spec.budget
+        left = self._left - KEPT * self._plan.spec.budget
         costs = {key: _seconds(records[key]) for key in race.alive}
         alive = affordable(race, {key: len(records[key]) for key in race.alive}, costs, left)
         more = next_pass(self._plan, frozenset(alive), next_repeats(run))
@@ -183,30 +198,40 @@ class _Racing:
         self._measure(more.cells)
         return True
 
-    def _compare_rows(self, race: Race[CellKey]) -> None:
-        """Measure the leader once more, and compare what it returns, if nothing is known of its work."""
-        run = self._run()
-        known = {cell.key: cell.verdict for cell in summarise(informed(run, knowing.known()))}
-        unknown = frozenset(key for key in race.alive[:TOGETHER] if known[key] == "unverified")
-        if unknown and self._left > 0:
-            more = next_pass(self._plan, unknown, next_repeats(run))
-            self._measure(more.cells, proof="auto")
+    def _compare_work(self, race: Race[CellKey]) -> None:
+        """Compare what those return that may be chosen, if nothing is known of it: briefly, and apart from the race."""
+        cells = {cell.key: cell for cell in summarise(informed(self._run(), self.knowledge))}
+        unknown = [cells[key] for key in race.alive if cells[key].verdict == "unverified"]
+        first = {cell.label: cell for cell in unknown}
+        if not first or self._left <= 0:
+            return
+        chosen = list(first.values())[:MOST_COMPARED]
+        asked = replace(
+            self._plan.spec, only=(), backends=tuple(cell.choice for cell in chosen), envs_per_worker=(FEW_ENVS,)
+        )
+        proving.learn(asked, self.knowledge, self._world)
 
-    def _measure(self, cells: Sequence[Cell], proof: str = "off") -> None:
-        spec = replace(self._plan.spec, proof=proof)
-        together = replace(self._plan, spec=spec, cells=in_groups([cells], self._world.memory_available()))
+    def _measure(self, cells: Sequence[Cell]) -> None:
+        together = replace(self._plan, cells=in_groups([cells], self._world.memory_available()))
         done = len(self._run().cells)
         go_on = f"vebench tune --resume {shlex.quote(str(self._writer.path))}"
         measuring.measure_pass(together, self._writer, self._world, done=done, quiet=self._quiet, go_on=go_on)
 
     def _standing(self, among: Collection[CellKey] | None) -> Race[CellKey]:
         self._looks += 1
+        cells = summarise(informed(self._run(), self.knowledge))
         rates = {
-            cell.key: cell.sample
-            for cell in summarise(self._run())
-            if not cell.reference_row and not cell.struck and (among is None or cell.key in among)
+            cell.key: cell.sample for cell in cells if self._may_win(cell) and (among is None or cell.key in among)
         }
         return standing(rates, self._looks, self._wish.tolerance)
+
+    def _may_win(self, cell: CellSummary) -> bool:
+        """Return whether a cell may be chosen, as far as is known: its work need not be known to be the same yet.
+
+        The loop that is there for speedups alone may not.
+        """
+        cannot_be_proven = cell.verdict == "unverified" and bool(cell.verdict_reason)
+        return cell.key.place in self._plan.spec.only and not (cell.struck or cannot_be_proven)
 
     @property
     def _left(self) -> float:
@@ -225,9 +250,10 @@ def _seconds(records: Sequence[CellRecord]) -> float:
     return counted * NANO
 
 
-def _answer(path: Path, wish: Wish, race: Race[CellKey], target: Target) -> int:
-    run = informed(store.read(path), knowing.known())
-    found = choose(summarise(run, str(path)), wish.tolerance, decided=race.decided)
+def _answer(path: Path, wish: Wish, race: Race[CellKey], knowledge: Knowledge, target: Target) -> int:
+    run = informed(store.read(path), knowledge)
+    tried = [cell for cell in summarise(run, str(path)) if cell.key.place in run.header.spec.only]
+    found = choose(tried, wish.tolerance, decided=race.decided)
     page = TunePage(str(path), run, found, wish)
     target.give(page)
     return DONE if found.chosen is not None and found.decided else UNDECIDED

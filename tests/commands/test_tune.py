@@ -1,0 +1,143 @@
+"""``vebench tune``: which settings are tried, which one is recommended, and what it keeps to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.fakes import FakeClock, FakeStart
+from support.studies import paced, world_of
+
+from vebench.backends.registry import find
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+    from vebench.commands.world import World
+    from vebench.plan.cells import Cell
+
+STEP = 50e-6
+OVERHEAD = {"for-loop": 0.0, "gym-sync": 5e-6, "gym-async": 400e-6, "shm-sync": 20e-6, "shm-async": 30e-6}
+
+
+def batch_seconds(cell: Cell) -> float:
+    """Return what a batch takes: steps on as many CPUs as the backend uses, and what handing over takes."""
+    shape = cell.shape
+    at_once = min(len(cell.cpus), shape.processes * shape.threads)
+    return OVERHEAD.get(cell.backend.name, 1e-3) + STEP * shape.batch_size / at_once
+
+
+def world(step: float = 0.02, start: FakeStart | None = None, cpus: int = 4) -> World:
+    """Return a world of four CPUs in which each look at the clock takes ``step`` seconds."""
+    return replace(world_of(paced(batch_seconds), cpus, start), clock=FakeClock(step))
+
+
+def tuned(vebench: Command, *arguments: str, status: int = 0, step: float = 0.02) -> dict[str, Any]:
+    done = vebench("tune", "-e", "Acrobot", *arguments, "-q", "-f", "json", world=world(step))
+    assert done.status == status, done
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+OURS = ("-b", "for-loop,gym-sync,gym-async,shm-sync,shm-async")
+
+
+def test_the_fastest_setting_is_found_and_said_with_lines_to_paste(vebench: Command) -> None:
+    found = tuned(vebench, *OURS)
+    assert (found["chosen"]["backend"], found["chosen"]["workers"], found["decided"]) == ("shm-sync", 4, True)
+    assert found["chosen"]["envs_per_worker"] == 16
+    assert "envs = " in "\n".join(found["code"])
+
+
+def test_what_is_given_up_gets_fewer_passes_than_what_may_win(vebench: Command) -> None:
+    passes = {(one["backend"], one["workers"]): one["repeats"] for one in tuned(vebench, *OURS)["tried"]}
+    assert passes["gym-async", 1] < passes["shm-sync", 4]
+
+
+def test_a_batch_has_as_many_rows_as_the_learner_takes(vebench: Command) -> None:
+    found = tuned(vebench, *OURS, "--batch", "12")
+    assert {one["batch_size"] for one in found["tried"]} == {12}
+    assert found["chosen"]["backend"] == "shm-sync"
+
+
+def test_without_asynchronous_use_no_backend_is_tried_that_returns_whatever_is_ready(vebench: Command) -> None:
+    found = tuned(vebench, *OURS, "--async", "no")
+    assert all(find(one["backend"]).overlap == "none" for one in found["tried"])
+    assert "shm-async" not in {one["backend"] for one in found["tried"]}
+
+
+def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended(vebench: Command) -> None:
+    found = tuned(vebench, "-b", "for-loop,gym-sync", "--batch", "16", "--tolerance", "10%")
+    assert (found["chosen"]["backend"], found["fastest"]["batch_size"]) == ("for-loop", 16)
+
+
+def test_whether_it_matters_is_told_for_a_learner_of_a_stated_time(vebench: Command) -> None:
+    done = vebench("tune", "-e", "Acrobot", *OURS, "--learner", "100ms", "-q", world=world())
+    told = " ".join(done.out.split())
+    assert "With a learner of 100 ms for each batch, sampling is 1% of training" in told
+    assert "at most 1.01x with a faster sampler" in told
+
+
+def test_work_that_is_not_known_to_be_the_same_is_told_apart_and_never_recommended(vebench: Command) -> None:
+    done = vebench("tune", "-e", "CartPole", "-b", "gym-sync,envpool-sync", "-q", world=world())
+    told = " ".join(done.out.split())
+    assert "CartPole: use gym-sync" in told
+    assert "envpool-sync with 4 workers" in told
+    assert "is not known to do the same work" in told
+
+
+def test_settings_for_which_no_time_is_left_are_named(vebench: Command) -> None:
+    found = tuned(vebench, "--budget", "3s", *OURS, step=0.5, status=3)
+    whys = {one["why"] for one in found["not_tried"]}
+    assert whys == {"no time was left: give a larger --budget"}
+    assert found["tried"]
+
+
+def test_the_run_file_is_an_ordinary_one(vebench: Command, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.jsonl"
+    vebench("tune", "-e", "Acrobot", *OURS, "-q", "--file", path, world=world())
+    told = vebench("report", path).out
+    assert "Acrobot-v1" in told
+    assert "incomplete" not in told
+
+
+def test_a_race_goes_on_where_it_was_broken_off(vebench: Command, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.jsonl"
+    vebench("tune", "-e", "Acrobot", *OURS, "-q", "--budget", "3s", "--file", path, world=world(step=0.5))
+    before = len(path.read_text().splitlines())
+    done = vebench("tune", "--resume", path, "-q", "-f", "json", world=world())
+    assert (done.status, json.loads(done.out)["decided"]) == (0, True), done
+    assert len(path.read_text().splitlines()) > before
+
+
+def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command) -> None:
+    shown = vebench("tune", "-e", "Acrobot", "--dry-run", world=world()).out
+    for name in ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async"):
+        assert name in shown
+    assert "null" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be ok or no"),
+        (("-e", "Acrobot", "--budget", "soon"), "write a time such as 90s, 2m or 1h"),
+        (("-e", "Acrobot", "--budget", "-3s"), "write a time such as 90s, 2m or 1h"),
+        (("-e", "Acrobot", "--tolerance", "200%"), "--tolerance 200%: must be between 0% and 100%"),
+        (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
+        (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
+        (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
+        (("-e", "Acrobot", "--allow-local-code"), "needs --resume"),
+        ((), "--env: name at least one environment"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_status_2(
+    vebench: Command, arguments: tuple[str, ...], complaint: str
+) -> None:
+    done = vebench("tune", *arguments, world=world())
+    assert done.status == 2
+    assert complaint in done.refusal

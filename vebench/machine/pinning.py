@@ -6,6 +6,10 @@ The measuring child loads this before any large library.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
@@ -38,3 +42,17 @@ def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
 def allowed() -> tuple[int, ...] | None:
     """Return the CPUs that this process may use, sorted; None if the system has no CPU affinity."""
     return tuple(sorted(os.sched_getaffinity(0))) if SUPPORTED else None
+
+
+def own_threads() -> set[int]:
+    """Return the ids of this process's threads; none where the system does not list them."""
+    try:
+        return {int(thread) for thread in os.listdir("/proc/self/task")}  # noqa: PTH208 - nothing else here needs pathlib
+    except FileNotFoundError:
+        return set()
+
+
+def pin_each(threads: Sequence[int], cpus: Sequence[int]) -> None:
+    """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
+    for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
+        os.sched_setaffinity(thread, {cpu})

@@ -6,6 +6,7 @@ The measuring child loads this before any large library.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,13 +47,11 @@ def allowed() -> tuple[int, ...] | None:
 
 def own_threads() -> set[int]:
     """Return the ids of this process's threads; none where the system does not list them."""
-    try:
-        return {int(thread) for thread in os.listdir("/proc/self/task")}  # noqa: PTH208 - nothing else here needs pathlib
-    except FileNotFoundError:
-        return set()
+    tasks = Path("/proc/self/task")
+    return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
 
 
-def pin_each(threads: Sequence[int], cpus: Sequence[int]) -> None:
+def place(threads: Sequence[int], cpus: Sequence[int]) -> None:
     """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
     for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
         os.sched_setaffinity(thread, {cpu})

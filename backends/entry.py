@@ -106,6 +106,7 @@ class BackendEntry:
       ``uncompiled`` are the options by which they step as they do for want of compiled parts.
     - ``chance`` returns why its rows differ from the reference's on a task by chance alone, with the same seed, None if
       they must not. Only what stands here excuses a backend from being compared, never what its adapter says.
+    - ``no_ops``: how many no-ops each reset makes in the exact variant of a game on which it is compared.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``overlap``: which environments step while those of the last batch get their actions. ``by_default``: a run that
@@ -133,6 +134,7 @@ class BackendEntry:
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     uncompiled: Options = field(default_factory=dict)
     chance: Callable[[Task], str | None] = no_chance
+    no_ops: int = 1
     overlap: Overlap = "none"
     by_default: bool = True
     gymnasium_api: bool = False

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +12,9 @@ from vebench.backends.environments import atari
 from vebench.backends.environments.engine_copies import inside_envpool
 from vebench.backends.environments.spaces import action_space
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from vebench.backends.environments.engine_copies import Engine
@@ -71,17 +68,6 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
     return tuple(found)
 
 
-def _own_threads() -> set[int]:
-    tasks = Path("/proc/self/task")
-    return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
-
-
-def _pin(threads: Sequence[int], cpus: Sequence[int]) -> None:
-    """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
-    for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
-        os.sched_setaffinity(thread, {cpu})
-
-
 class _Pool:
     """What both backends share: the pool, how it is seeded and reset, how it ends. Rewards are float32."""
 
@@ -115,7 +101,7 @@ class _Pool:
     def _make(self, seed: int) -> Any:  # noqa: ANN401 - EnvPool's classes are made at run time
         import envpool  # noqa: PLC0415 - imported on use
 
-        before = _own_threads()
+        before = pinning.own_threads()
         pool = envpool.make(
             _known_name(self._setup.task),
             env_type="gymnasium",
@@ -128,7 +114,7 @@ class _Pool:
         )
         if self._setup.pinned:
             # The pool's last threads are those that step environments.
-            _pin(sorted(_own_threads() - before)[-self._threads :], self._setup.cpus)
+            pinning.place(sorted(pinning.own_threads() - before)[-self._threads :], self._setup.cpus)
         return pool
 
     def reset(self, seed: int) -> None:

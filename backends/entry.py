@@ -30,6 +30,17 @@ FORKED_PROCESS = 7 * MIB
 FRESH_PROCESS = 40 * MIB
 
 
+MAX_COUNT = 1 << 16  # beyond any machine: a typing error
+
+
+def whole(text: str) -> int:
+    """Return the number that a text of digits is. Raises ValueError, as an option's ``parse`` does."""
+    # int() would also take other scripts' digits, underscores, and thousands of digits only to fail later.
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT:
+        return int(text)
+    raise ValueError(f"a whole number from 1 to {MAX_COUNT}")
+
+
 @dataclass(frozen=True)
 class Option:
     """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change.

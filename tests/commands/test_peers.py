@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 from support.leaks import processes_that_name
 from support.waiting import eventually
 
@@ -176,3 +177,11 @@ def test_every_installation_is_of_a_backend_and_pins_what_it_names_first() -> No
     for installation in registry.INSTALLATIONS:
         assert [entry for entry in registry.ENTRIES if entry.installation == installation]
         assert installation.name not in registry.BY_NAME or installation.steps
+
+
+def test_what_a_peer_needs_is_installed_with_it() -> None:
+    for entry in registry.ENTRIES:
+        if entry.installation is not None:
+            wanted = [text for step in entry.installation.steps for text in step.requirements]
+            named = {Requirement(text).name for text in wanted if "://" not in text}
+            assert {package.name for package in entry.packages if package.extra is None} <= named, entry.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,6 +78,7 @@ def test_an_interpreter_gets_the_simulators_in_the_versions_that_are_here_and_th
     made, first, second = uv.calls
     assert made.startswith("venv ")
     assert f"gymnasium=={packages_here()['gymnasium']}" in first.split()
+    assert f"imageio=={version('imageio')}" in first.split()
     assert first.endswith("one==1.0")
     assert second.endswith("--no-deps two")
     assert python_of("one") == str(folder_of("one") / "bin" / "python")

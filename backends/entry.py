@@ -30,6 +30,17 @@ FORKED_PROCESS = 7 * MIB
 FRESH_PROCESS = 40 * MIB
 
 
+MAX_COUNT = 1 << 16  # beyond any machine: a typing error
+
+
+def whole(text: str) -> int:
+    """Return the number that a text of digits is. Raises ValueError, as an option's ``parse`` does."""
+    # int() would also take other scripts' digits, underscores, and thousands of digits only to fail later.
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT:
+        return int(text)
+    raise ValueError(f"a whole number from 1 to {MAX_COUNT}")
+
+
 @dataclass(frozen=True)
 class Option:
     """A setting of a backend that ``-b NAME[KEY=VALUE]`` can change.
@@ -106,6 +117,7 @@ class BackendEntry:
       ``uncompiled`` are the options by which they step as they do for want of compiled parts.
     - ``chance`` returns why its rows differ from the reference's on a task by chance alone, with the same seed, None if
       they must not. Only what stands here excuses a backend from being compared, never what its adapter says.
+    - ``no_ops``: how many no-ops each reset makes in the exact variant of a game on which it is compared.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``overlap``: which environments step while those of the last batch get their actions. ``by_default``: a run that
@@ -133,6 +145,7 @@ class BackendEntry:
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     uncompiled: Options = field(default_factory=dict)
     chance: Callable[[Task], str | None] = no_chance
+    no_ops: int = 1
     overlap: Overlap = "none"
     by_default: bool = True
     gymnasium_api: bool = False

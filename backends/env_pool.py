@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +12,9 @@ from vebench.backends.environments import atari
 from vebench.backends.environments.engine_copies import inside_envpool
 from vebench.backends.environments.spaces import action_space
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from vebench.backends.environments.engine_copies import Engine
@@ -44,7 +41,7 @@ def _settings(task: Task) -> dict[str, Any]:
         "img_width": atari.SCREEN_SIZE,
         "gray_scale": True,
         "use_inter_area_resize": True,
-        "noop_max": 1 if task.exact else atari.NOOP_MAX,
+        "noop_max": atari.noop_max(task),
         "use_fire_reset": False,
         "repeat_action_probability": 0.0,
         "full_action_space": False,
@@ -69,17 +66,6 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
         found.append(Difference(f"EnvPool {atari.upper_rows_shown(atari.SCREEN_ROWS, rows)}", "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)
-
-
-def _own_threads() -> set[int]:
-    tasks = Path("/proc/self/task")
-    return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
-
-
-def _pin(threads: Sequence[int], cpus: Sequence[int]) -> None:
-    """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
-    for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
-        os.sched_setaffinity(thread, {cpu})
 
 
 class _Pool:
@@ -115,7 +101,7 @@ class _Pool:
     def _make(self, seed: int) -> Any:  # noqa: ANN401 - EnvPool's classes are made at run time
         import envpool  # noqa: PLC0415 - imported on use
 
-        before = _own_threads()
+        before = pinning.own_threads()
         pool = envpool.make(
             _known_name(self._setup.task),
             env_type="gymnasium",
@@ -128,7 +114,7 @@ class _Pool:
         )
         if self._setup.pinned:
             # The pool's last threads are those that step environments.
-            _pin(sorted(_own_threads() - before)[-self._threads :], self._setup.cpus)
+            pinning.place(sorted(pinning.own_threads() - before)[-self._threads :], self._setup.cpus)
         return pool
 
     def reset(self, seed: int) -> None:

@@ -144,6 +144,33 @@ def _pool(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[
     return ("import envpool", *notes, *_call("envs = envpool.make_gymnasium", arguments))
 
 
+def ale_vector_sync(built: Built) -> tuple[str, ...]:
+    """Return lines that make ale-py's vector environment, every environment in each batch."""
+    return _ale_vector(built, (), ())
+
+
+def ale_vector_async(built: Built) -> tuple[str, ...]:
+    """Return lines that make ale-py's vector environment, with more environments than a batch takes."""
+    note = "# envs.reset(), then in turn envs.send(actions) and envs.recv()"
+    return _ale_vector(built, (f"batch_size={built.batch_size}",), (note,))
+
+
+def _ale_vector(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
+    arguments = (
+        quoted(built.task.id),
+        f"num_envs={built.num_envs}",
+        'vectorization_mode="vector_entry_point"',
+        *settings,
+        f"num_threads={built.threads}",
+        # Of all that the adapter sets, these alone are no defaults.
+        "repeat_action_probability=0.0",
+        "use_fire_reset=False",
+        "reward_clipping=False",
+    )
+    lines = ("import ale_py", "import gymnasium", "", "gymnasium.register_envs(ale_py)")
+    return (*lines, *notes, *_call("envs = gymnasium.make_vec", arguments))
+
+
 def _with_environment(built: Built, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
     recipe = SUITES[built.task.suite].recipe(built.task)
     imported = sorted((*recipe.imports, *imports), key=lambda line: (line.startswith("from"), line))

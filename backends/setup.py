@@ -17,7 +17,7 @@ class Task:
     ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that,
     for environments that register themselves on import. ``suite`` is the name of its kind in ``environments.suites``.
     ``frame_skip`` is the number of emulator frames or physics sub-steps in one agent step. ``exact`` asks for the
-    variant without chance, as far as there is one: one no-op at a reset, no noise on the start.
+    variant without chance, as far as there is one: no noise on the start, ``no_ops`` no-ops at each reset of a game.
     """
 
     id: str
@@ -25,6 +25,7 @@ class Task:
     frame_skip: int
     module: str | None = None
     exact: bool = False
+    no_ops: int = 1
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,157 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vebench.backends import shapes
+from vebench.backends.entry import BackendEntry, Option, whole
+from vebench.backends.environments.suites import MIB
+from vebench.backends.packages import Package
+from vebench.backends.peers.installation import Installation, Step
+
 if TYPE_CHECKING:
-    from vebench.backends.entry import BackendEntry
+    from vebench.backends.setup import Task
 
 TORCH = "torch==2.13.0"
 
+_STABLE_BASELINES3 = Package("stable-baselines3", "stable_baselines3", places=2)
+_TIANSHOU = Package("tianshou", "tianshou", places=2)
+_RAY = Package("ray", "ray", places=2)
+_TORCHRL = Package("torchrl", "torchrl", places=2)
+_TENSORDICT = Package("tensordict", "tensordict", places=2)
+# Torch, once in the caller, and in each process that has not been forked from it.
+_WITH_TORCH = 160 * MIB
 
-ENTRIES: tuple[BackendEntry, ...] = ()
+SB3 = Installation("sb3", "Stable-Baselines3", (Step((TORCH, "stable-baselines3==2.9.2")),))
+TIANSHOU = Installation("tianshou", "tianshou", (Step((TORCH, "tianshou==2.0.1", "ray==2.60.0")),))
+TORCHRL = Installation("torchrl", "TorchRL", (Step((TORCH, "torchrl==0.14.1", "tensordict==0.14.3")),))
+MJBATCH = Installation(
+    "mjbatch",
+    "mjbatch",
+    (Step(("mujoco==3.11.0", "mjbatch==0.1.0")),),
+    pythons=("3.12", "3.13", "3.14"),
+    without=("mujoco",),
+)
+
+# Tasks whose rows show nothing but what mj_step computes: forces of contacts would need mj_rnePostConstraint after it.
+_MJBATCH_TASKS = frozenset(
+    {
+        "HalfCheetah-v5",
+        "Hopper-v5",
+        "InvertedDoublePendulum-v5",
+        "InvertedPendulum-v5",
+        "Pusher-v5",
+        "Reacher-v5",
+        "Swimmer-v5",
+        "Walker2d-v5",
+    }
+)
+
+
+def _by_physics_alone(task: Task) -> str | None:
+    return task.id if task.id in _MJBATCH_TASKS else None
+
+
+ENTRIES: tuple[BackendEntry, ...] = (
+    BackendEntry(
+        "sb3-dummy",
+        "vebench.backends.peers.stable_baselines3:Dummy",
+        "Stable-Baselines3's DummyVecEnv",
+        shapes.in_caller,
+        packages=(_STABLE_BASELINES3,),
+        by_default=False,
+        installation=SB3,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "sb3-subproc",
+        "vebench.backends.peers.stable_baselines3:Subproc",
+        "Stable-Baselines3's SubprocVecEnv",
+        shapes.process_each,
+        packages=(_STABLE_BASELINES3,),
+        process_per_environment=True,
+        by_default=False,
+        installation=SB3,
+        import_bytes=_WITH_TORCH,
+        process_bytes=lambda _options: _WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-dummy",
+        "vebench.backends.peers.tianshou:Dummy",
+        "tianshou's DummyVectorEnv",
+        shapes.in_caller,
+        packages=(_TIANSHOU,),
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-subproc",
+        "vebench.backends.peers.tianshou:Subproc",
+        "tianshou's SubprocVectorEnv",
+        shapes.process_each,
+        packages=(_TIANSHOU,),
+        process_per_environment=True,
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-shmem",
+        "vebench.backends.peers.tianshou:Shmem",
+        "tianshou's ShmemVectorEnv, observations in shared memory",
+        shapes.process_each,
+        packages=(_TIANSHOU,),
+        process_per_environment=True,
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-ray",
+        "vebench.backends.peers.tianshou:Ray",
+        "tianshou's RayVectorEnv, an actor for each environment",
+        shapes.process_each,
+        packages=(_TIANSHOU, _RAY),
+        process_per_environment=True,
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+        process_bytes=lambda _options: _WITH_TORCH,
+    ),
+    BackendEntry(
+        "torchrl-parallel",
+        "vebench.backends.peers.torchrl:TorchRLParallel",
+        "TorchRL's ParallelEnv, shared buffers",
+        shapes.process_each,
+        packages=(_TORCHRL, _TENSORDICT),
+        process_per_environment=True,
+        by_default=False,
+        installation=TORCHRL,
+        spins=True,  # the caller, while it waits
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "torchrl-async",
+        "vebench.backends.peers.torchrl:TorchRLAsync",
+        "TorchRL's AsyncEnvPool, shared slots, more environments than a batch takes",
+        shapes.process_each_ahead,
+        packages=(_TORCHRL, _TENSORDICT),
+        options={"ratio": Option(whole, 2, "environments alive for each row of a batch")},
+        process_per_environment=True,
+        overlap="any",
+        by_default=False,
+        installation=TORCHRL,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "mjbatch",
+        "vebench.backends.peers.mjbatch:MjBatch",
+        "mjbatch: MuJoCo's physics on a pool of threads, with our own observations and rewards",
+        shapes.thread_per_cpu,
+        packages=(Package("mjbatch", "mjbatch"),),
+        installation=MJBATCH,
+        suites=frozenset({"mujoco"}),
+        library="mjbatch, which steps physics alone,",
+        name_of=_by_physics_alone,
+        by_default=False,
+    ),
+)

@@ -6,6 +6,11 @@ The measuring child loads this before any large library.
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
@@ -38,3 +43,15 @@ def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
 def allowed() -> tuple[int, ...] | None:
     """Return the CPUs that this process may use, sorted; None if the system has no CPU affinity."""
     return tuple(sorted(os.sched_getaffinity(0))) if SUPPORTED else None
+
+
+def own_threads() -> set[int]:
+    """Return the ids of this process's threads; none where the system does not list them."""
+    tasks = Path("/proc/self/task")
+    return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
+
+
+def place(threads: Sequence[int], cpus: Sequence[int]) -> None:
+    """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
+    for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
+        os.sched_setaffinity(thread, {cpu})

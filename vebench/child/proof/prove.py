@@ -307,6 +307,7 @@ def _planned(request: Request) -> tuple[str | None, tuple[Trial, ...]]:
         proving,
         chance=entry.chance(replace(task, exact=False)) is None,
         alive=shape.num_envs // shape.batch_size,
+        no_ops=entry.no_ops,
     )
     return entry.chance(replace(task, exact=True)), trials
 

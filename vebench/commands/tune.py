@@ -13,6 +13,7 @@ from vebench.analysis.racing import Race, affordable, standing
 from vebench.analysis.summary import by_cell, summarise
 from vebench.analysis.tuning import choose
 from vebench.backends import registry
+from vebench.backends.entry import MAX_COUNT
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.errors import UsageError, shown
 from vebench.plan.cells import placement_of, without
@@ -56,7 +57,7 @@ NANO = 1e-9
 def wish(batch: int | None, asynchronous: str, tolerance: str) -> Wish:
     """Return what the answer has to keep to, from the texts of options. Raises UsageError for one that is wrong."""
     if batch is not None:
-        check_count("--batch", batch, 1, registry.MAX_COUNT)
+        check_count("--batch", batch, 1, MAX_COUNT)
     if asynchronous not in ("ok", "no"):
         raise UsageError(f"--async {shown(asynchronous)}: must be ok or no")
     return Wish(batch, asynchronous == "ok", parse_share("--tolerance", tolerance))
@@ -150,9 +151,13 @@ def _everything(spec: RunSpec, world: World) -> tuple[BackendChoice, ...]:
 
 
 def _in_order(plan: Plan) -> Plan:
-    """Return the plan with its cells in the order of ``only``, after the loop that speedups are relative to."""
+    """Return the plan with its cells in the order of ``only``, after the loop that speedups are relative to.
+
+    Which of them take turns is decided pass by pass.
+    """
     order = {place: number for number, place in enumerate(plan.spec.only)}
-    return replace(plan, cells=tuple(sorted(plan.cells, key=lambda cell: order.get(cell.key.place, -1))))
+    cells = sorted(plan.cells, key=lambda cell: order.get(cell.key.place, -1))
+    return replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
 
 
 class _Racing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.summary import summarise
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.tuning import Choice, Rival
+    from vebench.child.answers import Timed
     from vebench.reports.page import Kind
     from vebench.results.records import Run
 
@@ -42,12 +43,13 @@ class Wish:
 
 @dataclass(frozen=True)
 class TunePage:
-    """What to use of the settings that were tried in the run file ``file``."""
+    """What to use of the settings that were tried in the run file ``file``. ``steps``: how long those of one take."""
 
     file: str
     run: Run
     choice: Choice
     wish: Wish
+    steps: Timed | None = None
     kind: ClassVar[Kind] = "tune"
     title: ClassVar[str] = ""
 
@@ -129,6 +131,7 @@ class TunePage:
             "fastest": None if self.choice.fastest is None else _facts(self.choice.fastest),
             "code": list(self.code),
             "tried": [_facts(cell) for cell in self._choices],
+            "steps": None if self.steps is None else asdict(self.steps),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried()],
             "file": self.file,
         }
@@ -155,11 +158,19 @@ class TunePage:
                 f"{_place(fastest)} is not known to be faster ({_rate(fastest)}), and {one_line(chosen.label)} is "
                 "simpler."
             )
-        loop = next((cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1), None)
-        if loop is not None and loop.steps_per_second and chosen.steps_per_second:
-            step = 1e9 / loop.steps_per_second.median
+        if self.steps is not None:
+            yield from self._times(self.steps, chosen)
+
+    @staticmethod
+    def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
+        """Yield how long steps take, and what the backend makes of that."""
+        step, late, reset = (figures.short(time) for time in (steps.step_p50_ns, steps.step_p99_ns, steps.reset_p50_ns))
+        yield f"A step of one environment takes {step} (99 of 100 at most {late}), a reset {reset}."
+        if chosen.steps_per_second:
             each = 1e9 / chosen.steps_per_second.median
-            yield f"A step in a plain loop takes {figures.short(step)}; here one ends every {figures.short(each)}."
+            at_once = f"{steps.step_p50_ns / each:.2g} stepped at a time, and handing over took nothing"
+            cpus = figures.counted(chosen.cpus_owned, "CPU")
+            yield f"Here one is done every {figures.short(each)}, as if {at_once}, on {cpus}."
 
     def _matters(self) -> Iterator[str]:
         chosen, learner = self.choice.chosen, self.run.header.spec.learner

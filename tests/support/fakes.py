@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Warm
+from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm
 from vebench.child.window import Window
 from vebench.commands.world import World
 from vebench.engine.conversation import InterruptedCellError
@@ -35,6 +35,8 @@ def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0, stolen: 
 
     ``stolen`` is the share of its CPUs' time that the hypervisor took.
     """
+    if cell.timing:
+        return [Timed(1000, 50_000, 90_000, 5, 400_000)]
     if cell.proving is not None:
         return [Proof("identical", rows=cell.proving.steps * cell.workers, ends=3)]
     noise = Random(repr(cell.key))  # noqa: S311 - noise to repeat, no secret

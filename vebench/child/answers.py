@@ -214,7 +214,21 @@ class Failure:
     reason: str
 
 
-Answer = Ready | Warm | Begins | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Failure
+@dataclass(frozen=True)
+class Timed:
+    """How long an environment's steps and resets take, in nanoseconds: the median, and what 99 of 100 do not exceed."""
+
+    steps: int
+    step_p50_ns: int
+    step_p99_ns: int
+    resets: int
+    reset_p50_ns: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, Timed, positive=("steps", "resets"))
+
+
+Answer = Ready | Warm | Begins | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Timed | Failure
 KINDS: dict[str, type[Answer]] = {
     "ready": Ready,
     "warm": Warm,
@@ -225,6 +239,7 @@ KINDS: dict[str, type[Answer]] = {
     "comparing": Comparing,
     "proof": Proof,
     "cell_proof": CellProof,
+    "timed": Timed,
     "error": Failure,
 }
 _NAMES = {kind: name for name, kind in KINDS.items()}

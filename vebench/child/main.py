@@ -51,6 +51,11 @@ def main(request_file: str, answers: int) -> int:
 
             prove_each((request, *request.then), apart, answer)
             return 0
+        if request.timing:
+            from vebench.child.timing import time_steps  # noqa: PLC0415 - one use
+
+            answer(time_steps(request.setup, request.timing, clock))
+            return 0
         factory = load(request.target)
         backend = measure(request, factory, Binding(affinity, unbound), started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure

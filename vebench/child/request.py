@@ -88,7 +88,8 @@ class Request:
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
     ``vebench.child.lifeline``, negative if there is none. ``python`` is the backend's own interpreter, empty if it is
     this one; the reference is always stepped in this one. With ``proving`` or ``replaying``, nothing is timed; ``then``
-    are further backends that the same process compares after this one.
+    are further backends that the same process compares after this one. With ``timing``, steps of one environment are
+    timed for so many seconds, and no backend.
     """
 
     setup: Setup
@@ -106,6 +107,7 @@ class Request:
     replaying: Replaying | None = None
     then: tuple[Request, ...] = ()
     python: str = ""
+    timing: float = 0.0
 
     def written(self) -> str:
         """Return the request as JSON."""

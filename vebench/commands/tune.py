@@ -14,8 +14,11 @@ from vebench.analysis.summary import by_cell, summarise
 from vebench.analysis.tuning import choose
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
+from vebench.child.answers import Timed
 from vebench.commands import knowing, measuring, planning, proving
-from vebench.errors import UsageError, shown
+from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.interrupts import Interrupts
+from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.plan.cells import placement_of, without
 from vebench.plan.grammar import parse_duration, parse_learner, parse_share
 from vebench.plan.interleaving import in_groups
@@ -36,13 +39,13 @@ if TYPE_CHECKING:
     from vebench.commands.target import Target
     from vebench.commands.world import World
     from vebench.plan.cells import Cell, CellKey, Plan
-    from vebench.plan.known_work import Knowledge
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run, RunRecord
     from vebench.results.store import RunWriter
 
 DONE, UNDECIDED = 0, 3
 WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
+TIMING_S = 1.0  # to time steps of one environment
 # Cells that are alive at the same time. After each such group the time is looked at.
 TOGETHER = 8
 # The share of the budget that trying every setting once may take; the likeliest come first.
@@ -99,7 +102,7 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     with measuring.kept(store.RunWriter.create(path, msgspec.structs.replace(head, cells=None))) as writer:
         racing = _Racing(plan, writer, wish, world, quiet=quiet)
         race = racing.over()
-    return _answer(path, wish, race, racing.knowledge, target)
+    return _answer(path, wish, race, racing, target)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
@@ -116,7 +119,7 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
     with measuring.kept(store.RunWriter.resume(path)) as writer:
         racing = _Racing(plan, writer, wish, world, quiet=quiet)
         race = racing.over()
-    return _answer(path, wish, race, racing.knowledge, target)
+    return _answer(path, wish, race, racing, target)
 
 
 def _planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
@@ -166,17 +169,37 @@ class _Racing:
     def __init__(self, plan: Plan, writer: RunWriter, wish: Wish, world: World, *, quiet: bool) -> None:
         self._plan, self._writer, self._wish, self._world, self._quiet = plan, writer, wish, world, quiet
         self.knowledge = knowing.known()
+        self.steps: Timed | None = None
         self._began = world.clock()
         self._looks = 0
 
     def over(self) -> Race[CellKey]:
         """Measure until the race is decided or the time is spent. Returns how it then stands."""
+        self.steps = self._time_steps()
         self._try_each()
         race = self._standing(None)
         while not race.decided and self._another_pass(race):
             race = self._standing(frozenset(race.alive))
         self._compare_work(race)
         return race
+
+    def _time_steps(self) -> Timed | None:
+        """Return how long steps of one environment take; None if that could not be seen."""
+        loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
+        if not loops:
+            return None
+        loop = replace(loops[0], timing=TIMING_S, envs_per_worker=1)
+        try:
+            with (
+                Interrupts() as interrupts,
+                self._world.start(self._plan.spec, interrupts) as launch,
+                launch(loop) as conversation,
+            ):
+                return next((answer for answer in conversation.messages() if isinstance(answer, Timed)), None)
+        except InterruptedCellError:
+            raise InterruptedRunError(f"interrupted: nothing has been measured yet: {self._go_on}") from None
+        except CellError:
+            return None
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as the time suffices."""
@@ -219,8 +242,12 @@ class _Racing:
     def _measure(self, cells: Sequence[Cell]) -> None:
         together = replace(self._plan, cells=in_groups([cells], self._world.memory_available()))
         done = len(self._run().cells)
-        go_on = f"vebench tune --resume {shlex.quote(str(self._writer.path))}"
-        measuring.measure_pass(together, self._writer, self._world, done=done, quiet=self._quiet, go_on=go_on)
+        measuring.measure_pass(together, self._writer, self._world, done=done, quiet=self._quiet, go_on=self._go_on)
+
+    @property
+    def _go_on(self) -> str:
+        """The command that goes on with the race."""
+        return f"vebench tune --resume {shlex.quote(str(self._writer.path))}"
 
     def _standing(self, among: Collection[CellKey] | None) -> Race[CellKey]:
         self._looks += 1
@@ -255,10 +282,10 @@ def _seconds(records: Sequence[CellRecord]) -> float:
     return counted * NANO
 
 
-def _answer(path: Path, wish: Wish, race: Race[CellKey], knowledge: Knowledge, target: Target) -> int:
-    run = informed(store.read(path), knowledge)
+def _answer(path: Path, wish: Wish, race: Race[CellKey], racing: _Racing, target: Target) -> int:
+    run = informed(store.read(path), racing.knowledge)
     tried = [cell for cell in summarise(run, str(path)) if cell.key.place in run.header.spec.only]
     found = choose(tried, wish.tolerance, decided=race.decided)
-    page = TunePage(str(path), run, found, wish)
+    page = TunePage(str(path), run, found, wish, racing.steps)
     target.give(page)
     return DONE if found.chosen is not None and found.decided else UNDECIDED

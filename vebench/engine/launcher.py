@@ -163,6 +163,7 @@ class Launcher:
             go_ahead=go_ahead,
             lifeline=self._guarded.lifeline,
             proving=cell.proving,
+            timing=cell.timing,
             recording=self._recording(cell, replica),
             replaying=None if cell.replaying is None else self._with_path(cell.replaying),
             then=tuple(self._request(other, other.all_replicas[0], go_ahead) for other in cell.then),

@@ -95,7 +95,8 @@ class Cell:
     ``python`` is the path of the backend's own interpreter, empty if it has none, and ``engines`` are the simulators in
     it that are not those here. ``replicas`` is empty if there is only one. ``side`` names the interpreter if the cells
     of a run use different ones. Consecutive cells with the same ``group`` number take turns, window by window; a cell
-    without a number is measured alone.
+    without a number is measured alone. With ``timing``, steps of one environment are timed for so many seconds, and no
+    backend.
     """
 
     task: Task
@@ -118,6 +119,7 @@ class Cell:
     engines: tuple[Engine, ...] = ()
     group: int | None = None
     then: tuple[Cell, ...] = ()
+    timing: float = 0.0
 
     @property
     def all_replicas(self) -> tuple[Replica, ...]:

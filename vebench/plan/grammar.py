@@ -67,7 +67,7 @@ def _outside_brackets(text: str) -> list[str]:
 def _place(text: str, part: str) -> str:
     match = _PLACE.fullmatch(part)
     if match is None:
-        raise UsageError(f"--only {shown(text)}: write BACKEND:WORKERSxENVS, such as shm-sync:2x8")
+        raise UsageError(f"--only {shown(text)}: write BACKEND:WORKERSxENVS, such as BACKEND:2x8")
     try:
         workers, envs = _count(match[2], MAX_WORKERS), _count(match[3] or "1", MAX_ENVS_PER_WORKER)
     except ValueError as error:

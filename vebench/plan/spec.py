@@ -136,7 +136,7 @@ class RunSpec:
     only: tuple[str, ...] = option(
         (),
         "CELL",
-        "Only these cells of the plan, such as shm-sync:2x8 (2 workers with 8 environments each). Comma or repeat.",
+        "Only these cells of the plan: BACKEND:2x8 is that of 2 workers with 8 environments each. Comma or repeat.",
         parse="parse_cells",
         repeated=True,
     )

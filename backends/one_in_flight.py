@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,13 @@ def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
     process is not, where libraries make one only to look at it.
     """
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
-    return [partial(_make, setup.task, cpus[index % len(cpus)]) for index in range(setup.batch_size)]
+    caller = os.getpid()
+    return [partial(_make, setup.task, cpus[index % len(cpus)], caller) for index in range(setup.batch_size)]
 
 
-def _make(task: Task, cpu: int | None) -> gymnasium.Env[Any, Any]:
+def _make(task: Task, cpu: int | None, caller: int) -> gymnasium.Env[Any, Any]:
     # Libraries offer no other moment for it.
-    if cpu is not None and multiprocessing.parent_process() is not None:
+    if cpu is not None and os.getpid() != caller:
         pinning.restrict((cpu,))
     return make_counting(task)
 

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's vector environments: ``DummyVecEnv``, a loop, and ``SubprocVecEnv``, a process for each."""
+"""Stable-Baselines3's vectorisers: ``DummyVecEnv`` in the calling process, ``SubprocVecEnv`` with processes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError, shown
 from vebench.interpreters.lookup import HOW_TO_ALLOW, is_local
 from vebench.plan.cells import expand, informed, placement_of, without
-from vebench.plan.grammar import check_choices
+from vebench.plan.grammar import check_choices, check_envs
 from vebench.plan.interleaving import interleaved
 from vebench.plan.spec import check
 from vebench.results import header, store
@@ -146,6 +146,7 @@ def asked_in(path: Path, spec: RunSpec) -> Iterator[None]:
     """
     try:
         check(spec)
+        check_envs(spec.envs)
         check_choices(spec.backends)
         yield
     except UsageError as error:

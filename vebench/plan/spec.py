@@ -12,6 +12,7 @@ import math
 from dataclasses import MISSING, dataclass, field
 from typing import Any, NamedTuple
 
+from vebench.backends import bracketed
 from vebench.child.policies.named import DEVICE, MOST_THREADS, PRECISIONS, TAPE, PolicyName, is_network, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine import policies
@@ -44,9 +45,7 @@ class BackendChoice:
     @property
     def label(self) -> str:
         """The choice as a user writes it: ``envpool-async[ratio=2]``."""
-        if not self.options:
-            return self.name
-        return f"{self.name}[{','.join(f'{key}={_written(value)}' for key, value in self.options.items())}]"
+        return bracketed.written(self.name, self.options)
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,6 @@ class LearnerStep:
 
     seconds: float
     steps: int | None = None
-
-
-def _written(value: bool | float | str) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Option(NamedTuple):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench.backends.registry import find_recorded
-from vebench.plan.known_work import UNKNOWN, Known
+from vebench.plan.known_work import UNKNOWN, Known, lasts
 from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import BY_NAME
+from vebench.plan.tasks import recorded
 
 if TYPE_CHECKING:
     from vebench.plan.known_work import Knowledge
@@ -26,9 +26,10 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
     if find_recorded(cell.backend).reference_row:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
-    if cell.env in BY_NAME:
-        choice = BackendChoice(cell.backend, cell.options)
-        now = knowledge.of(BY_NAME[cell.env], choice, run.header.packages, cell.own_classes)
+    task = recorded(cell.env, cell.frame_skip, run.header.spec.envs)
+    choice = BackendChoice(cell.backend, cell.options)
+    if lasts(task, choice):
+        now = knowledge.of(task, choice, run.header.packages, cell.own_classes)
         if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
             known = now
     return replace(cell, verdict=known.verdict, verdict_reason=known.reason)

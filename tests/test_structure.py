@@ -71,6 +71,7 @@ OPEN_TO_ALL = {
     "vebench.backends.packages",
     "vebench.backends.registry",
     "vebench.backends.setup",
+    "vebench.backends.trees",
     "vebench.backends.environments.timed_names",
     "vebench.backends.environments.engine_copies",
     "vebench.backends.environments.frames",

@@ -38,7 +38,11 @@ USER_MODULE = """
         frame_skip = 7
 
     class Keyed(Mine):
-        observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+        observation_space = spaces.Dict({"a": spaces.Tuple((spaces.Discrete(2), spaces.Sequence(spaces.Discrete(2))))})
+
+    class Nested(Mine):
+        observation_space = spaces.Dict({"a": spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1)))})
+        action_space = spaces.Tuple((spaces.Discrete(2), spaces.Dict({"b": spaces.MultiBinary(2)})))
 
     class Spoken(Mine):
         action_space = spaces.Text(5)
@@ -53,6 +57,9 @@ USER_MODULE = """
 
     class CartPole(Mine):
         pass
+
+    def make_nested():
+        return Nested()
 
     def make_env(size=1):
         return gymnasium.wrappers.TimeLimit(Tuned(size), 5)
@@ -113,6 +120,7 @@ ENVIRONMENTS = {
     ),
     "mine:make_env": Task("mine:make_env", "callable", 7),
     "mine:make_env[size=3]": Task("mine:make_env[size=3]", "callable", 7),
+    "mine:make_nested": Task("mine:make_nested", "callable", 7),
     "mine:CartPole": Task("mine:CartPole", "callable", 7),  # and not Gymnasium's
     "mine:user/Tuned": Task("user/Tuned-v3", "gymnasium", 7, module="mine"),
 }
@@ -133,7 +141,7 @@ REFUSED_ENVIRONMENTS = {
     "a\nb": "'a\\nb': no such environment",
     "nowhere:Thing-v0": "module nowhere cannot be imported: ModuleNotFoundError",
     "breaks:Thing-v0": "module breaks cannot be imported: ZeroDivisionError: division by zero",
-    "mine:user/Keyed-v3": "its observations are Dict; they must be arrays (Box, Discrete",
+    "mine:user/Keyed-v3": "its observations/a/1 are Sequence; they must be arrays (Box, Discrete",
     "mine:user/Spoken-v3": "its actions are Text; they must be arrays",
     "mine:user/Needy-v3": "it cannot be made: ModuleNotFoundError: No module named 'no_such_simulator'",
     "mine:user/Leaving-v3": "it cannot be made: SystemExit: so long",

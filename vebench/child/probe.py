@@ -200,15 +200,29 @@ def ids_of(module: str) -> list[str]:
 
 
 def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return an error if observations or actions are not arrays, else None."""
+    """Return an error if observations or actions are not made of arrays, else None."""
+    for name, space in (("observations", env.observation_space), ("actions", env.action_space)):
+        if problem := space_error(name, space):
+            return {"error": f"its {problem}"}
+    return None
+
+
+def space_error(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
+    """Return in words what of a space is no array, and no dict or tuple of arrays; None if all is."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
 
     arrays = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
-        if not isinstance(space, arrays):
-            names = ", ".join(kind.__name__ for kind in arrays)
-            return {"error": f"its {what} are {type(space).__name__}; they must be arrays ({names})"}
-    return None
+    if isinstance(space, arrays):
+        return None
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        names = ", ".join(kind.__name__ for kind in arrays)
+        return f"{name} are {type(space).__name__}; they must be arrays ({names}), or Dict or Tuple of arrays"
+    parts = dict(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+    if isinstance(space, spaces.Dict) and (odd := [key for key in parts if not isinstance(key, str)]):
+        return f"{name} have the key {odd[0]!r}; keys must be text"
+    if not parts:
+        return f"{name} are an empty {type(space).__name__}"
+    return next(filter(None, (space_error(f"{name}/{key}", part) for key, part in parts.items())), None)
 
 
 def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use

@@ -64,7 +64,7 @@ def filled(of_form: Tree, from_leaves: Iterable[Any]) -> Tree:
         if isinstance(shape, dict):
             return {key: fill(shape[key]) for key in sorted(shape)}
         if isinstance(shape, list):
-            return tuple(map(fill, shape))
+            return tuple([fill(item) for item in shape])  # a generator would take the end of leaves for its own
         return next(left)
 
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import ale_vector_tasks, env_pool_tasks, lines, shapes
-from vebench.backends.entry import BackendEntry, Option, whole
+from vebench.backends.entry import BackendEntry, Option, whole, without_arguments
 from vebench.backends.environments.suites import MIB, SUITES
 from vebench.backends.fast import guard
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
@@ -299,6 +299,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "the bare simulator on every CPU owned: what no backend can beat",
         shapes.free_running,
         role="ceiling",
+        name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
     ),
     BackendEntry(

@@ -64,6 +64,7 @@ MAY_IMPORT = {
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {
     "vebench.backends",
+    "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",
     "vebench.backends.own_classes",
@@ -71,6 +72,7 @@ OPEN_TO_ALL = {
     "vebench.backends.peers.installation",
     "vebench.backends.registry",
     "vebench.backends.setup",
+    "vebench.backends.trees",
     "vebench.backends.environments.timed_names",
     "vebench.backends.environments.engine_copies",
     "vebench.backends.environments.frames",

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's vector environments: ``DummyVecEnv``, a loop, and ``SubprocVecEnv``, a process for each."""
+"""Stable-Baselines3's vectorisers: ``DummyVecEnv`` in the calling process, ``SubprocVecEnv`` with processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vebench.backends.one_in_flight import OneInFlight, makers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup
+    from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
 
 ONE_FLAG = Difference("an end that is a limit on time, too, is told as a termination alone", "truncated", "end")
@@ -44,7 +44,7 @@ class _VecEnv(OneInFlight):
         self._vector.seed(seed)  # of the next reset
         return np.asarray(self._vector.reset())
 
-    def _send(self, actions: NDArray[np.generic]) -> None:
+    def _send(self, actions: ArrayTree) -> None:
         self._vector.step_async(actions)
 
     def _receive(self) -> Rows:

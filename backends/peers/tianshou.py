@@ -6,9 +6,7 @@ have ended, in the step that ends them.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +16,12 @@ from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.one_in_flight import OneInFlight, makers
+from vebench.backends.peers.local_ray import local_ray
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import gymnasium
     from numpy.typing import NDArray
 
     from vebench.backends.interface import Setup
@@ -99,26 +101,34 @@ class Shmem(_VectorEnv):
 
 
 class Ray(_VectorEnv):
-    """``RayVectorEnv``: an actor for each environment, on a Ray of its own, which ends with it.
-
-    The library makes environments in the calling process and sends them to actors, where they are made again.
-    """
+    """``RayVectorEnv``: an actor for each environment, on a Ray of its own, which ends with it."""
 
     def __init__(self, setup: Setup) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
-        import ray  # noqa: PLC0415 - imported on use
-        from tianshou.env import RayVectorEnv  # noqa: PLC0415 - imported on use
+        self._ray = ExitStack()
+        self._ray.enter_context(local_ray(len(setup.cpus)))
+        try:
+            from tianshou.env import RayVectorEnv  # noqa: PLC0415 - imported on use
 
-        with ExitStack() as started:
-            # Ray leaves its logs behind.
-            folder = started.enter_context(tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True))
-            started.callback(ray.shutdown)
-            ray.init(num_cpus=len(setup.cpus), include_dashboard=False, _temp_dir=folder, logging_level="warning")
-            vector = RayVectorEnv([partial(make, setup.task)] * setup.batch_size)
-            self._started = started.pop_all()
-        self._describe(setup, vector, processes=setup.batch_size)
+            vector = RayVectorEnv([partial(_ToBeMade, maker) for maker in makers(setup)])
+            self._describe(setup, vector, processes=setup.batch_size)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """End Ray, and with it every actor."""
-        with self._started, suppress(Exception):  # whatever an actor has raised, or that it died
-            super().close()
+        self._ray.close()
+
+
+class _ToBeMade:
+    """What an actor receives as an environment, which is made on arrival.
+
+    The library makes environments in the calling process. Ray would send them with their buffers, in which nobody can
+    write then, as ``AtariPreprocessing`` does.
+    """
+
+    def __init__(self, maker: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+        self._maker = maker
+
+    def __reduce__(self) -> tuple[Callable[[], gymnasium.Env[Any, Any]], tuple[()]]:
+        return self._maker, ()

@@ -124,7 +124,7 @@ def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
 
 def _names(suite: Suite) -> str:
     names = [short_name(name) for name in suite.tasks]
-    return ", ".join(names) or "any registered id with array observations and actions, or module:Id"
+    return ", ".join((*names, *filter(None, (suite.otherwise,))))
 
 
 def _missing() -> Iterator[FindingText]:

@@ -74,8 +74,12 @@ UNKNOWN = Known("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict is kept after its command: not for third-party code, because that may change."""
-    return backend.name in BY_NAME and SUITES[task.suite].ours
+    """Return whether a verdict is kept after its command: not for third-party code, because that may change.
+
+    So may the file that an argument names.
+    """
+    names_something = any(isinstance(value, str) for value in task.arguments.values())
+    return backend.name in BY_NAME and SUITES[task.suite].ours and not names_something
 
 
 def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:

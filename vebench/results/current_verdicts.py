@@ -9,7 +9,7 @@ import msgspec
 
 from vebench.backends.registry import find_recorded
 from vebench.plan.known_work import UNKNOWN, Known
-from vebench.plan.tasks import BY_NAME, recorded
+from vebench.plan.tasks import recorded
 
 if TYPE_CHECKING:
     from vebench.plan.known_work import Knowledge
@@ -25,7 +25,8 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
     if find_recorded(cell.backend).reference_row:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
-    task = BY_NAME.get(cell.env) or recorded(cell.env, cell.frame_skip, run.header.spec.envs)
+    # What is known of a user's own environment was found by the command that asks.
+    task = recorded(cell.env, cell.frame_skip, run.header.spec.envs)
     now = knowledge.of(task, cell.choice, run.header.packages_of(cell.label), cell.own_classes)
     if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
         known = now

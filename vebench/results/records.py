@@ -29,7 +29,7 @@ from vebench.interpreters.lookup import ALLOWED, is_local
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.plan.tasks import asked_as
+from vebench.plan.tasks import asked_as, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -249,7 +249,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     def names_local_code(self) -> bool:
         """Whether a backend, an environment or the Python that was asked for is in the current folder."""
         named = [choice.name.partition(":")[0] for choice in self.spec.backends if ":" in choice.name]
-        named += [env.rpartition(":")[0] for env in self.spec.envs]
+        named += [module_of(env) for env in self.spec.envs]
         with contextlib.suppress(ValueError):  # in a damaged file
             named.append(self.spec.acting.module)
         pythons = [self.interpreter, *(one.path for one in self.interpreters.values())]

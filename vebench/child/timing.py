@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.interface import sample
 from vebench.child.answers import Timed
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
     environment = make(setup.task)
     try:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
-        actions = list(spaces.actions.sample(np.random.default_rng(setup.seed), TAPE))
+        drawn = sample(spaces.actions, np.random.default_rng(setup.seed), TAPE)
+        actions = [trees.part(drawn, number) for number in range(TAPE)]
         steps: list[int] = []
         resets: list[int] = []
         began = last = clock()

@@ -204,9 +204,8 @@ class _Racing:
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as the time suffices."""
         left = without(self._plan, planning.measured(self._plan, self._run()))
-        for cell in left.cells:
-            if cell.skip is not None:
-                self._measure([cell])
+        if cannot := [cell for cell in left.cells if cell.skip is not None]:
+            self._measure(cannot)
         tried = [cell for cell in left.cells if cell.skip is None]
         for start in range(0, len(tried), TOGETHER):
             if start and self._left < (1 - FIRST_PASS) * self._plan.spec.budget:

@@ -83,7 +83,8 @@ class _Simulations:
         if setup.pinned:  # the caller's thread is the first, and has the first CPU left to it
             pinning.place(sorted(pinning.own_threads() - before), setup.cpus[1:])
         self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
-        self._rows, self._age = rows, np.zeros(setup.batch_size, np.int64)
+        self._rows: Any = rows  # all numbers are of float64
+        self._age = np.zeros(setup.batch_size, np.int64)
         self._ended: NDArray[np.intp] = np.empty(0, np.intp)
         self._interpret(setup.task)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from vebench.backends.interface import BackendInfo, Batch, Difference, NothingTo
 from vebench.backends.one_in_flight import OneInFlight, makers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from ctypes import Array, c_int64
 
     from numpy.typing import NDArray
@@ -37,6 +37,17 @@ def _spaces(setup: Setup) -> Spaces:
         return read_spaces(setup.task, example.observation_space, example.action_space)
     finally:
         example.close()
+
+
+@contextmanager
+def _forking() -> Iterator[None]:
+    """Let processes be forked: TorchRL lets all be spawned, and each would load torch, which takes seconds."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("fork", force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 def _wrapped(maker: Callable[[], Any]) -> Any:  # noqa: ANN401 - TorchRL is imported on use
@@ -75,16 +86,16 @@ class TorchRLParallel(OneInFlight):
             autoreset="same_step",
             differences=(FLOAT32_REWARDS,),
         )
-        self._vector = ParallelEnv(
-            setup.batch_size,
-            _wrapped,
-            create_env_kwargs=[{"maker": maker} for maker in makers(setup)],
-            num_threads=1,
-            mp_start_method="fork",
-            daemon=True,
-            shutdown_timeout=CLOSE_SECONDS,
-        )
-        self._vector.start()
+        with _forking():
+            self._vector = ParallelEnv(
+                setup.batch_size,
+                _wrapped,
+                create_env_kwargs=[{"maker": maker} for maker in makers(setup)],
+                num_threads=1,
+                daemon=True,
+                shutdown_timeout=CLOSE_SECONDS,
+            )
+            self._vector.start()
         self._type = self._vector.action_spec.dtype
 
     def _reset(self, seed: int) -> NDArray[np.generic]:
@@ -155,11 +166,12 @@ class TorchRLAsync:
             differences=(FLOAT32_REWARDS,),
         )
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))
-        self._pool = AsyncEnvPool(
-            [partial(_seeded, maker, self._seeds, index) for index, maker in enumerate(every)],
-            backend="multiprocessing",
-            exchange="shm",
-        )
+        with _forking():
+            self._pool = AsyncEnvPool(
+                [partial(_seeded, maker, self._seeds, index) for index, maker in enumerate(every)],
+                backend="multiprocessing",
+                exchange="shm",
+            )
         self._type = self._pool.action_spec.dtype
 
     def reset(self, seed: int) -> None:

@@ -1,0 +1,46 @@
+"""A Ray for one adapter alone, which leaves nothing behind: not its processes, its logs, or a token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Its processes wait 15 s for each other, which is too short on a machine that others use, too.
+ATTEMPTS = 3
+OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
+
+
+@contextmanager
+def local_ray(cpus: int) -> Iterator[None]:
+    """Start a Ray on this machine, which may use so many CPUs; it ends with the context."""
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise it writes one into the home folder
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    import ray  # noqa: PLC0415 - imported on use
+
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        try:
+            for attempt in range(ATTEMPTS):
+                try:
+                    ray.init(
+                        "local",
+                        num_cpus=cpus,
+                        include_dashboard=False,
+                        log_to_driver=False,
+                        logging_level="error",
+                        object_store_memory=OBJECT_STORE_BYTES,
+                        _temp_dir=folder,
+                    )
+                    break
+                except RuntimeError:
+                    ray.shutdown()
+                    if attempt == ATTEMPTS - 1:
+                        raise
+            yield
+        finally:
+            ray.shutdown(wait_for_processes=True)

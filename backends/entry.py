@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from vebench.backends.environments.suites import MIB, SUITES, known_as, short_name
@@ -89,6 +89,11 @@ def same_name(task: Task) -> str | None:
     return task.id
 
 
+def without_arguments(task: Task) -> str | None:
+    """Return the same, None for a task with arguments, as what is no environment has none."""
+    return None if task.arguments else task.id
+
+
 def all_threads(processes: int, threads: int, _options: Options) -> int:
     """Return how many threads step environments at the same time if no option limits them."""
     return processes * threads
@@ -117,6 +122,7 @@ class BackendEntry:
       ``uncompiled`` are the options by which they step as they do for want of compiled parts.
     - ``chance`` returns why its rows differ from the reference's on a task by chance alone, with the same seed, None if
       they must not. Only what stands here excuses a backend from being compared, never what its adapter says.
+    - ``no_ops``: how many no-ops each reset makes in the exact variant of a game on which it is compared.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
     - ``overlap``: which environments step while those of the last batch get their actions. ``by_default``: a run that
@@ -144,6 +150,7 @@ class BackendEntry:
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     uncompiled: Options = field(default_factory=dict)
     chance: Callable[[Task], str | None] = no_chance
+    no_ops: int = 1
     overlap: Overlap = "none"
     by_default: bool = True
     gymnasium_api: bool = False
@@ -181,7 +188,7 @@ class BackendEntry:
         """
         if self.own_classes is not None:
             return self.name_of(task) is None
-        return self.reference_row and not self._steps(task.suite)
+        return self.reference_row and (not self._steps(task.suite) or self.name_of(task) is None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.
@@ -211,6 +218,8 @@ class BackendEntry:
 
     def _instead(self, task: Task) -> str:
         """Return which task it steps that a user may have meant, empty if there is none."""
+        if task.arguments and self.why_not(plain := replace(task, id=task.name), lambda _: True) is None:
+            return f"it has {plain.id} without arguments only"
         known = known_as(task.id)
         steps = known is not None and any(self._steps(suite.name) for suite in SUITES.values() if known in suite.tasks)
         return f"it steps {known}, which is --env {short_name(known)}" if known is not None and steps else ""

@@ -41,7 +41,7 @@ def _settings(task: Task) -> dict[str, Any]:
         "img_width": atari.SCREEN_SIZE,
         "gray_scale": True,
         "use_inter_area_resize": True,
-        "noop_max": 1 if task.exact else atari.NOOP_MAX,
+        "noop_max": atari.noop_max(task),
         "use_fire_reset": False,
         "repeat_action_probability": 0.0,
         "full_action_space": False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.environments.spaces import Spaces
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.interface import ArrayTree, Setup, Task
 
     # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
-    Rows = tuple[NDArray[np.generic], NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
+    Rows = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
@@ -32,12 +32,13 @@ def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
     process is not, where libraries make one only to look at it.
     """
     cpus: list[int | None] = [*setup.cpus] if setup.pinned else [None]
-    return [partial(_make, setup.task, cpus[index % len(cpus)]) for index in range(setup.batch_size)]
+    caller = os.getpid()
+    return [partial(_make, setup.task, cpus[index % len(cpus)], caller) for index in range(setup.batch_size)]
 
 
-def _make(task: Task, cpu: int | None) -> gymnasium.Env[Any, Any]:
+def _make(task: Task, cpu: int | None, caller: int) -> gymnasium.Env[Any, Any]:
     # Libraries offer no other moment for it.
-    if cpu is not None and multiprocessing.parent_process() is not None:
+    if cpu is not None and os.getpid() != caller:
         pinning.restrict((cpu,))
     return make_counting(task)
 
@@ -55,7 +56,7 @@ class OneInFlight(ABC):
         """Set ``info``: what follows from the setup and from being one in flight, and what else is ``reported``."""
         self._blank = spaces.rows(setup.batch_size)
         self._first: Batch | None = None
-        self._actions: NDArray[np.generic] | None = None
+        self._actions: ArrayTree | None = None
         self._stepping = False
         facts: dict[str, Any] = {
             "num_envs": setup.batch_size,
@@ -67,10 +68,10 @@ class OneInFlight(ABC):
         self.info = BackendInfo(**{**facts, **reported})
 
     @abstractmethod
-    def _reset(self, seed: int) -> NDArray[np.generic]:
+    def _reset(self, seed: int) -> ArrayTree:
         """Start a new episode in every environment, ``i`` seeded with ``seed + i``. Returns the observations."""
 
-    def _send(self, actions: NDArray[np.generic]) -> None:
+    def _send(self, actions: ArrayTree) -> None:
         """Let all environments step. Unless a library can be asked for that alone, ``_receive`` does it."""
         self._actions = actions
 
@@ -89,7 +90,7 @@ class OneInFlight(ABC):
             self._stepping = False
         self._first = self._blank._replace(observations=self._reset(seed))
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Give each environment its action."""
         self._send(actions)
         self._first = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends import env_pool_tasks, lines, shapes
-from vebench.backends.entry import BackendEntry, Option, whole
+from vebench.backends import ale_vector_tasks, env_pool_tasks, lines, shapes
+from vebench.backends.entry import BackendEntry, Option, whole, without_arguments
 from vebench.backends.environments.suites import MIB, SUITES
 from vebench.backends.fast import guard
-from vebench.backends.packages import BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
+from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
 from vebench.backends.peers import table as peers
 from vebench.backends.setup import Task
 
@@ -229,6 +229,40 @@ ENTRIES: tuple[BackendEntry, ...] = (
         import_bytes=_ENVPOOL_BYTES,
     ),
     BackendEntry(
+        "ale-vector-sync",
+        "vebench.backends.ale_vector:AleVectorSync",
+        "ale-py's own vector environment in C++, every environment in each batch",
+        shapes.thread_per_cpu,
+        packages=(ALE_PY,),
+        steps_gymnasium=False,
+        suites=ale_vector_tasks.STEPPED,
+        library="ale-py's vector environment",
+        name_of=ale_vector_tasks.name_of,
+        chance=ale_vector_tasks.chance,
+        no_ops=ale_vector_tasks.NO_OPS,
+        by_default=False,
+        gymnasium_api=True,
+        lines=lines.ale_vector_sync,
+    ),
+    BackendEntry(
+        "ale-vector-async",
+        "vebench.backends.ale_vector:AleVectorAsync",
+        "ale-py's own vector environment in C++, more environments than a batch takes",
+        shapes.threads_ahead,
+        packages=(ALE_PY,),
+        steps_gymnasium=False,
+        suites=ale_vector_tasks.STEPPED,
+        library="ale-py's vector environment",
+        name_of=ale_vector_tasks.name_of,
+        chance=ale_vector_tasks.chance,
+        no_ops=ale_vector_tasks.NO_OPS,
+        options={"ratio": Option(whole, 3, "environments alive for each row of a batch")},
+        overlap="any",
+        by_default=False,
+        gymnasium_api=True,
+        lines=lines.ale_vector_async,
+    ),
+    BackendEntry(
         "threads",
         "vebench.backends.threads:Threads",
         "a thread for each CPU owned, from a pool, in one process",
@@ -265,6 +299,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "the bare simulator on every CPU owned: what no backend can beat",
         shapes.free_running,
         role="ceiling",
+        name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
     ),
     BackendEntry(

@@ -43,7 +43,7 @@ TALL_SCREENS = {
 
 
 def make(task: Task, *, upper_rows: int | None = None) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``; its exact variant makes one no-op at a reset.
+    """Return one environment of ``task``; its exact variant makes ``task.no_ops`` no-ops at a reset.
 
     With ``upper_rows`` the picture is made from so many rows of the raw screen. No backend should do that: it serves to
     recognise one that does.
@@ -55,21 +55,28 @@ def make(task: Task, *, upper_rows: int | None = None) -> gymnasium.Env[Any, Any
     from vebench.backends.environments.atari_screen import AtariScreen, UpperScreen  # noqa: PLC0415 - imported on use
 
     gymnasium.register_envs(ale_py)
+    arguments: dict[str, Any] = task.arguments
     emulator = gymnasium.make(
-        task.id,
+        task.name,
         frameskip=1,
         repeat_action_probability=0,
         full_action_space=False,
         disable_env_checker=True,
         max_num_frames_per_episode=FRAME_LIMIT,
+        **arguments,
     )
     settings: dict[str, Any] = {
-        "noop_max": 1 if task.exact else NOOP_MAX,
+        "noop_max": noop_max(task),
         "frame_skip": task.frame_skip,
         "screen_size": SCREEN_SIZE,
     }
     screen = AtariScreen(emulator, **settings) if upper_rows is None else UpperScreen(emulator, upper_rows, **settings)
     return FrameStackObservation(screen, STACK, padding_type="reset")
+
+
+def noop_max(task: Task) -> int:
+    """Return how many no-ops a reset makes at most; those of the exact variant make as many at least."""
+    return task.no_ops if task.exact else NOOP_MAX
 
 
 def frames(environment: gymnasium.Env[Any, Any]) -> int:
@@ -90,16 +97,23 @@ def upper_rows_shown(shown: int, rows: int) -> str:
     return f"shows the upper {shown} of the screen's {rows} rows"
 
 
+def game_of(task: Task) -> str:
+    """Return what ale-py calls a game."""
+    import ale_py  # noqa: PLC0415 - imported on use
+    import gymnasium  # noqa: PLC0415 - imported on use
+
+    gymnasium.register_envs(ale_py)
+    return str(gymnasium.spec(task.id).kwargs["game"])
+
+
 class Emulator:
     """The Arcade Learning Environment with frame skip inside, no sticky actions and the minimal action set."""
 
     def __init__(self, task: Task) -> None:
         import ale_py  # noqa: PLC0415 - imported on use
-        import gymnasium  # noqa: PLC0415 - imported on use
         from ale_py import roms  # noqa: PLC0415 - imported on use
 
-        gymnasium.register_envs(ale_py)
-        game = gymnasium.spec(task.id).kwargs["game"]
+        game = game_of(task)
         rom = roms.get_rom_path(game)
         if rom is None:
             raise ValueError(f"ale-py has no ROM of {game}")

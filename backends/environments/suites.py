@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from vebench.backends import bracketed
 from vebench.backends.environments import recipes
 from vebench.backends.packages import ALE_PY, GYMNASIUM, IMAGEIO, MUJOCO, OPENCV, PACKAGING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 KIB = 1 << 10
 MIB = 1 << 20
 BURST = 64  # agent steps that a bare simulator makes at a time
+UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
+OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,10 @@ class Suite:
 
     ``make`` is ``module:function`` and returns one Gymnasium environment of a task; further arguments of
     ``making.make`` are passed on to it. ``tasks`` maps the ids that are known by name to frames or sub-steps in one
-    step. ``packages`` are needed to make an environment. ``environment_bytes`` is what one environment more takes.
+    step; ``otherwise`` says what else is of the suite. ``packages`` are needed to make an environment.
+    ``environment_bytes`` is what one environment more takes.
 
+    - ``sets``: names of arguments of an environment that vebench sets itself, so that no user can.
     - ``recipe`` returns how people make the same environment without vebench.
     - ``plugin``: the module that registers the environments with Gymnasium, None if Gymnasium itself does.
       ``namespace``: every environment of the plugin whose id begins so is of this suite, also one that ``tasks`` lacks.
@@ -54,7 +59,9 @@ class Suite:
     make: str
     environment_bytes: int
     tasks: Mapping[str, int] = field(default_factory=dict)
+    otherwise: str = ""
     packages: tuple[Package, ...] = (GYMNASIUM,)
+    sets: frozenset[str] = OF_ANY
     recipe: Callable[[Task], Recipe] = recipes.registered
     plugin: str | None = None
     namespace: str | None = None
@@ -72,8 +79,9 @@ class Suite:
 
 
 def short_name(task_id: str) -> str:
-    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``."""
-    return re.sub(r"-v\d+$", "", re.split(r"[/:]", task_id)[-1])
+    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``. Arguments stay."""
+    name, arguments = bracketed.cut(task_id)
+    return re.sub(r"-v\d+$", "", re.split(r"[/:]", name)[-1]) + arguments
 
 
 def known_as(env_id: str) -> str | None:
@@ -147,6 +155,12 @@ SUITES: Mapping[str, Suite] = {
             environment_bytes=2 * MIB,
             tasks={f"ALE/{game}-v5": ATARI_FRAME_SKIP for game in ATARI_GAMES},
             packages=(GYMNASIUM, ALE_PY, OPENCV),
+            # An emulator is stepped frame by frame, so that a limit of its own would count frames.
+            sets=OF_ANY
+            | {
+                *("game", "frameskip", "repeat_action_probability", "full_action_space"),
+                *("max_num_frames_per_episode", "max_episode_steps"),
+            },
             recipe=recipes.atari,
             plugin="ale_py",
             namespace="ALE/",
@@ -162,6 +176,7 @@ SUITES: Mapping[str, Suite] = {
             environment_bytes=2 * MIB,
             tasks=MUJOCO_FRAME_SKIPS,
             packages=(GYMNASIUM, MUJOCO, IMAGEIO, PACKAGING),
+            sets=OF_ANY | {"frame_skip"},
             frames="vebench.backends.environments.physics:frames",
             simulator="vebench.backends.environments.physics:Physics",
             # EnvPool wants float64, and Gymnasium takes whatever it gets: both must get the same bits.
@@ -180,12 +195,24 @@ SUITES: Mapping[str, Suite] = {
             name="gymnasium",
             title="other Gymnasium",
             make="vebench.backends.environments.registered:make",
-            environment_bytes=8 * MIB,  # a guess: it cannot be known before one is made
+            otherwise="any registered id with array observations and actions, or module:Id",
+            environment_bytes=UNKNOWN_BYTES,
+            ours=False,
+        ),
+        Suite(
+            name="callable",
+            title="your own",
+            make="vebench.backends.environments.called:make",
+            otherwise="module:callable, for any callable that returns an environment",
+            environment_bytes=UNKNOWN_BYTES,
+            sets=frozenset(),
+            recipe=recipes.called,
             ours=False,
         ),
     )
 }
 
-OTHER = SUITES["gymnasium"]  # any task that is of no other suite
+OTHER = SUITES["gymnasium"]  # any task with an id that is of no other suite
+CALLED = SUITES["callable"]  # what a callable of a module returns: its id is ``module:callable``
 
 DRIFTING_ENGINES = frozenset(name for suite in SUITES.values() for name in suite.drifting_engines)

@@ -16,7 +16,7 @@ from ale_py import Action, ALEInterface, LoggerMode, roms
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from vebench.backends.environments.atari import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK
+from vebench.backends.environments.atari import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK, noop_max
 from vebench.backends.fast.picture import PictureMaker
 from vebench.backends.fast.settled import SETTLED
 
@@ -148,7 +148,7 @@ class AtariTask:
         """Return the settings with which a task is what every backend steps."""
         return {
             "frame_skip": task.frame_skip,
-            "noop_max": 1 if task.exact else NOOP_MAX,
+            "noop_max": noop_max(task),
             "repeat_action_probability": 0.0,
             "last_frames": True,
             "any_noop": True,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.fast.rewards import Part
-    from vebench.backends.interface import Batch, Setup, Task
+    from vebench.backends.interface import ArrayTree, Batch, Setup, Task
     from vebench.backends.one_in_flight import Rows
 
 NEVER = 1 << 62
@@ -48,7 +48,7 @@ class MjBatch(OneInFlight):
             raise RuntimeError("the backend is closed")
         return self._simulations
 
-    def _reset(self, seed: int) -> NDArray[np.generic]:
+    def _reset(self, seed: int) -> ArrayTree:
         self._open.reset(seed)
         return self._rows.observations
 
@@ -83,7 +83,7 @@ class _Simulations:
         if setup.pinned:  # the caller's thread is the first, and has the first CPU left to it
             pinning.place(sorted(pinning.own_threads() - before), setup.cpus[1:])
         self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
-        self._rows: Any = rows  # all numbers are of float64
+        self._rows: Any = rows  # one array of observations, since its tasks have no others
         self._age = np.zeros(setup.batch_size, np.int64)
         self._ended: NDArray[np.intp] = np.empty(0, np.intp)
         self._interpret(setup.task)
@@ -139,11 +139,11 @@ class _Simulations:
         _, rewards, terminated, truncated, _ = self._rows
         rewards[index], terminated[index], truncated[index], self._age[index] = 0.0, False, False, 0
 
-    def step(self, actions: NDArray[np.generic] | None) -> None:
+    def step(self, actions: Any) -> None:  # noqa: ANN401 - an array, since its tasks have no others
         """Step each simulation, or start over where an episode has ended."""
         if len(self._ended):
             stepping = np.setdiff1d(np.arange(len(self._age)), self._ended)
-            self._control[stepping] = actions[stepping]  # type: ignore[index]
+            self._control[stepping] = actions[stepping]
             if len(stepping):
                 self._batch.step(stepping, self._substeps)
         else:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 TORCH = "torch==2.13.0"
 
 _MJBATCH = Package("mjbatch", "mjbatch")
+_STABLE_BASELINES3 = Package("stable-baselines3", "stable_baselines3", places=2)
+_TIANSHOU = Package("tianshou", "tianshou", places=2)
 _RAY = Package("ray", "ray", places=2)
 _TORCHRL = Package("torchrl", "torchrl", places=2)
 _TENSORDICT = Package("tensordict", "tensordict", places=2)
@@ -29,6 +31,8 @@ _WITH_TORCH = 160 * MIB
 _RAY_BYTES = 512 * MIB
 _RAY_ACTOR = 128 * MIB
 
+SB3 = Installation("sb3", "Stable-Baselines3", (Step((TORCH, "stable-baselines3==2.9.2")),))
+TIANSHOU = Installation("tianshou", "tianshou", (Step((TORCH, "tianshou==2.0.1", "ray==2.60.0")),))
 TORCHRL = Installation("torchrl", "TorchRL", (Step((TORCH, "torchrl==0.14.1", "tensordict==0.14.3")),))
 RAY = Installation("ray", "Ray", (Step(("ray==2.60.0",)),))
 MJBATCH = Installation(
@@ -58,6 +62,72 @@ def _by_physics_alone(task: Task) -> str | None:
 
 
 ENTRIES: tuple[BackendEntry, ...] = (
+    BackendEntry(
+        "sb3-dummy",
+        "vebench.backends.peers.stable_baselines3:Dummy",
+        "Stable-Baselines3's DummyVecEnv",
+        shapes.in_caller,
+        packages=(_STABLE_BASELINES3,),
+        by_default=False,
+        installation=SB3,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "sb3-subproc",
+        "vebench.backends.peers.stable_baselines3:Subproc",
+        "Stable-Baselines3's SubprocVecEnv",
+        shapes.process_each,
+        packages=(_STABLE_BASELINES3,),
+        process_per_environment=True,
+        by_default=False,
+        installation=SB3,
+        import_bytes=_WITH_TORCH,
+        process_bytes=lambda _options: _WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-dummy",
+        "vebench.backends.peers.tianshou:Dummy",
+        "tianshou's DummyVectorEnv",
+        shapes.in_caller,
+        packages=(_TIANSHOU,),
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-subproc",
+        "vebench.backends.peers.tianshou:Subproc",
+        "tianshou's SubprocVectorEnv",
+        shapes.process_each,
+        packages=(_TIANSHOU,),
+        process_per_environment=True,
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-shmem",
+        "vebench.backends.peers.tianshou:Shmem",
+        "tianshou's ShmemVectorEnv, observations in shared memory",
+        shapes.process_each,
+        packages=(_TIANSHOU,),
+        process_per_environment=True,
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "tianshou-ray",
+        "vebench.backends.peers.tianshou:Ray",
+        "tianshou's RayVectorEnv, an actor for each environment",
+        shapes.process_each,
+        packages=(_TIANSHOU, _RAY),
+        process_per_environment=True,
+        by_default=False,
+        installation=TIANSHOU,
+        import_bytes=_WITH_TORCH,
+        process_bytes=lambda _options: _WITH_TORCH,
+    ),
     BackendEntry(
         "torchrl-parallel",
         "vebench.backends.peers.torchrl:TorchRLParallel",

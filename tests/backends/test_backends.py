@@ -18,6 +18,7 @@ from support.leaks import segments
 from support.places import ENVIRONMENTS
 
 from vebench.backends import ceiling
+from vebench.backends.ale_vector import AleVectorSync
 from vebench.backends.ceiling import Ceiling
 from vebench.backends.env_pool import EnvPoolSync
 from vebench.backends.environments.atari import Emulator
@@ -309,10 +310,11 @@ def test_envpool_is_set_as_the_gymnasium_environments_are(task: Task, noop_max: 
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="pinning is Linux's")
-def test_each_thread_of_a_pinned_pool_has_a_cpu_of_its_own() -> None:
+@pytest.mark.parametrize(("pool", "task"), [(EnvPoolSync, CHEETAH), (AleVectorSync, PONG)])
+def test_each_thread_of_a_pinned_pool_has_a_cpu_of_its_own(pool: Factory, task: Task) -> None:
     cpus = tuple(sorted(os.sched_getaffinity(0)))[:2]
     before = {int(thread.name) for thread in Path("/proc/self/task").iterdir()}
-    backend = EnvPoolSync(Setup(CHEETAH, workers=len(cpus), cpus=cpus, pinned=True))
+    backend = pool(Setup(task, workers=len(cpus), cpus=cpus, pinned=True))
     threads = {int(thread.name) for thread in Path("/proc/self/task").iterdir()} - before
     places = [os.sched_getaffinity(thread) for thread in sorted(threads)]
     assert places[-len(cpus) :] == [{cpu} for cpu in cpus]

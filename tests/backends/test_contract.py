@@ -20,8 +20,9 @@ import pytest
 from support.leaks import segments
 from support.places import ENVIRONMENTS
 
+from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import BackendInfo, Batch, Setup, Task
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task, sample
 from vebench.backends.packages import importable
 from vebench.backends.registry import BY_NAME, CEILING, ENTRIES, NULL, REFERENCE
 
@@ -50,6 +51,8 @@ CARTPOLE = Task("CartPole-v1", "classic", 1)
 PENDULUM = Task("Pendulum-v1", "classic", 1)
 PONG = Task("ALE/Pong-v5", "atari", 4)
 CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
+# Dicts and tuples, one in the other, of what is observed and of actions; the other way round only by the reference.
+NESTED = Task("odd/Nested-v0", "gymnasium", 1, module="odd")
 SHAPES: dict[Task, tuple[tuple[int, ...], str]] = {
     CARTPOLE: ((4,), "float32"),
     PENDULUM: ((3,), "float32"),
@@ -62,7 +65,7 @@ FURTHER = tuple(
     for suite in SUITES.values()
     if suite.tasks and suite.name not in {task.suite for task in SHAPES}
 )
-TASKS = (*SHAPES, *FURTHER)
+TASKS = (*SHAPES, *FURTHER, NESTED)
 
 # Rows of each environment that are compared. CartPole ends several times in them, and Pendulum once.
 LENGTHS = {CARTPOLE: 60, PENDULUM: 210}
@@ -99,9 +102,11 @@ def in_step(name: str) -> bool:
 def is_tried(name: str, task: Task) -> bool:
     """Return whether a backend is tried on a task: on all that it can step, or else on one of each space of actions.
 
-    Those that are only measured if they are named know of no suite, and step with the loops and classes of others.
+    Those that are only measured if they are named know of no suite, and step with the loops and classes of others. Some
+    have games alone.
     """
-    return steps(name, task) and (BY_NAME[name].by_default or task in (CARTPOLE, CHEETAH))
+    some = (CARTPOLE, CHEETAH, NESTED)
+    return steps(name, task) and (BY_NAME[name].by_default or task in some or not steps(name, CARTPOLE))
 
 
 STEPPING = [(entry.name, task) for task in TASKS for entry in CONTESTANTS if is_tried(entry.name, task)]
@@ -148,7 +153,10 @@ FIRST = list({name: (name, task) for name, task in reversed(CHEAPEST)}.values())
 LEAVING = [
     (name, task)
     for name, task in EVERY
-    if task not in (PENDULUM, PONG) or not BY_NAME[name].steps_gymnasium or BY_NAME[name].own_classes or name == CEILING
+    if task not in (PENDULUM, PONG, NESTED)
+    or not BY_NAME[name].steps_gymnasium
+    or BY_NAME[name].own_classes
+    or name == CEILING
 ]
 
 every_backend = of_recorded(EVERY)
@@ -192,6 +200,11 @@ def record(name: str, task: Task) -> Recorded:
         backend.close()
 
 
+@pytest.fixture(autouse=True)
+def _beside_odd_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+
+
 @pytest.fixture
 def build() -> Iterator[Build]:
     """Build backends by name, two workers on two CPUs by default, and close them in the end."""
@@ -213,11 +226,13 @@ def recorded(request: pytest.FixtureRequest) -> Recorded:
 
 def tape(backend: VectorBackend, length: int) -> NDArray[np.generic]:
     """Return actions for each environment's first ``length`` steps: ``(length, num_envs, *action_shape)``."""
-    return backend.info.action_space.sample(np.random.default_rng(7), length, backend.info.num_envs)
+    space = backend.info.action_space
+    assert isinstance(space, ActionSpace)
+    return space.sample(np.random.default_rng(7), length, backend.info.num_envs)
 
 
 def copied(batch: Batch) -> Batch:
-    return Batch._make(array.copy() for array in batch)
+    return Batch._make(trees.mapped(np.copy, array) for array in batch)
 
 
 def stepped(backend: VectorBackend, seed: int, length: int, most: int = MOST) -> Stepped:
@@ -225,7 +240,7 @@ def stepped(backend: VectorBackend, seed: int, length: int, most: int = MOST) ->
 
     What an environment is given depends on nothing but how many rows it has returned.
     """
-    actions = backend.info.action_space.sample(np.random.default_rng(7), 100 * length)
+    actions = sample(backend.info.action_space, np.random.default_rng(7), 100 * length)
     rows: list[list[Batch]] = [[] for _ in range(backend.info.num_envs)]
     returned, copies = [], []
     backend.reset(seed)
@@ -233,10 +248,10 @@ def stepped(backend: VectorBackend, seed: int, length: int, most: int = MOST) ->
         returned.append(backend.recv())
         copies.append(batch := copied(returned[-1]))
         for index, env_id in enumerate(batch.env_ids):
-            rows[env_id].append(Batch._make(array[index] for array in batch))
+            rows[env_id].append(Batch._make(trees.part(array, index) for array in batch))
         if min(map(len, rows)) >= length:
             break
-        backend.send(np.stack([actions[len(rows[env_id]) % len(actions)] for env_id in batch.env_ids]))
+        backend.send(trees.part(actions, [len(rows[env_id]) % (100 * length) for env_id in batch.env_ids]))
     overwritten = not alike(returned, copies)
     return Stepped([environment[:length] for environment in rows], copies, overwritten)
 
@@ -247,7 +262,11 @@ def episodes(backend: VectorBackend, seed: int, length: int) -> list[list[Batch]
 
 
 def alike(left: list[Batch], right: list[Batch]) -> bool:
-    return [list(map(bytes, batch)) for batch in left] == [list(map(bytes, batch)) for batch in right]
+    return [named_bytes(batch) for batch in left] == [named_bytes(batch) for batch in right]
+
+
+def named_bytes(batch: Batch) -> list[tuple[str, bytes]]:
+    return [(name, bytes(leaf)) for name, leaf in trees.named_leaves(tuple(batch))]
 
 
 def same(left: list[list[Batch]], right: list[list[Batch]]) -> bool:
@@ -264,15 +283,19 @@ def by_the_reference(task: Task) -> Stepped:
         backend.close()
 
 
+def kinds_of(observations: Any) -> list[tuple[tuple[int, ...], str]]:  # noqa: ANN401 - an array, or a tree of such
+    return [(array.shape, str(array.dtype)) for array in trees.leaves(observations)]
+
+
 @every_stepping_backend
 def test_a_batch_has_the_shapes_and_types_of_the_interface(recorded: Recorded) -> None:
     info, task = recorded.info, recorded.task
     rows = 2 * envs_each(task)
     reference = by_the_reference(task).rows[0][0]
-    shape, dtype = SHAPES.get(task) or (reference.observations.shape, str(reference.observations.dtype))
+    kinds = [SHAPES.get(task)] if task in SHAPES else kinds_of(reference.observations)
     rounded = any(difference.text == "rewards are float32" for difference in info.differences)
     for batch in recorded.of_seed_0.batches:
-        assert (batch.observations.shape, batch.observations.dtype) == ((rows, *shape), np.dtype(dtype))
+        assert kinds_of(batch.observations) == [((rows, *shape), dtype) for shape, dtype in kinds]
         assert batch.rewards.shape == batch.terminated.shape == batch.truncated.shape == batch.env_ids.shape == (rows,)
         assert batch.rewards.dtype == (np.float32 if rounded else np.float64)
         assert batch.terminated.dtype == batch.truncated.dtype == np.bool_
@@ -320,7 +343,11 @@ def test_backends_on_gymnasiums_environments_equal_a_fresh_reference_to_the_byte
     expected, found = by_the_reference(recorded.task), recorded.of_seed_0
     # An asynchronous backend has more environments, so that some can wait.
     assert same(found.rows[: len(expected.rows)], expected.rows)
-    assert [array.dtype for array in found.batches[0]] == [array.dtype for array in expected.batches[0]]
+    dtypes = [
+        [(name, array.dtype) for name, array in trees.named_leaves(tuple(each.batches[0]))]
+        for each in (found, expected)
+    ]
+    assert dtypes[0] == dtypes[1]
     if in_step(recorded.name):
         assert alike(found.batches, expected.batches)
     ends = sum(bool(row.terminated or row.truncated) for rows in expected.rows for row in rows)
@@ -372,10 +399,7 @@ def test_options_do_not_change_the_bytes(build: Build, name: str, options: dict[
 
 @pytest.mark.parametrize("name", ON_GYMNASIUM)
 @pytest.mark.parametrize("space", ["Observes-discrete", "Observes-box", "Observes-multi-binary"])
-def test_whatever_array_is_observed_comes_back_in_its_type(
-    build: Build, name: str, space: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+def test_whatever_array_is_observed_comes_back_in_its_type(build: Build, name: str, space: str) -> None:
     backend = build(name, Task(f"odd/{space}-v0", "gymnasium", 1, module="odd"))
     rows = episodes(backend, 0, 12)[0]
     expected = {"Observes-discrete": np.int64, "Observes-box": np.float32, "Observes-multi-binary": np.int8}[space]
@@ -387,10 +411,7 @@ def test_whatever_array_is_observed_comes_back_in_its_type(
 
 @pytest.mark.parametrize("name", [name for name in ON_GYMNASIUM if in_step(name)])
 @pytest.mark.parametrize("space", ["Acts-from-two", "Acts-multi-discrete", "Acts-multi-binary"])
-def test_whatever_array_of_actions_is_sent_arrives(
-    build: Build, name: str, space: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
+def test_whatever_array_of_actions_is_sent_arrives(build: Build, name: str, space: str) -> None:
     backend = build(name, Task(f"odd/{space}-v0", "gymnasium", 1, module="odd"))
     backend.reset(0)
     backend.recv()
@@ -447,7 +468,7 @@ def test_nothing_is_left_after_close_however_often(build: Build, name: str, task
     backend.reset(0)
     backend.recv()
     if outstanding:
-        backend.send(backend.info.action_space.sample(np.random.default_rng(0), backend.info.batch_size))
+        backend.send(sample(backend.info.action_space, np.random.default_rng(0), backend.info.batch_size))
     backend.close()
     backend.close()
     deadline = time.monotonic() + LONG
@@ -471,16 +492,32 @@ def test_a_backend_is_laid_out_as_it_was_planned(build: Build, name: str, worker
 
 
 @cache
-def sampled_by_the_reference(task: Task) -> NDArray[np.generic]:
+def sampled_by_the_reference(task: Task) -> Any:  # noqa: ANN401 - an array, or a tree of such
     """Return actions that every backend has to sample for a task."""
     backend = build_one(REFERENCE, task, 1)
     backend.close()
-    return backend.info.action_space.sample(np.random.default_rng(3), 10)
+    return sample(backend.info.action_space, np.random.default_rng(3), 10)
 
 
 @every_stepping_backend
 def test_every_backend_samples_the_same_actions(recorded: Recorded) -> None:
-    sample = recorded.info.action_space.sample(np.random.default_rng(3), 10)
+    drawn = sample(recorded.info.action_space, np.random.default_rng(3), 10)
     expected = sampled_by_the_reference(recorded.task)
-    np.testing.assert_array_equal(sample, expected)
-    assert sample.dtype == expected.dtype
+    assert trees.form(drawn) == trees.form(expected)
+    for one, other in zip(trees.leaves(drawn), trees.leaves(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("gym-sync", {}), ("shm-sync", {"caller_steps": False}), ("shm-sync", {"context": "spawn"}), ("shm-async", {})],
+    ids=str,
+)
+def test_tuples_of_dicts_come_back_as_tuples_also_from_other_processes(
+    build: Build, name: str, options: dict[str, Any]
+) -> None:
+    pair = Task("odd/Pair-v0", "gymnasium", 1, module="odd")
+    rows = episodes(build(name, pair, **options), 0, 20)
+    assert trees.form(rows[0][0].observations) == [None, [None, None]]
+    assert same(rows[:2], episodes(build(REFERENCE, pair), 0, 20))

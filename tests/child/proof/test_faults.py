@@ -52,7 +52,7 @@ def request_for(task: Task) -> Request:
 def name(monkeypatch: pytest.MonkeyPatch, adapter: type[Altered], task: Task = CARTPOLE, first: int = 40) -> str:
     """Return what a fault is called in a comparison that steps the backend ``first`` times, resets it, and goes on."""
     resets = (Reset(SEED, 0, first, first), Reset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
-    trial = Trial(3, 1, False, 5, 6, followed=3, longer=0, beside=0, chooser=7, goes_on=False, resets=resets)
+    trial = Trial(3, 1, False, 1, 5, 6, followed=3, longer=0, beside=0, chooser=7, goes_on=False, resets=resets)
     monkeypatch.setattr(proving, "draw", lambda *_, **__: (trial,))
     monkeypatch.setattr(proving, "load", lambda _: adapter)
     proof = prove(request_for(task), Here)

@@ -50,7 +50,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Trial:
-    """One backend, built with the seed ``seed``. ``exact``: on the variant of the task without chance.
+    """One backend, built with the seed ``seed``. ``exact``: on the variant of the task without chance, with ``no_ops``.
 
     ``followed``: how many of its environments are compared over all steps, chosen by the seed ``chooser``, and
     ``longer`` of these until they have ended; ``beside`` others are compared for a while. ``goes_on``: it takes some
@@ -60,6 +60,7 @@ class Trial:
     workers: int
     envs_per_worker: int
     exact: bool
+    no_ops: int
     seed: int
     tape_seed: int
     followed: int
@@ -73,7 +74,7 @@ class Trial:
         """Return what the adapter is built with; the rest is as in ``asked``."""
         return replace(
             asked,
-            task=replace(asked.task, exact=self.exact),
+            task=replace(asked.task, exact=self.exact, no_ops=self.no_ops),
             workers=self.workers,
             envs_per_worker=self.envs_per_worker,
             cpus=asked.cpus[: max(1, self.workers)],
@@ -90,11 +91,11 @@ class Trial:
         return cls(**{**body, "resets": tuple(Reset(**reset) for reset in body["resets"])})
 
 
-def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1) -> tuple[Trial, ...]:
+def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:
     """Draw the trials of a comparison: the layout asked for, then one environment, then many.
 
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
-    many environments the backend has for each row of a batch.
+    many environments the backend has for each row of a batch. ``no_ops``: what its entry says.
     """
     rng = Random(proving.seed)  # noqa: S311 - it is to be repeated
     lengths = Random(f"{proving.seed} lengths")  # noqa: S311 - likewise; with other steps, all else is to be the same
@@ -106,6 +107,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1) -> tup
         workers,
         each,
         exact=True,
+        no_ops=no_ops,
         seed=next(seeds),
         tape_seed=next(seeds),
         followed=workers * each,
@@ -123,6 +125,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1) -> tup
         1,
         1,
         exact=not chance,
+        no_ops=no_ops,
         seed=next(seeds),
         tape_seed=next(seeds),
         followed=ENDS,
@@ -138,6 +141,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1) -> tup
         workers,
         each,
         exact=not chance,
+        no_ops=no_ops,
         seed=next(seeds),
         tape_seed=next(seeds),
         followed=MANY_FOLLOWED,

@@ -1,0 +1,136 @@
+"""ale-py's own vector environment, ``AtariVectorEnv``: threads in C++ that step games and make their pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments import atari
+from vebench.backends.environments.frames import THE_SIMULATOR
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Setup
+
+DIFFERENCES = (
+    Difference(
+        "pictures from before a reset are black, not its own repeated", "observations", "start", atari.STACK - 1
+    ),
+    Difference("an episode that ends in the last two frames of a step shows frames before them", "observations", "end"),
+)
+
+
+class AleVectorAsync:
+    """A pool with ``ratio`` games for each row of a batch: a batch holds those that finished first.
+
+    With a ratio of 1 every batch has all of them, in the order of ids. Its rewards are whole numbers, which the adapter
+    makes float64 of.
+    """
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
+        self._setup = setup
+        self._num_envs = ratio * setup.batch_size
+        self._threads = min(setup.workers, len(setup.cpus))
+        self._vector = self._make()
+        self._fresh = True
+        self._first: Batch | None = None
+        self._stepping = False
+        self._facts: dict[str, Any] = {}
+        self._frames = np.zeros(self._num_envs, np.int64)
+        spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
+        self._blank = spaces.rows(setup.batch_size)
+        self.info = BackendInfo(
+            num_envs=self._num_envs,
+            batch_size=setup.batch_size,
+            action_space=spaces.actions,
+            frame_skip=setup.task.frame_skip,
+            threads=self._threads,
+            in_order=ratio == 1,
+            differences=DIFFERENCES,
+        )
+
+    def _make(self) -> Any:  # noqa: ANN401 - ale-py's types are not known where it is not installed
+        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - imported on use
+
+        task = self._setup.task
+        before = pinning.own_threads()
+        vector = AtariVectorEnv(
+            atari.game_of(task),
+            num_envs=self._num_envs,
+            batch_size=self._setup.batch_size,
+            num_threads=self._threads,
+            thread_affinity_offset=-1,  # it would count CPUs from 0 on, whichever the cell owns
+            max_num_frames_per_episode=atari.FRAME_LIMIT,
+            repeat_action_probability=0.0,
+            full_action_space=False,
+            img_height=atari.SCREEN_SIZE,
+            img_width=atari.SCREEN_SIZE,
+            grayscale=True,
+            stack_num=atari.STACK,
+            frameskip=task.frame_skip,
+            maxpool=True,
+            noop_max=atari.noop_max(task),
+            episodic_life=False,
+            life_loss_info=False,
+            reward_clipping=False,
+            use_fire_reset=False,
+        )
+        if self._setup.pinned:
+            pinning.place(sorted(pinning.own_threads() - before), self._setup.cpus)
+        return vector
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
+
+        An asynchronous pool is built again for that, but the first time: rows from before the reset that nobody has
+        received would come after it.
+        """
+        if not (self._fresh or self.info.in_order):
+            self._vector = None  # the old pool's threads end before the new one's start
+            self._vector = self._make()
+        elif self._stepping:
+            self._vector.recv()
+        observations, self._facts = self._vector.reset(seed=seed)
+        self._first = self._blank._replace(observations=observations, env_ids=self._facts["env_id"])
+        self._fresh = self._stepping = False
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Queue an action for each environment of the last batch."""
+        self._vector.send(actions)
+        self._first = None
+        self._stepping = True
+
+    def recv(self) -> Batch:
+        """Wait until a batch of environments has finished and return their rows."""
+        if self._stepping:
+            observations, rewards, terminated, truncated, self._facts = self._vector.recv()
+            self._stepping = False
+            return Batch(observations, rewards.astype(np.float64), terminated, truncated, self._facts["env_id"])
+        if self._first is None:
+            raise NothingToReceiveError
+        first, self._first = self._first, None
+        return first
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames of each environment's episode by the emulator's own count, those of no-ops included."""
+        self._frames[self._facts["env_id"]] = self._facts["episode_frame_number"]
+        return self._frames
+
+    def close(self) -> None:
+        """End the pool's threads, which ale-py leaves to its destructor."""
+        self._vector = self._first = None
+        self._stepping = False
+
+
+class AleVectorSync(AleVectorAsync):
+    """A pool in which every environment is in each batch, in the order of ids."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, ratio=1)

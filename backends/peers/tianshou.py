@@ -1,0 +1,134 @@
+"""tianshou's vectorisers: a loop, a process for each environment with pipes or shared memory, or an actor of Ray's.
+
+They never reset by themselves. As tianshou's ``Collector`` does, the adapters reset the environments whose episodes
+have ended, in the step that ends them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.one_in_flight import OneInFlight, makers
+from vebench.backends.peers.local_ray import local_ray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import gymnasium
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import Setup
+    from vebench.backends.one_in_flight import Rows
+
+
+class _VectorEnv(OneInFlight):
+    """What all have: an ``EnvWorker`` for each environment, and rewards in float64."""
+
+    def _describe(self, setup: Setup, vector: Any, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
+        """Take the library's ``vector`` environment, and say what it is. It is closed if it cannot be stepped."""
+        self._vector = vector
+        try:
+            spaces = read_spaces(setup.task, self._observation_space(), vector.workers[0].action_space)
+        except ValueError:
+            self.close()
+            raise
+        self._report(setup, spaces, autoreset="same_step", **reported)
+
+    def _observation_space(self) -> Any:  # noqa: ANN401 - a space of Gymnasium's
+        return self._vector.workers[0].get_env_attr("observation_space")
+
+    def _reset(self, seed: int) -> NDArray[np.generic]:
+        workers = self._vector.workers
+        for index, worker in enumerate(workers):
+            worker.send(None, seed=seed + index)  # the library's own reset gives all of them one seed
+        return np.stack([worker.recv()[0] for worker in workers])
+
+    def _receive(self) -> Rows:
+        observations, rewards, terminated, truncated, _ = self._vector.step(self._actions)
+        (ended,) = np.nonzero(terminated | truncated)
+        if len(ended):
+            observations[ended], _ = self._vector.reset(ended)
+        return observations, np.asarray(rewards, np.float64), terminated, truncated
+
+    def close(self) -> None:
+        """End every process."""
+        if not self._vector.is_closed:
+            self._vector.close()
+
+
+class Dummy(_VectorEnv):
+    """``DummyVectorEnv``: all environments in the calling process."""
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(self, setup: Setup) -> None:
+        from tianshou.env import DummyVectorEnv  # noqa: PLC0415 - imported on use
+
+        self._task = setup.task
+        self._describe(setup, DummyVectorEnv([partial(make, setup.task)] * setup.batch_size))
+
+    def _observation_space(self) -> Any:  # noqa: ANN401 - a space of Gymnasium's
+        return self._vector.workers[0].env.observation_space  # what the library returns is that within all wrappers
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        return frames_of_all(self._task, [worker.env for worker in self._vector.workers])
+
+
+class Subproc(_VectorEnv):
+    """``SubprocVectorEnv``: a process for each environment, all told and heard over pipes, observations included."""
+
+    def __init__(self, setup: Setup) -> None:
+        from tianshou.env import SubprocVectorEnv  # noqa: PLC0415 - imported on use
+
+        self._describe(setup, SubprocVectorEnv(makers(setup)), processes=setup.batch_size)
+
+
+class Shmem(_VectorEnv):
+    """``ShmemVectorEnv``: the same, with observations in shared memory, from which they are copied."""
+
+    def __init__(self, setup: Setup) -> None:
+        from tianshou.env import ShmemVectorEnv  # noqa: PLC0415 - imported on use
+
+        self._describe(setup, ShmemVectorEnv(makers(setup)), processes=setup.batch_size)
+
+
+class Ray(_VectorEnv):
+    """``RayVectorEnv``: an actor for each environment, on a Ray of its own, which ends with it."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._ray = ExitStack()
+        self._ray.enter_context(local_ray(len(setup.cpus)))
+        try:
+            from tianshou.env import RayVectorEnv  # noqa: PLC0415 - imported on use
+
+            vector = RayVectorEnv([partial(_ToBeMade, maker) for maker in makers(setup)])
+            self._describe(setup, vector, processes=setup.batch_size)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End Ray, and with it every actor."""
+        self._ray.close()
+
+
+class _ToBeMade:
+    """What an actor receives as an environment, which is made on arrival.
+
+    The library makes environments in the calling process. Ray would send them with their buffers, in which nobody can
+    write then, as ``AtariPreprocessing`` does.
+    """
+
+    def __init__(self, maker: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+        self._maker = maker
+
+    def __reduce__(self) -> tuple[Callable[[], gymnasium.Env[Any, Any]], tuple[()]]:
+        return self._maker, ()

@@ -11,10 +11,11 @@ import numpy as np
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.for_loop import EnvironmentLoop
+from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch
 from vebench.backends.one_in_flight import OneInFlight
 from vebench.backends.peers.local_ray import local_ray
+from vebench.backends.trees import as_rows, mapped, part
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.interface import ArrayTree, Setup, Task
     from vebench.backends.one_in_flight import Rows
 
 
@@ -43,6 +44,7 @@ class RayActors(OneInFlight):
         spaces = read_spaces(setup.task, example.observation_space, example.action_space)
         example.close()
         self._rows = spaces.rows(setup.batch_size)
+        self._fields = [as_rows(field) for field in self._rows[:4]]
         self._report(setup, spaces, processes=setup.workers, reuses_buffers=True)
         each = setup.envs_per_worker
         self._shares = [slice(each * worker, each * (worker + 1)) for worker in range(setup.workers)]
@@ -59,24 +61,24 @@ class RayActors(OneInFlight):
     def _start(self, setup: Setup) -> None:
         actor = self._ray.remote(num_cpus=1)(Share)
         for worker, share in enumerate(self._shares):
-            rows = Batch._make(array[share] for array in self._rows)
+            rows = Batch._make(part(field, share) for field in self._rows)
             cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
             self._actors.append(actor.remote(sys.path, setup.task, rows, cpu))
         self._ray.get([actor.ready.remote() for actor in self._actors])
 
-    def _reset(self, seed: int) -> NDArray[np.generic]:
+    def _reset(self, seed: int) -> ArrayTree:
         self._answers = [actor.reset.remote(seed) for actor in self._actors]
         return self._receive()[0]
 
-    def _send(self, actions: NDArray[np.generic]) -> None:
+    def _send(self, actions: ArrayTree) -> None:
         self._answers = [
-            actor.step.remote(actions[share]) for actor, share in zip(self._actors, self._shares, strict=True)
+            actor.step.remote(part(actions, share)) for actor, share in zip(self._actors, self._shares, strict=True)
         ]
 
     def _receive(self) -> Rows:
         for share, rows in zip(self._shares, self._ray.get(self._answers), strict=True):
-            for whole, part in zip(self._rows, rows, strict=False):
-                whole[share] = part
+            for whole, theirs in zip(self._fields, rows, strict=True):
+                whole[share] = theirs
         return self._rows[:4]
 
     def frames(self) -> NDArray[np.int64] | None:
@@ -100,8 +102,8 @@ class Share:
             pinning.restrict((cpu,))
         self._task = task
         self._environments = [make(task) for _ in rows.env_ids]
-        self._rows = Batch._make(map(np.array, rows))  # what an actor is given cannot be written to
-        self._loop = EnvironmentLoop(self._environments, self._rows)
+        self._rows = Batch._make(mapped(np.array, field) for field in rows)  # what an actor is given is read-only
+        self._loop = loop_over(self._environments, self._rows)
 
     def ready(self) -> None:
         """Answer once the environments are made."""
@@ -111,9 +113,9 @@ class Share:
         self._loop.reset(seed)
         return self._rows[:4]
 
-    def step(self, actions: NDArray[np.generic]) -> Rows:
+    def step(self, actions: ArrayTree) -> Rows:
         """Step each environment."""
-        self._loop.step(actions.copy())
+        self._loop.step(mapped(np.copy, actions))  # an environment may keep its action, or write to it
         return self._rows[:4]
 
     def frames(self) -> list[int | None]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TORCH = "torch==2.13.0"
 
+_MJBATCH = Package("mjbatch", "mjbatch")
 _STABLE_BASELINES3 = Package("stable-baselines3", "stable_baselines3", places=2)
 _TIANSHOU = Package("tianshou", "tianshou", places=2)
 _RAY = Package("ray", "ray", places=2)
@@ -26,14 +27,18 @@ _TENSORDICT = Package("tensordict", "tensordict", places=2)
 # Torch, once in the caller, and in each process that has not been forked from it.
 _WITH_TORCH = 160 * MIB
 
+# Ray's own processes, and each of its actors.
+_RAY_BYTES = 512 * MIB
+_RAY_ACTOR = 128 * MIB
+
 SB3 = Installation("sb3", "Stable-Baselines3", (Step((TORCH, "stable-baselines3==2.9.2")),))
 TIANSHOU = Installation("tianshou", "tianshou", (Step((TORCH, "tianshou==2.0.1", "ray==2.60.0")),))
 TORCHRL = Installation("torchrl", "TorchRL", (Step((TORCH, "torchrl==0.14.1", "tensordict==0.14.3")),))
+RAY = Installation("ray", "Ray", (Step(("ray==2.60.0",)),))
 MJBATCH = Installation(
     "mjbatch",
     "mjbatch",
     (Step(("mujoco==3.11.0", "mjbatch==0.1.0")),),
-    pythons=("3.12", "3.13", "3.14"),
     without=("mujoco",),
 )
 
@@ -149,11 +154,22 @@ ENTRIES: tuple[BackendEntry, ...] = (
         import_bytes=_WITH_TORCH,
     ),
     BackendEntry(
+        "ray",
+        "vebench.backends.peers.ray:RayActors",
+        "Ray's actors, one for each worker, rows through the object store",
+        shapes.process_per_worker,
+        packages=(_RAY,),
+        by_default=False,
+        installation=RAY,
+        import_bytes=_RAY_BYTES,
+        process_bytes=lambda _options: _RAY_ACTOR,
+    ),
+    BackendEntry(
         "mjbatch",
         "vebench.backends.peers.mjbatch:MjBatch",
         "mjbatch: MuJoCo's physics on a pool of threads, with our own observations and rewards",
         shapes.thread_per_cpu,
-        packages=(Package("mjbatch", "mjbatch"),),
+        packages=(_MJBATCH,),
         installation=MJBATCH,
         suites=frozenset({"mujoco"}),
         library="mjbatch, which steps physics alone,",

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 from support.leaks import segments
-from support.places import ENVIRONMENTS
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
@@ -102,11 +101,12 @@ def in_step(name: str) -> bool:
 def is_tried(name: str, task: Task) -> bool:
     """Return whether a backend is tried on a task: on all that it can step, or else on one of each space of actions.
 
-    Those that are only measured if they are named know of no suite, and step with the loops and classes of others. Some
-    have games alone.
+    Those that are only measured if they are named know of no suite, and step with the loops and classes of others; some
+    have games alone. What others declare to differ on a suite that is not usual is not looked at here.
     """
     some = (CARTPOLE, CHEETAH, NESTED)
-    return steps(name, task) and (BY_NAME[name].by_default or task in some or not steps(name, CARTPOLE))
+    usual = BY_NAME[name].by_default and (SUITES[task.suite].usual or BY_NAME[name].steps_gymnasium)
+    return steps(name, task) and (usual or task in some or not steps(name, CARTPOLE))
 
 
 STEPPING = [(entry.name, task) for task in TASKS for entry in CONTESTANTS if is_tried(entry.name, task)]
@@ -125,7 +125,7 @@ def build_one(
     name: str, task: Task, workers: int = 2, envs_per_worker: int = 1, **options: OptionValue
 ) -> VectorBackend:
     entry = BY_NAME[name]
-    if not entry.by_default and (missing := entry.missing(task)):
+    if (not entry.by_default or not SUITES[task.suite].usual) and (missing := entry.missing(task)):
         pytest.skip(f"not installed: {', '.join(package.name for package in missing)}")
     module, _, attribute = entry.target.partition(":")
     factory = getattr(importlib.import_module(module), attribute)
@@ -198,11 +198,6 @@ def record(name: str, task: Task) -> Recorded:
         return Recorded(name, task, backend.info, *(stepped(backend, seed, length, most) for seed in (1, 0)))
     finally:
         backend.close()
-
-
-@pytest.fixture(autouse=True)
-def _beside_odd_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ENVIRONMENTS))
 
 
 @pytest.fixture

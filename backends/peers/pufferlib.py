@@ -72,8 +72,8 @@ class Multiprocessing(OneInFlight):
         self._vector.send(np.asarray(actions, self._action_type))
 
     def _receive(self) -> Rows:
-        rows: Any = self._vector.recv()[:4]
-        return tuple(rows)  # type: ignore[return-value] # they are four
+        rows: Rows = self._vector.recv()[:4]
+        return rows
 
     def close(self) -> None:
         """End every process."""
@@ -95,7 +95,7 @@ def _cpu(setup: Setup, worker: int) -> int | None:
     return setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
 
 
-def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: Any) -> gymnasium.Env[Any, Any]:
+def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> gymnasium.Env[Any, Any]:
     """Return an environment in PufferLib's own wrapper. ``offset`` is added to the seeds of its resets.
 
     The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``: with several for each worker, some have

@@ -23,6 +23,9 @@ _STABLE_BASELINES3 = Package("stable-baselines3", "stable_baselines3", places=2)
 _TIANSHOU = Package("tianshou", "tianshou", places=2)
 _PUFFERLIB = Package("pufferlib", "pufferlib")
 _PUFFERLIB_CORE = Package("pufferlib-core", "pufferlib")
+_TORCH = Package("torch", "torch", places=0)
+_PSUTIL = Package("psutil", "psutil", places=0)
+_PYPRIND = Package("PyPrind", "pyprind", places=0)
 _RAY = Package("ray", "ray", places=2)
 _TORCHRL = Package("torchrl", "torchrl", places=2)
 _TENSORDICT = Package("tensordict", "tensordict", places=2)
@@ -68,6 +71,12 @@ PUFFERLIB = Installation(
 PUFFERLIB_CORE = Installation(
     "pufferlib-core", "pufferlib-core 3.0.19, which is not PufferLib", (Step((TORCH, "pufferlib-core==3.0.19")),)
 )
+RLPYT = Installation(
+    "rlpyt",
+    "what rlpyt needs",
+    (Step((TORCH, "psutil==7.1.3", "PyPrind==2.11.3")),),
+    note="clone github.com/astooke/rlpyt, and name the folder: -b 'rlpyt[checkout=DIR]', or the variable RLPYT",
+)
 MJBATCH = Installation(
     "mjbatch",
     "mjbatch",
@@ -92,6 +101,10 @@ _MJBATCH_TASKS = frozenset(
 
 def _by_physics_alone(task: Task) -> str | None:
     return task.id if task.id in _MJBATCH_TASKS else None
+
+
+def _text(text: str) -> str:
+    return text
 
 
 ENTRIES: tuple[BackendEntry, ...] = (
@@ -206,6 +219,20 @@ ENTRIES: tuple[BackendEntry, ...] = (
         by_default=False,
         installation=PUFFERLIB_CORE,
         spins=True,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "rlpyt",
+        "vebench.backends.peers.rlpyt:GpuSampler",
+        "rlpyt's GpuSampler, from a checkout that you name; the adapter serves the actions",
+        shapes.process_per_worker,
+        packages=(_TORCH, _PSUTIL, _PYPRIND),
+        options={
+            "checkout": Option(_text, None, "the folder of rlpyt's checkout (default: the variable RLPYT)"),
+            "steps_per_batch": Option(whole, 64, "steps after which all workers meet at barriers"),
+        },
+        by_default=False,
+        installation=RLPYT,
         import_bytes=_WITH_TORCH,
     ),
     BackendEntry(

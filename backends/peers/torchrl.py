@@ -120,6 +120,7 @@ class TorchRLParallel(OneInFlight):
                 shutdown_timeout=CLOSE_SECONDS,
             )
             self._vector.start()
+        self._processes = list(self._vector._workers)  # noqa: SLF001 - it lets go of them before they have ended
         self._type = self._vector.action_spec.dtype
 
     def _reset(self, seed: int) -> ArrayTree:
@@ -137,10 +138,15 @@ class TorchRLParallel(OneInFlight):
         return as_counts(self._vector.frames_simulated())
 
     def close(self) -> None:
-        """End every process, by force if one does not answer."""
+        """End every process, by force if one does not answer or has died already."""
         self._first, self._stepping = None, False
-        with suppress(OSError, EOFError):  # of workers that have died: all of them are ended nevertheless
+        with suppress(Exception):  # whatever a worker raised, or that it died: the processes must end
             self._vector.close(raise_if_closed=False)
+        for process in self._processes:
+            with suppress(ValueError):  # the library has let go of it, since it has ended
+                process.kill()
+                process.join()
+        self._processes.clear()
 
 
 def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:  # noqa: ANN401 - as above

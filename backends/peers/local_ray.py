@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,7 +22,21 @@ def local_ray(cpus: int) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
-            ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, logging_level="error")
+            with _path_for_others():
+                ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, logging_level="error")
             yield
         finally:
             ray.shutdown()
+
+
+@contextmanager
+def _path_for_others() -> Iterator[None]:
+    """Let processes that start now find what this one finds: vebench, and environments of users."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before

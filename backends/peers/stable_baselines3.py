@@ -39,6 +39,7 @@ class _VecEnv(OneInFlight):
             self.close()
             raise
         self._report(setup, spaces, autoreset="same_step", **reported)
+        self._blank = self._blank._replace(rewards=self._blank.rewards.astype(self.rewards))
 
     def _reset(self, seed: int) -> NDArray[np.generic]:
         self._vector.seed(seed)  # of the next reset

@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests start many interpreters: let them find what the first has compiled, whatever the shell was told.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint gate clean
+.PHONY: demo test test-peers lint gate clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a report to look at
 	$(BIN)/vebench run --env Pong --workers 1..4 || [ $$? -eq 1 ]  # a failed cell stands in the report
@@ -15,6 +15,11 @@ demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and
 
 test: $(VENV)/tested
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -rs
+
+# Other projects' backends, in interpreters that are set up for them: gigabytes, and what cannot be had is left out.
+test-peers: $(VENV)/tested
+	-$(BIN)/vebench peers setup all
+	$(BIN)/python -m pytest -m peers -rs tests/backends/test_peers.py
 
 # mypy finds packages by folder, and two of ours stand beside the third: it is shown them as they install.
 lint: $(VENV)/linted

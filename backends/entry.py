@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from vebench.backends.environments.suites import MIB, SUITES, known_as, short_name
@@ -28,6 +28,17 @@ Overlap = Literal["none", "half", "any"]
 # 3.8 MiB with classic control. In a fresh interpreter: 30 and 20 MiB.
 FORKED_PROCESS = 7 * MIB
 FRESH_PROCESS = 40 * MIB
+
+
+MAX_COUNT = 1 << 16  # beyond any machine: a typing error
+
+
+def whole(text: str) -> int:
+    """Return the number that a text of digits is. Raises ValueError, as an option's ``parse`` does."""
+    # int() would also take other scripts' digits, underscores, and thousands of digits only to fail later.
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT:
+        return int(text)
+    raise ValueError(f"a whole number from 1 to {MAX_COUNT}")
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,11 @@ def no_chance(_task: Task) -> None:
 def same_name(task: Task) -> str | None:
     """Return the task's id, as a library that takes Gymnasium's ids calls it."""
     return task.id
+
+
+def without_arguments(task: Task) -> str | None:
+    """Return the same, None for a task with arguments, as what is no environment has none."""
+    return None if task.arguments else task.id
 
 
 def all_threads(processes: int, threads: int, _options: Options) -> int:
@@ -172,7 +188,7 @@ class BackendEntry:
         """
         if self.own_classes is not None:
             return self.name_of(task) is None
-        return self.reference_row and not self._steps(task.suite)
+        return self.reference_row and (not self._steps(task.suite) or self.name_of(task) is None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.
@@ -202,6 +218,8 @@ class BackendEntry:
 
     def _instead(self, task: Task) -> str:
         """Return which task it steps that a user may have meant, empty if there is none."""
+        if task.arguments and self.why_not(plain := replace(task, id=task.name), lambda _: True) is None:
+            return f"it has {plain.id} without arguments only"
         known = known_as(task.id)
         steps = known is not None and any(self._steps(suite.name) for suite in SUITES.values() if known in suite.tasks)
         return f"it steps {known}, which is --env {short_name(known)}" if known is not None and steps else ""

@@ -8,6 +8,7 @@ from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.trees import as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup
+    from vebench.backends.interface import ArrayTree, Setup
 
 
 class EnvironmentLoop:
@@ -28,7 +29,7 @@ class EnvironmentLoop:
 
     def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> None:
         self._environments = environments
-        self._rows = rows
+        self._rows: Any = rows._replace(observations=as_rows(rows.observations))
         self._ended = [False] * len(environments)
 
     def reset(self, seed: int) -> None:
@@ -52,7 +53,7 @@ class EnvironmentLoop:
         """Take every episode for over. No backend should do that either."""
         self._ended = [True] * len(self._environments)
 
-    def step(self, actions: NDArray[np.generic]) -> None:
+    def step(self, actions: ArrayTree) -> None:
         """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
         observations, rewards, terminated, truncated, env_ids = self._rows
         ended = self._ended
@@ -72,6 +73,22 @@ class EnvironmentLoop:
             raise _failure(int(env_ids[index]), error) from error
 
 
+class TreeLoop(EnvironmentLoop):
+    """The same for environments whose actions are dicts or tuples of arrays."""
+
+    def step(self, actions: ArrayTree) -> None:
+        """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
+        super().step(as_rows(actions))
+
+
+def loop_over(environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> EnvironmentLoop:
+    """Return the loop that steps environments, all of the same spaces. Actions that are one array cost it nothing."""
+    from gymnasium.spaces import Dict, Tuple  # noqa: PLC0415 - imported on use
+
+    trees = any(isinstance(each.action_space, (Dict, Tuple)) for each in environments)
+    return (TreeLoop if trees else EnvironmentLoop)(environments, rows)
+
+
 def _failure(env_id: int, error: Exception) -> RuntimeError:
     return RuntimeError(f"environment {env_id}: {type(error).__name__}: {error}")
 
@@ -86,8 +103,8 @@ class ForLoop:
         self.environments = [make(setup.task) for _ in range(setup.batch_size)]
         spaces = read_spaces(setup.task, self.environments[0].observation_space, self.environments[0].action_space)
         self._batch = spaces.rows(setup.batch_size)
-        self._loop = EnvironmentLoop(self.environments, self._batch)
-        self._actions: NDArray[np.generic] | None = None
+        self._loop = loop_over(self.environments, self._batch)
+        self._actions: ArrayTree | None = None
         self._reset_done = False
         self.info = BackendInfo(
             num_envs=setup.batch_size,
@@ -104,7 +121,7 @@ class ForLoop:
         self._actions = None
         self._reset_done = True
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Keep the actions until ``recv``."""
         self._actions = actions
 

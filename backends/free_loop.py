@@ -14,8 +14,9 @@ from vebench.backends.ceiling import Ceiling
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.environments.suites import BURST
-from vebench.backends.for_loop import EnvironmentLoop
-from vebench.backends.interface import Difference
+from vebench.backends.for_loop import loop_over
+from vebench.backends.interface import Difference, sample
+from vebench.backends.trees import as_rows
 
 if TYPE_CHECKING:
     from vebench.backends.interface import Setup, Task
@@ -49,9 +50,9 @@ class FreeRunning:
         environments = [make(self._task) for _ in range(self._count)]
         spaces = read_spaces(self._task, environments[0].observation_space, environments[0].action_space)
         self._rows = spaces.rows(self._count)
-        self._loop = EnvironmentLoop(environments, self._rows)
+        self._loop = loop_over(environments, self._rows)
         self._loop.reset(seed * self._count)
-        self._tape = list(spaces.actions.sample(np.random.default_rng(seed), TAPE, self._count))
+        self._tape = list(as_rows(sample(spaces.actions, np.random.default_rng(seed), TAPE, self._count)))
         self._at = 0
         self._ahead = 0  # steps made that no burst has counted
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.one_in_flight import OneInFlight, makers
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup
+    from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
 
 LAST_ANSWER_SECONDS = 1.0
@@ -41,11 +40,11 @@ class GymAsync(OneInFlight):
             raise
         self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
 
-    def _reset(self, seed: int) -> NDArray[np.generic]:
-        observations, _ = self._vector.reset(seed=seed)
-        return np.asarray(observations)
+    def _reset(self, seed: int) -> ArrayTree:
+        observations: ArrayTree = self._vector.reset(seed=seed)[0]
+        return observations
 
-    def _send(self, actions: NDArray[np.generic]) -> None:
+    def _send(self, actions: ArrayTree) -> None:
         self._vector.step_async(actions)
 
     def _receive(self) -> Rows:

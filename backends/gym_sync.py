@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.one_in_flight import OneInFlight
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup
+    from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
 
 
@@ -36,9 +35,9 @@ class GymSync(OneInFlight):
             raise
         self._report(setup, spaces, reuses_buffers=True)
 
-    def _reset(self, seed: int) -> NDArray[np.generic]:
-        observations, _ = self._vector.reset(seed=seed)
-        return np.asarray(observations)
+    def _reset(self, seed: int) -> ArrayTree:
+        observations: ArrayTree = self._vector.reset(seed=seed)[0]
+        return observations
 
     def _receive(self) -> Rows:
         return self._vector.step(self._actions)[:4]

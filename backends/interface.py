@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.setup import OptionValue, Setup, Task
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
+
+    # An array, or a dict or tuple of such: what environments with ``Dict`` and ``Tuple`` spaces observe and take.
+    ArrayTree: TypeAlias = "NDArray[np.generic] | dict[str, ArrayTree] | tuple[ArrayTree, ...]"
+    ActionSpaceTree: TypeAlias = "ActionSpace | dict[str, ActionSpaceTree] | tuple[ActionSpaceTree, ...]"
 
     from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.own_classes import OwnClasses
@@ -35,6 +42,7 @@ __all__ = [
     "Setup",
     "Task",
     "VectorBackend",
+    "sample",
 ]
 
 
@@ -80,6 +88,13 @@ class ActionSpace:
         return np.clip(inside.astype(self.low.dtype), self.low, self.high)  # some have none of float32's between them
 
 
+def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> ArrayTree:
+    """Draw actions from a space, or from a tree of spaces, leaf by leaf; see ``ActionSpace.sample``."""
+    drawn = [space.sample(rng, *count) for space in trees.leaves(spaces)]
+    tree: ArrayTree = trees.filled(trees.form(spaces), drawn)
+    return tree
+
+
 def _narrowed(bound: NDArray[np.float64], inwards: float) -> NDArray[np.float32]:
     """Return a bound in float32; one that float32 does not have is moved ``inwards``, to the next that it has."""
     near = bound.astype(np.float32)
@@ -106,7 +121,8 @@ class Difference:
 class BackendInfo:
     """What an adapter reports about itself once it is built. Counts are taken from here, never from what was asked for.
 
-    ``num_envs``: environments alive. ``batch_size``: rows that one ``recv`` returns. ``processes``: processes that step
+    ``num_envs``: environments alive. ``batch_size``: rows that one ``recv`` returns. ``action_space``: a dict or tuple
+    of spaces where actions are ``Dict`` or ``Tuple``. ``processes``: processes that step
     environments, the caller's included where it does. ``threads``: threads that step environments, in each of those.
     ``autoreset``: ``next_step`` if the row after an end only reports the reset (it is no transition), ``same_step`` if
     the row of the end itself carries the next episode's first observation. ``frame_skip``: frames in one step.
@@ -123,7 +139,7 @@ class BackendInfo:
 
     num_envs: int
     batch_size: int
-    action_space: ActionSpace
+    action_space: ActionSpaceTree
     frame_skip: int
     processes: int = 1
     threads: int = 1
@@ -140,15 +156,20 @@ class BackendInfo:
 class Batch(NamedTuple):
     """The rows that one ``recv`` returns, one for each environment that answered.
 
-    ``observations``: ``(rows, *observation_shape)``; ``rewards``: ``(rows,)``, float; ``terminated`` and ``truncated``:
+    ``observations``: ``(rows, *observation_shape)``, or a dict or tuple of such arrays where an environment observes a
+    ``Dict`` or ``Tuple``, nested as that is; ``rewards``: ``(rows,)``, float; ``terminated`` and ``truncated``:
     ``(rows,)``, bool; ``env_ids``: ``(rows,)``, int, from 0 to ``num_envs - 1``, none of them twice.
     """
 
-    observations: NDArray[np.generic]
+    observations: ArrayTree
     rewards: NDArray[np.floating]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     env_ids: NDArray[np.integer]
+
+    def part(self, where: slice | NDArray[np.generic]) -> Batch:
+        """Return these rows: views of the arrays for a slice, copies for indices or a mask."""
+        return Batch._make(trees.part(array, where) for array in self)
 
 
 class NothingToReceiveError(RuntimeError):
@@ -166,8 +187,11 @@ class VectorBackend(Protocol):
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
 
-    def send(self, actions: NDArray[np.generic]) -> None:
-        """Give actions, ``(rows, *action_shape)``, to the environments of the last batch, in its order."""
+    def send(self, actions: ArrayTree) -> None:
+        """Give actions, ``(rows, *action_shape)``, to the environments of the last batch, in its order.
+
+        They are a dict or tuple of such arrays where ``info.action_space`` is one of spaces.
+        """
 
     def recv(self) -> Batch:
         """Wait for a batch and return it. Without a ``reset`` or ``send`` before it: ``RuntimeError``."""

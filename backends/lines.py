@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.env_pool_tasks import name_of
 from vebench.backends.environments import recipes
-from vebench.backends.environments.recipes import quoted
+from vebench.backends.environments.recipes import call, literal, quoted
 from vebench.backends.environments.suites import SUITES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from vebench.backends.entry import Built
-    from vebench.backends.interface import OptionValue
 
-WIDTH = 79
 _OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
 _OVERWRITTEN_AND_READ_ONLY = "# copy=False: observations are read-only; each step overwrites them"
 _IN_TURN = "# reset(), then send() an action for each; after that recv() and send() in turn"
@@ -42,7 +40,7 @@ def gym_sync(built: Built) -> tuple[str, ...]:
 def gym_async(built: Built) -> tuple[str, ...]:
     """Return lines that make Gymnasium's ``AsyncVectorEnv``."""
     arguments = (f"[make_env] * {built.num_envs}", "copy=False", *_given(built, "max_concurrency", "context"))
-    lines = (_OVERWRITTEN, *_call("envs = AsyncVectorEnv", arguments))
+    lines = (_OVERWRITTEN, *call("envs = AsyncVectorEnv", arguments))
     return _with_environment(built, ("from gymnasium.vector import AsyncVectorEnv",), _guarded(built, lines))
 
 
@@ -84,11 +82,11 @@ def _shared_memory(built: Built, settings: Sequence[str], notes: Sequence[str]) 
         f"[make_env] * {built.num_envs}",
         *settings,
         f"num_processes={built.processes}",
-        f"caller_steps={_literal(built.options.get('caller_steps', True))}",
+        f"caller_steps={literal(built.options.get('caller_steps', True))}",
         "infos=False",
         *_given(built, "spin", "context"),
     )
-    lines = (*notes, *_call("envs = SharedMemoryVectorEnv", arguments))
+    lines = (*notes, *call("envs = SharedMemoryVectorEnv", arguments))
     imported = ("from vebench.backends.shared_memory import SharedMemoryVectorEnv",)
     return _with_environment(built, imported, _guarded(built, lines))
 
@@ -112,9 +110,9 @@ def _fast(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[
         *settings,
         f"num_processes={built.processes}",
         *_given(built, "spin", "caller_steps", "context", "compiled"),
-        *(f"{name}={_literal(value)}" for name, value in recipes.settings_of(built.task).items()),
+        *(f"{name}={literal(value)}" for name, value in recipes.settings_of(built.task).items()),
     )
-    lines = (*notes, *_call("envs = make_vec", arguments))
+    lines = (*notes, *call("envs = make_vec", arguments))
     return ("from vebench.backends.fast import make_vec", *_guarded(built, lines))
 
 
@@ -141,7 +139,7 @@ def _pool(built: Built, settings: Sequence[str], notes: Sequence[str]) -> tuple[
         # Of all that the adapter sets, this alone is no default of EnvPool's.
         *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
     )
-    return ("import envpool", *notes, *_call("envs = envpool.make_gymnasium", arguments))
+    return ("import envpool", *notes, *call("envs = envpool.make_gymnasium", arguments))
 
 
 def ale_vector_sync(built: Built) -> tuple[str, ...]:
@@ -168,22 +166,20 @@ def _ale_vector(built: Built, settings: Sequence[str], notes: Sequence[str]) -> 
         "reward_clipping=False",
     )
     lines = ("import ale_py", "import gymnasium", "", "gymnasium.register_envs(ale_py)")
-    return (*lines, *notes, *_call("envs = gymnasium.make_vec", arguments))
+    return (*lines, *notes, *call("envs = gymnasium.make_vec", arguments))
 
 
 def _with_environment(built: Built, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
     recipe = SUITES[built.task.suite].recipe(built.task)
+    if not recipe.function:
+        return ()
     imported = sorted((*recipe.imports, *imports), key=lambda line: (line.startswith("from"), line))
     return (*imported, *recipe.function, *lines)
 
 
 def _given(built: Built, *names: str) -> list[str]:
     """Return the options among ``names`` that the user has set, as arguments of the same names."""
-    return [f"{name}={_literal(built.options[name])}" for name in names if name in built.options]
-
-
-def _literal(value: OptionValue) -> str:
-    return quoted(value) if isinstance(value, str) else ascii(value)
+    return [f"{name}={literal(built.options[name])}" for name in names if name in built.options]
 
 
 def _guarded(built: Built, lines: Sequence[str]) -> tuple[str, ...]:
@@ -191,18 +187,3 @@ def _guarded(built: Built, lines: Sequence[str]) -> tuple[str, ...]:
     if built.options.get("context", "fork") == "fork":
         return tuple(lines)
     return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
-
-
-def _call(target: str, arguments: Sequence[str]) -> list[str]:
-    """Return a call on one line, or if it is too long, with as many arguments on each line as fit."""
-    whole = f"{target}({', '.join(arguments)})"
-    if len(whole) <= WIDTH:
-        return [whole]
-    lines = [f"{target}("]
-    line = ""
-    for argument in arguments:
-        if line and len(f"    {line} {argument},") > WIDTH:
-            lines.append(f"    {line}")
-            line = ""
-        line = f"{line} {argument},".lstrip()
-    return [*lines, f"    {line}", ")"]

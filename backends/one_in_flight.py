@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.frames import make_counting
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.machine import pinning
 
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.environments.spaces import Spaces
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.interface import ArrayTree, Setup, Task
 
     # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
-    Rows = tuple[NDArray[np.generic], NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
+    Rows = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
@@ -43,6 +45,15 @@ def _make(task: Task, cpu: int | None, caller: int) -> gymnasium.Env[Any, Any]:
     return make_counting(task)
 
 
+def spaces_of(task: Task) -> Spaces:
+    """Return what an environment of ``task`` gives and takes, from one that is made to be looked at."""
+    example = make(task)
+    try:
+        return read_spaces(task, example.observation_space, example.action_space)
+    finally:
+        example.close()
+
+
 class OneInFlight(ABC):
     """An adapter whose every batch has all environments, in the order of their ids.
 
@@ -56,7 +67,7 @@ class OneInFlight(ABC):
         """Set ``info``: what follows from the setup and from being one in flight, and what else is ``reported``."""
         self._blank = spaces.rows(setup.batch_size)
         self._first: Batch | None = None
-        self._actions: NDArray[np.generic] | None = None
+        self._actions: ArrayTree | None = None
         self._stepping = False
         facts: dict[str, Any] = {
             "num_envs": setup.batch_size,
@@ -68,10 +79,10 @@ class OneInFlight(ABC):
         self.info = BackendInfo(**{**facts, **reported})
 
     @abstractmethod
-    def _reset(self, seed: int) -> NDArray[np.generic]:
+    def _reset(self, seed: int) -> ArrayTree:
         """Start a new episode in every environment, ``i`` seeded with ``seed + i``. Returns the observations."""
 
-    def _send(self, actions: NDArray[np.generic]) -> None:
+    def _send(self, actions: ArrayTree) -> None:
         """Let all environments step. Unless a library can be asked for that alone, ``_receive`` does it."""
         self._actions = actions
 
@@ -90,7 +101,7 @@ class OneInFlight(ABC):
             self._stepping = False
         self._first = self._blank._replace(observations=self._reset(seed))
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Give each environment its action."""
         self._send(actions)
         self._first = None

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.for_loop import EnvironmentLoop
+from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.environments.spaces import Spaces
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.interface import ArrayTree, Setup, Task
 
 # What a worker is told, if it is not the seed of a reset.
 STEP, CLOSE = -1, -2
@@ -67,14 +69,18 @@ class Arrays(NamedTuple):
     """The rows of all environments, and their actions."""
 
     rows: Batch
-    actions: NDArray[np.generic]
+    actions: ArrayTree
 
 
 def in_shared_memory(spaces: Spaces, count: int) -> Arrays:
     """Return arrays for ``count`` environments in memory without a name, which forked processes share."""
-    rows = spaces.rows(count)
-    actions = np.zeros((count, *spaces.actions.low.shape), spaces.actions.low.dtype)
-    return Arrays(Batch._make(map(_shared, rows)), _shared(actions))
+    return shared_by(_shared, spaces, count)
+
+
+def shared_by(share: Callable[[NDArray[np.generic]], NDArray[np.generic]], spaces: Spaces, count: int) -> Arrays:
+    """Return arrays for ``count`` environments in the memory to which ``share`` takes each of them."""
+    rows = Batch._make(trees.mapped(share, array) for array in spaces.rows(count))
+    return Arrays(rows, trees.mapped(share, spaces.zero_actions(count)))
 
 
 def _shared(array: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -111,6 +117,7 @@ class Processes:
             for number in range(workers)
         ]
         self._arrays, self._bells = arrays(spaces, count), bells(workers)
+        self._actions = as_rows(self._arrays.actions)
         self._timeout, self._fewest = recv_timeout, min(recv_min, count)
         self._busy: set[int] = set()
         self._done: list[int] = []  # workers, in the order in which they told
@@ -153,13 +160,14 @@ class Processes:
             self._wait(None)
         self._stepping = True
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Write the actions into shared memory, and let those workers step whose rows were received last."""
+        given = as_rows(actions)
         first = 0
         for worker in self._last:
             share = self._shares[worker]
             count = share.stop - share.start
-            self._arrays.actions[share.start : share.stop] = actions[first : first + count]
+            self._actions[share.start : share.stop] = given[first : first + count]
             first += count
             self._call(worker, STEP)
         self._stepping = True
@@ -186,7 +194,7 @@ class Processes:
         if len(self._last) == len(self._shares):
             return self._arrays.rows
         places = np.concatenate([np.arange(*self._shares[worker][:2]) for worker in self._last])
-        return Batch._make(array[places] for array in self._arrays.rows)
+        return self._arrays.rows.part(places)
 
     def close(self) -> None:
         """End every worker: by itself within two seconds, or else by force."""
@@ -244,6 +252,7 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
     if share.cpu is not None:
         pinning.restrict((share.cpu,))
     part = slice(share.start, share.stop)
+    actions = as_rows(trees.part(arrays.actions, part))
     environments = []
     loop = None
     while os.getppid() == caller:
@@ -254,9 +263,9 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
         try:
             if loop is None:
                 environments = [make(task) for _ in range(share.start, share.stop)]
-                loop = EnvironmentLoop(environments, Batch._make(array[part] for array in arrays.rows))
+                loop = loop_over(environments, arrays.rows.part(part))
             if word == STEP:
-                loop.step(arrays.actions[part].copy())  # an environment may keep its action
+                loop.step(actions.copy())  # an environment may keep its action
             else:
                 loop.reset(word)
         except Exception as error:  # noqa: BLE001 - an environment may raise anything; the caller raises it

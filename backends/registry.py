@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import ale_vector_tasks, env_pool_tasks, lines, shapes
-from vebench.backends.entry import BackendEntry, Option
+from vebench.backends.entry import BackendEntry, Option, whole, without_arguments
 from vebench.backends.environments.suites import MIB, SUITES
 from vebench.backends.fast import guard
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
@@ -26,15 +26,7 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Package
     from vebench.backends.peers.installation import Installation
 
-MAX_COUNT = 1 << 16  # beyond any machine: a typing error
 MOST_SECONDS = 3600.0
-
-
-def _whole(text: str) -> int:
-    # int() would also take other scripts' digits, underscores, and thousands of digits only to fail later.
-    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT:
-        return int(text)
-    raise ValueError(f"a whole number from 1 to {MAX_COUNT}")
 
 
 def _start_method(text: str) -> str:
@@ -44,7 +36,7 @@ def _start_method(text: str) -> str:
 
 
 def _whole_or_zero(text: str) -> int:
-    return 0 if text == "0" else _whole(text)
+    return 0 if text == "0" else whole(text)
 
 
 def _flag(text: str) -> bool:
@@ -84,7 +76,7 @@ _FAST_OPTIONS: Mapping[str, Option] = {
 }
 _WAITING_OPTIONS: Mapping[str, Option] = {
     "recv_timeout": Option(_seconds, None, "seconds that it waits for a whole batch before it returns what is there"),
-    "recv_min": Option(_whole, 1, "rows that it then returns at the least"),
+    "recv_min": Option(whole, 1, "rows that it then returns at the least"),
 }
 _HALF_OPTIONS: Mapping[str, Option] = {
     "spin": Option(_whole_or_zero, 0, "microseconds that a process polls at most before it sleeps"),
@@ -119,7 +111,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "Gymnasium's AsyncVectorEnv, shared memory on",
         shapes.process_each,
         options={
-            "max_concurrency": Option(_whole, None, "environments stepping at any one time (default: all)"),
+            "max_concurrency": Option(whole, None, "environments stepping at any one time (default: all)"),
             "context": Option(_start_method, None, "fork, forkserver or spawn (default: Python's)"),
         },
         process_per_environment=True,
@@ -142,7 +134,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "our own, more environments than a batch takes",
         shapes.processes_ahead,
         options={
-            "ratio": Option(_whole, 2, "environments alive for each row of a batch"),
+            "ratio": Option(whole, 2, "environments alive for each row of a batch"),
             **_WAITING_OPTIONS,
             **_SHARED_MEMORY_OPTIONS,
         },
@@ -183,7 +175,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
         options={
-            "ratio": Option(_whole, 2, "environments alive for each row of a batch"),
+            "ratio": Option(whole, 2, "environments alive for each row of a batch"),
             **_WAITING_OPTIONS,
             **_FAST_OPTIONS,
         },
@@ -231,7 +223,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         library="EnvPool",
         name_of=env_pool_tasks.name_of,
         chance=env_pool_tasks.chance,
-        options={"ratio": Option(_whole, 3, "environments alive for each row of a batch")},
+        options={"ratio": Option(whole, 3, "environments alive for each row of a batch")},
         overlap="any",
         lines=lines.envpool_async,
         import_bytes=_ENVPOOL_BYTES,
@@ -264,7 +256,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         name_of=ale_vector_tasks.name_of,
         chance=ale_vector_tasks.chance,
         no_ops=ale_vector_tasks.NO_OPS,
-        options={"ratio": Option(_whole, 3, "environments alive for each row of a batch")},
+        options={"ratio": Option(whole, 3, "environments alive for each row of a batch")},
         overlap="any",
         by_default=False,
         gymnasium_api=True,
@@ -307,6 +299,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "the bare simulator on every CPU owned: what no backend can beat",
         shapes.free_running,
         role="ceiling",
+        name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
     ),
     BackendEntry(
@@ -408,7 +401,12 @@ def standings() -> tuple[Standing, ...]:
     return tuple(found)
 
 
+def _usual() -> set[Package]:
+    return {package for suite in SUITES.values() if suite.usual for package in suite.packages}
+
+
 def missing_packages() -> tuple[Package, ...]:
     """Return the packages without which some backend that is measured by default cannot step some task here."""
     seldom = {package for entry in ENTRIES if not entry.by_default for package in entry.packages}
+    seldom |= {package for suite in SUITES.values() if not suite.usual for package in suite.packages} - _usual()
     return tuple(package for package in PACKAGES if package not in seldom and not importable(package.module))

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-OptionValue = bool | int | float | str
+from vebench.backends import bracketed
+from vebench.backends.bracketed import OptionValue
+
+__all__ = ["OptionValue", "Setup", "Task"]
 
 
 @dataclass(frozen=True)
 class Task:
     """One environment to be stepped, by facts that hold for every backend.
 
-    ``id`` is what users see and what ``gymnasium.make`` takes (``ALE/Pong-v5``); ``module`` is imported before that,
-    for environments that register themselves on import. ``suite`` is the name of its kind in ``environments.suites``.
+    ``id`` is what users see, and tells it from every other task: the id that ``gymnasium.make`` takes (``ALE/Pong-v5``)
+    or ``module:callable``, with the arguments in brackets, if there are any (``CartPole-v1[max_episode_steps=50]``).
+    ``module`` is imported before an environment is made that registers itself on import. ``suite`` is the name of its
+    kind in ``environments.suites``.
     ``frame_skip`` is the number of emulator frames or physics sub-steps in one agent step. ``exact`` asks for the
     variant without chance, as far as there is one: no noise on the start, ``no_ops`` no-ops at each reset of a game.
     """
@@ -26,6 +31,16 @@ class Task:
     module: str | None = None
     exact: bool = False
     no_ops: int = 1
+
+    @property
+    def name(self) -> str:
+        """The id without arguments."""
+        return bracketed.read(self.id)[0]
+
+    @property
+    def arguments(self) -> dict[str, OptionValue]:
+        """The keyword arguments with which the environment is made."""
+        return bracketed.read(self.id)[1]
 
 
 @dataclass(frozen=True)

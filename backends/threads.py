@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.for_loop import EnvironmentLoop
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.for_loop import loop_over
+from vebench.backends.interface import BackendInfo, NothingToReceiveError
+from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup
+    from vebench.backends.interface import ArrayTree, Batch, Setup
 
 
 class Threads:
@@ -40,10 +41,7 @@ class Threads:
         self._batch = spaces.rows(count)
         bounds = [count * number // self._threads for number in range(self._threads + 1)]
         self._shares = [slice(bounds[number], bounds[number + 1]) for number in range(self._threads)]
-        self._loops = [
-            EnvironmentLoop(self._environments[share], Batch._make(array[share] for array in self._batch))
-            for share in self._shares
-        ]
+        self._loops = [loop_over(self._environments[share], self._batch.part(share)) for share in self._shares]
         cpus: SimpleQueue[tuple[int, ...]] = SimpleQueue()
         for cpu in setup.cpus[: self._threads]:
             cpus.put((cpu,) if setup.pinned else ())
@@ -67,10 +65,11 @@ class Threads:
             resetting.result()
         self._reset_done = True
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Let every thread step its share."""
+        rows = as_rows(actions)
         self._stepping = [
-            self._pool.submit(loop.step, actions[share]) for loop, share in zip(self._loops, self._shares, strict=True)
+            self._pool.submit(loop.step, rows[share]) for loop, share in zip(self._loops, self._shares, strict=True)
         ]
 
     def recv(self) -> Batch:

@@ -6,16 +6,15 @@ import mmap
 import multiprocessing
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from vebench.backends.interface import Batch
-from vebench.backends.processes import Arrays, Processes
+from vebench.backends.processes import Processes, shared_by
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from vebench.backends.environments.spaces import Spaces
     from vebench.backends.interface import Setup
+    from vebench.backends.processes import Arrays
 
 LONGEST = 1 << 16  # bytes of a worker's failure, of which the caller is told no more
 
@@ -38,9 +37,7 @@ def _in_tensors(spaces: Spaces, count: int) -> Arrays:
         view: NDArray[np.generic] = from_numpy(array).share_memory_().numpy()
         return view
 
-    rows = spaces.rows(count)
-    actions = np.zeros((count, *spaces.actions.low.shape), spaces.actions.low.dtype)
-    return Arrays(Batch._make(map(shared, rows)), shared(actions))
+    return shared_by(shared, spaces, count)
 
 
 class Semaphores:

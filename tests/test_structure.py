@@ -64,6 +64,7 @@ MAY_IMPORT = {
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {
     "vebench.backends",
+    "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",
     "vebench.backends.own_classes",
@@ -71,6 +72,7 @@ OPEN_TO_ALL = {
     "vebench.backends.peers.installation",
     "vebench.backends.registry",
     "vebench.backends.setup",
+    "vebench.backends.trees",
     "vebench.backends.environments.timed_names",
     "vebench.backends.environments.engine_copies",
     "vebench.backends.environments.frames",
@@ -239,7 +241,15 @@ def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_
     begins = {name.casefold()[:length] for name in names for length in range(len("gym"), len(name) + 1)}
     ends = {name[start:] for name in BY_NAME for start in range(len(name) - len("gym") + 1)}
     keys = {field.name for field in fields(CellRecord)}  # a backend may have the name of one, such as "threads"
-    keys |= {"thread", "free", "half"}  # words of the language that begin or end such a name
+    keys |= {
+        "thread",
+        "free",
+        "half",
+        "stable",
+        "sample",
+        "async",
+        "parallel",
+    }  # words of the language that begin or end such a name
     asked = {(module, text.casefold()) for module in THAT_NAME_NONE for text in texts(MODULES[module])}
     assert {(module, text) for module, text in asked if text in (begins | ends) - keys} == set()
 

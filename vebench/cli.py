@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from vebench import __version__, options
-from vebench.backends.registry import MAX_COUNT
+from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 from vebench.reports.formats import registry
 

@@ -55,13 +55,15 @@ def make(task: Task, *, upper_rows: int | None = None) -> gymnasium.Env[Any, Any
     from vebench.backends.environments.atari_screen import AtariScreen, UpperScreen  # noqa: PLC0415 - imported on use
 
     gymnasium.register_envs(ale_py)
+    arguments: dict[str, Any] = task.arguments
     emulator = gymnasium.make(
-        task.id,
+        task.name,
         frameskip=1,
         repeat_action_probability=0,
         full_action_space=False,
         disable_env_checker=True,
         max_num_frames_per_episode=FRAME_LIMIT,
+        **arguments,
     )
     settings: dict[str, Any] = {
         "noop_max": noop_max(task),

@@ -23,10 +23,10 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
     import gymnasium  # noqa: PLC0415 - imported on use
 
     # Each class has a frame skip of its own, which is the task's, unless a caller asks for another one.
-    settings: dict[str, Any] = {"frame_skip": task.frame_skip, "disable_env_checker": True}
-    if task.exact and task.id not in ALWAYS_DRAWN:
+    settings: dict[str, Any] = {**task.arguments, "frame_skip": task.frame_skip, "disable_env_checker": True}
+    if task.exact and task.name not in ALWAYS_DRAWN:
         settings["reset_noise_scale"] = 0.0
-    environment = gymnasium.make(task.id, **settings)
+    environment = gymnasium.make(task.name, **settings)
     _take_any_reals(environment.unwrapped)
     return environment
 

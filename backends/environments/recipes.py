@@ -6,12 +6,17 @@ What they make is what ``making.make`` makes, by the same settings. A test steps
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vebench.backends.setup import OptionValue, Task
 
+WIDTH = 79
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
 # Of Gymnasium's AtariPreprocessing, if it is not told otherwise.
 _FRAME_SKIP = 4
@@ -34,7 +39,20 @@ def quoted(text: str) -> str:
 
 def name_of(task: Task) -> str:
     """Return what ``gymnasium.make`` takes for a task: it imports the module that a name begins with."""
-    return task.id if task.module is None else f"{task.module}:{task.id}"
+    return task.name if task.module is None else f"{task.module}:{task.name}"
+
+
+def arguments_of(task: Task) -> tuple[str, ...]:
+    """Return a task's arguments as Python has them in a call."""
+    return tuple(
+        f"{key}={literal(value)}" if key.isascii() and not iskeyword(key) else f"**{{{key!a}: {literal(value)}}}"
+        for key, value in task.arguments.items()
+    )
+
+
+def literal(value: OptionValue) -> str:
+    """Return a value as a Python literal in ASCII."""
+    return quoted(value) if isinstance(value, str) else ascii(value)
 
 
 def settings_of(task: Task) -> dict[str, OptionValue]:
@@ -49,15 +67,60 @@ def settings_of(task: Task) -> dict[str, OptionValue]:
     return settings
 
 
+def call(target: str, arguments: Sequence[str], indent: str = "") -> list[str]:
+    """Return a call on one line, or if it is too long, with as many arguments on each line as fit."""
+    whole = f"{indent}{target}({', '.join(arguments)})"
+    if len(whole) <= WIDTH:
+        return [whole]
+    lines = [f"{indent}{target}("]
+    line = ""
+    for argument in arguments:
+        if line and len(f"{indent}    {line} {argument},") > WIDTH:
+            lines.append(f"{indent}    {line}")
+            line = ""
+        line = f"{line} {argument},".lstrip()
+    return [*lines, f"{indent}    {line}", f"{indent})"]
+
+
+def _made(function: str, arguments: Sequence[str]) -> tuple[str, ...]:
+    return ("def make_env():", *call(f"return {function}", arguments, "    "))
+
+
 def registered(task: Task) -> Recipe:
     """Return how an environment is made that Gymnasium takes as it is."""
-    made = f"    return gymnasium.make({quoted(name_of(task))}, disable_env_checker=True)"
-    return Recipe(("import gymnasium",), ("def make_env():", made))
+    arguments = (quoted(name_of(task)), *arguments_of(task), "disable_env_checker=True")
+    return Recipe(("import gymnasium",), _made("gymnasium.make", arguments))
+
+
+def dm_control(task: Task) -> Recipe:
+    """Return how an environment of the DeepMind Control suite is made: Shimmy registers it when it is imported."""
+    return registered(replace(task, module="shimmy"))
+
+
+def minigrid(task: Task) -> Recipe:
+    """Return how an environment of MiniGrid is made that observes no text."""
+    arguments = (quoted(name_of(replace(task, module="minigrid"))), *arguments_of(task), "disable_env_checker=True")
+    return Recipe(
+        ("import gymnasium", "from gymnasium.wrappers import FilterObservation"),
+        (
+            "def make_env():",
+            *call("env = gymnasium.make", arguments, "    "),
+            '    return FilterObservation(env, ["direction", "image"])  # the mission is text',
+        ),
+    )
+
+
+def called(task: Task) -> Recipe:
+    """Return how a user's own callable makes an environment; no lines for what cannot be the name of one."""
+    module, _, name = task.name.partition(":")
+    if not _DOTTED.fullmatch(module) or not _DOTTED.fullmatch(name):
+        return Recipe((), ())
+    return Recipe((f"import {module}",), _made(f"{module}.{name}", arguments_of(task)))
 
 
 def atari(task: Task) -> Recipe:
     """Return how an Atari environment is made. Only the last frames of an episode may differ: see ``atari_screen``."""
-    settings = ", noop_max=0" if task.id in _WITHOUT_NOOP else ""
+    settings = ", noop_max=0" if task.name in _WITHOUT_NOOP else ""
     if task.frame_skip != _FRAME_SKIP:
         settings += f", frame_skip={task.frame_skip}"
     return Recipe(
@@ -72,8 +135,9 @@ def atari(task: Task) -> Recipe:
             "def make_env():",
             "    cv2.setNumThreads(1)  # otherwise every process has a thread for each CPU",
             "    env = gymnasium.make(",
-            f"        {quoted(task.id)}, frameskip=1, repeat_action_probability=0,",
+            f"        {quoted(task.name)}, frameskip=1, repeat_action_probability=0,",
             "        disable_env_checker=True,",
+            *(f"        {argument}," for argument in arguments_of(task)),
             "    )",
             f"    return FrameStackObservation(AtariPreprocessing(env{settings}), 4)",
         ),

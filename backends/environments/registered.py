@@ -14,4 +14,5 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``."""
     import gymnasium  # noqa: PLC0415 - imported on use
 
-    return gymnasium.make(task.id, disable_env_checker=True)
+    arguments: dict[str, Any] = task.arguments
+    return gymnasium.make(task.name, disable_env_checker=True, **arguments)

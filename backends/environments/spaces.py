@@ -1,50 +1,113 @@
-"""What an environment gives and takes, in the interface's terms: rows of one shape and type, and a box of actions."""
+"""What an environment gives and takes, in the interface's terms: trees of arrays, and of boxes of actions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Task
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
+    from vebench.backends.trees import Tree
 
-_ARRAYS = "vebench steps environments with Box, Discrete, MultiDiscrete or MultiBinary spaces"
+_ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array of what an environment observes: shape and type for one environment."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """What one environment gives and takes: observations of one shape and type, and actions."""
+    """What one environment gives and takes: a tree of ``ArraySpec`` for what it observes, and one of action spaces.
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    actions: ActionSpace
+    ``shape`` and ``dtype`` are those of the one array that it observes, for libraries that take no other: they raise
+    ValueError if it observes a dict or tuple.
+    """
+
+    observations: Tree
+    actions: ActionSpaceTree
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the one array that is observed."""
+        return self._one().shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the one array that is observed."""
+        return self._one().dtype
+
+    def _one(self) -> ArraySpec:
+        if not isinstance(self.observations, ArraySpec):
+            words = trees.in_words(trees.form(self.observations))
+            raise ValueError(f"observations are {words}, and not one array")  # noqa: TRY004 - by contract
+        return self.observations
 
     def rows(self, count: int) -> Batch:
         """Return zeroed arrays for ``count`` environments, rewards in float64, ids counted from 0."""
         return Batch(
-            np.zeros((count, *self.shape), self.dtype),
+            trees.mapped(lambda spec: np.zeros((count, *spec.shape), spec.dtype), self.observations),
             np.zeros(count, np.float64),
             np.zeros(count, np.bool_),
             np.zeros(count, np.bool_),
             np.arange(count),
         )
 
+    def zero_actions(self, count: int) -> ArrayTree:
+        """Return zeroed actions for ``count`` environments."""
+        zeros: ArrayTree = trees.mapped(
+            lambda space: np.zeros((count, *space.low.shape), space.low.dtype), self.actions
+        )
+        return zeros
+
 
 def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:
-    """Return the spaces of one environment. Raises ValueError if its observations or actions are not one array."""
+    """Return the spaces of one environment. Raises ValueError, with the leaf's name, for what is made of no arrays."""
+    return Spaces(
+        _tree("observations", observations, _spec),
+        _tree("actions", actions, partial(action_space, task)),
+    )
+
+
+def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Space[Any]], Any]) -> Tree:
+    """Return a tree of what ``read`` makes of each space that is one array."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
 
-    if not isinstance(observations, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        raise ValueError(f"observations are {_kind(observations)}, not one array: {_ARRAYS}")  # noqa: TRY004 - by contract
-    return Spaces(observations.shape or (), np.dtype(observations.dtype), action_space(task, actions))
+    parts: Tree
+    if isinstance(space, spaces.Dict):
+        keys: list[Any] = list(space.spaces)
+        if odd := [key for key in keys if not isinstance(key, str)]:
+            raise ValueError(f"{name} have the key {odd[0]!r}, which is no text")
+        parts = {key: _tree(f"{name}/{key}", part, read) for key, part in space.spaces.items()}
+    elif isinstance(space, spaces.Tuple):
+        parts = tuple(_tree(f"{name}/{place}", part, read) for place, part in enumerate(space.spaces))
+    elif isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return read(space)
+    else:
+        raise ValueError(f"{name} are {type(space).__name__}, not an array: {_ARRAYS}")  # noqa: TRY004 - by contract
+    if not parts:
+        raise ValueError(f"{name} are an empty {type(space).__name__}")
+    return parts
+
+
+def _spec(space: gymnasium.Space[Any]) -> ArraySpec:
+    return ArraySpec(space.shape or (), np.dtype(space.dtype))
 
 
 def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
@@ -60,7 +123,7 @@ def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
         return ActionSpace(low, low + np.asarray(actions.nvec, np.int64) - 1)
     if isinstance(actions, spaces.MultiBinary):
         return ActionSpace(np.zeros(actions.shape, np.int64), np.ones(actions.shape, np.int64))
-    raise ValueError(f"actions are {_kind(actions)}, not one array: {_ARRAYS}")
+    raise ValueError(f"actions are {type(actions).__name__}, not one array: {_ARRAYS}")
 
 
 def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
@@ -69,7 +132,3 @@ def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
     if dtype is None or not np.issubdtype(low.dtype, np.floating):
         return ActionSpace(low, high)
     return ActionSpace(low.astype(np.float32).astype(dtype), high.astype(np.float32).astype(dtype))
-
-
-def _kind(space: gymnasium.Space[Any]) -> str:
-    return type(space).__name__

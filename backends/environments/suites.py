@@ -11,8 +11,19 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from vebench.backends import bracketed
 from vebench.backends.environments import recipes
-from vebench.backends.packages import ALE_PY, GYMNASIUM, IMAGEIO, MUJOCO, OPENCV, PACKAGING
+from vebench.backends.packages import (
+    ALE_PY,
+    DM_CONTROL,
+    GYMNASIUM,
+    IMAGEIO,
+    MINIGRID,
+    MUJOCO,
+    OPENCV,
+    PACKAGING,
+    SHIMMY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +35,8 @@ if TYPE_CHECKING:
 KIB = 1 << 10
 MIB = 1 << 20
 BURST = 64  # agent steps that a bare simulator makes at a time
+UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
+OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
 
 
 @dataclass(frozen=True)
@@ -32,8 +45,10 @@ class Suite:
 
     ``make`` is ``module:function`` and returns one Gymnasium environment of a task; further arguments of
     ``making.make`` are passed on to it. ``tasks`` maps the ids that are known by name to frames or sub-steps in one
-    step. ``packages`` are needed to make an environment. ``environment_bytes`` is what one environment more takes.
+    step; ``otherwise`` says what else is of the suite. ``packages`` are needed to make an environment.
+    ``environment_bytes`` is what one environment more takes.
 
+    - ``sets``: names of arguments of an environment that vebench sets itself, so that no user can.
     - ``recipe`` returns how people make the same environment without vebench.
     - ``plugin``: the module that registers the environments with Gymnasium, None if Gymnasium itself does.
       ``namespace``: every environment of the plugin whose id begins so is of this suite, also one that ``tasks`` lacks.
@@ -45,6 +60,7 @@ class Suite:
     - ``simulator``: ``module:Class`` of the bare simulator that ``ceiling`` steps, None if there is none.
     - ``real_actions``: the type of real-valued actions, None for the one that each environment declares.
     - ``drifting_engines``: names of engines whose versions are known to give different results.
+    - ``usual``: people miss its packages if they are not installed, and the extra ``all`` brings them.
     - ``ours``: the environments are vebench's choice, not the user's. With one seed they repeat themselves, and their
       code changes with the version of a package only, so that a verdict on them lasts.
     """
@@ -54,7 +70,9 @@ class Suite:
     make: str
     environment_bytes: int
     tasks: Mapping[str, int] = field(default_factory=dict)
+    otherwise: str = ""
     packages: tuple[Package, ...] = (GYMNASIUM,)
+    sets: frozenset[str] = OF_ANY
     recipe: Callable[[Task], Recipe] = recipes.registered
     plugin: str | None = None
     namespace: str | None = None
@@ -63,6 +81,7 @@ class Suite:
     simulator: str | None = None
     real_actions: Literal["float32", "float64"] | None = None
     drifting_engines: frozenset[str] = frozenset()
+    usual: bool = True
     ours: bool = True
 
     def has(self, env_id: str, package: str) -> bool:
@@ -72,8 +91,9 @@ class Suite:
 
 
 def short_name(task_id: str) -> str:
-    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``."""
-    return re.sub(r"-v\d+$", "", re.split(r"[/:]", task_id)[-1])
+    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``. Arguments stay."""
+    name, arguments = bracketed.cut(task_id)
+    return re.sub(r"-v\d+$", "", re.split(r"[/:]", name)[-1]) + arguments
 
 
 def known_as(env_id: str) -> str | None:
@@ -134,6 +154,25 @@ ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
 
 CLASSIC_CONTROL = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
+# Sub-steps of the physics in one step, of the tasks of dm_control's suite that end by a limit.
+DM_CONTROL_SUB_STEPS = {
+    1: (
+        "acrobot-swingup acrobot-swingup_sparse cartpole-balance cartpole-balance_sparse cartpole-swingup "
+        "cartpole-swingup_sparse cartpole-two_poles cartpole-three_poles cheetah-run pendulum-swingup point_mass-easy "
+        "point_mass-hard reacher-easy reacher-hard"
+    ),
+    2: "finger-spin finger-turn_easy finger-turn_hard",
+    3: "dog-stand dog-walk dog-trot dog-run dog-fetch",
+    4: "hopper-stand hopper-hop quadruped-walk quadruped-run quadruped-escape quadruped-fetch",
+    5: "humanoid-stand humanoid-walk humanoid-run humanoid-run_pure_state",
+    10: (
+        "ball_in_cup-catch fish-upright fish-swim humanoid_CMU-stand humanoid_CMU-walk humanoid_CMU-run "
+        "manipulator-bring_ball manipulator-bring_peg manipulator-insert_ball manipulator-insert_peg stacker-stack_2 "
+        "stacker-stack_4 walker-stand walker-walk walker-run"
+    ),
+    15: "swimmer-swimmer6 swimmer-swimmer15",
+}
+
 # The bytes of an environment are proportional set sizes, measured with Gymnasium 1.4, ale-py 0.12, EnvPool 1.2 and
 # mujoco 3.6 on x86-64 Linux after some steps, then rounded up: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for
 # classic control; with EnvPool the same or less.
@@ -147,6 +186,12 @@ SUITES: Mapping[str, Suite] = {
             environment_bytes=2 * MIB,
             tasks={f"ALE/{game}-v5": ATARI_FRAME_SKIP for game in ATARI_GAMES},
             packages=(GYMNASIUM, ALE_PY, OPENCV),
+            # An emulator is stepped frame by frame, so that a limit of its own would count frames.
+            sets=OF_ANY
+            | {
+                *("game", "frameskip", "repeat_action_probability", "full_action_space"),
+                *("max_num_frames_per_episode", "max_episode_steps"),
+            },
             recipe=recipes.atari,
             plugin="ale_py",
             namespace="ALE/",
@@ -162,6 +207,7 @@ SUITES: Mapping[str, Suite] = {
             environment_bytes=2 * MIB,
             tasks=MUJOCO_FRAME_SKIPS,
             packages=(GYMNASIUM, MUJOCO, IMAGEIO, PACKAGING),
+            sets=OF_ANY | {"frame_skip"},
             frames="vebench.backends.environments.physics:frames",
             simulator="vebench.backends.environments.physics:Physics",
             # EnvPool wants float64, and Gymnasium takes whatever it gets: both must get the same bits.
@@ -177,15 +223,57 @@ SUITES: Mapping[str, Suite] = {
             real_actions="float32",
         ),
         Suite(
+            name="dm_control",
+            title="DeepMind Control",
+            make="vebench.backends.environments.plugins:make_dm_control",
+            environment_bytes=UNKNOWN_BYTES,
+            tasks={
+                f"dm_control/{name}-v0": count
+                for count, names in DM_CONTROL_SUB_STEPS.items()
+                for name in names.split()
+            },
+            packages=(GYMNASIUM, MUJOCO, DM_CONTROL, SHIMMY),
+            recipe=recipes.dm_control,
+            plugin="shimmy",
+            namespace="dm_control/",
+            real_actions="float64",
+            drifting_engines=frozenset({"MuJoCo"}),
+            usual=False,
+        ),
+        Suite(
+            name="minigrid",
+            title="MiniGrid",
+            make="vebench.backends.environments.plugins:make_minigrid",
+            otherwise="MiniGrid-Empty-8x8-v0 and all other ids that begin so",
+            environment_bytes=UNKNOWN_BYTES,
+            packages=(GYMNASIUM, MINIGRID),
+            recipe=recipes.minigrid,
+            plugin="minigrid",
+            namespace="MiniGrid-",
+            usual=False,
+        ),
+        Suite(
             name="gymnasium",
             title="other Gymnasium",
             make="vebench.backends.environments.registered:make",
-            environment_bytes=8 * MIB,  # a guess: it cannot be known before one is made
+            otherwise="any registered id with arrays, or Dict or Tuple of arrays, or module:Id",
+            environment_bytes=UNKNOWN_BYTES,
+            ours=False,
+        ),
+        Suite(
+            name="callable",
+            title="your own",
+            make="vebench.backends.environments.called:make",
+            otherwise="module:callable, for any callable that returns an environment",
+            environment_bytes=UNKNOWN_BYTES,
+            sets=frozenset(),
+            recipe=recipes.called,
             ours=False,
         ),
     )
 }
 
-OTHER = SUITES["gymnasium"]  # any task that is of no other suite
+OTHER = SUITES["gymnasium"]  # any task with an id that is of no other suite
+CALLED = SUITES["callable"]  # what a callable of a module returns: its id is ``module:callable``
 
 DRIFTING_ENGINES = frozenset(name for suite in SUITES.values() for name in suite.drifting_engines)

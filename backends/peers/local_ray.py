@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Its processes wait 15 s for each other, which is too short on a machine that others use, too.
+ATTEMPTS = 3
+OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
+
 
 @contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
@@ -23,10 +27,31 @@ def local_ray(cpus: int) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
             with _path_for_others():
-                ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, logging_level="error")
+                _start(cpus, folder)
             yield
         finally:
+            ray.shutdown(wait_for_processes=True)
+
+
+def _start(cpus: int, folder: str) -> None:
+    import ray  # noqa: PLC0415 - imported on use
+
+    for attempt in range(ATTEMPTS):
+        try:
+            ray.init(
+                "local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="error",
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=folder,
+            )
+            break
+        except RuntimeError:
             ray.shutdown()
+            if attempt == ATTEMPTS - 1:
+                raise
 
 
 @contextmanager

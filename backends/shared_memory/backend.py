@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.for_loop import EnvironmentLoop
+from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.shared_memory.division import divide
 from vebench.backends.shared_memory.errors import OverdueError
@@ -23,6 +24,7 @@ from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Leaf
 from vebench.backends.shared_memory.team import Team
 from vebench.backends.shared_memory.worker import TeamConfig
+from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -32,11 +34,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.environments.spaces import Spaces
-    from vebench.backends.interface import Difference, Setup, Task
+    from vebench.backends.for_loop import EnvironmentLoop
+    from vebench.backends.interface import ArrayTree, Difference, Setup, Task
     from vebench.backends.own_classes import OwnClasses
     from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.memory_layout import Arrays
     from vebench.backends.shared_memory.share import MakeShare
+    from vebench.backends.trees import Tree
+
+
+class Forms(NamedTuple):
+    """The forms of what environments observe and take, whose leaves lie in shared memory."""
+
+    observations: Tree
+    actions: Tree
+
+    def of(self, arrays: Arrays) -> tuple[Batch, ArrayTree]:
+        """Return the rows of environments, with ids from 0 on, and their actions."""
+        observations, rewards, terminated, truncated, actions = arrays
+        rows = Batch(
+            trees.filled(self.observations, observations), rewards, terminated, truncated, np.arange(len(rewards))
+        )
+        return rows, trees.filled(self.actions, actions)
 
 
 class LoopShare:
@@ -44,15 +63,17 @@ class LoopShare:
 
     current: int | None = None
 
-    def __init__(self, task: Task, one_by_one: bool, arrays: Arrays, start: int, stop: int) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
+        self, task: Task, forms: Forms, one_by_one: bool, arrays: Arrays, start: int, stop: int
+    ) -> None:
         self._task = task
-        (observations,), rewards, terminated, truncated, (actions,) = arrays
-        rows = Batch(observations, rewards, terminated, truncated, np.arange(start, stop))
+        rows, actions = forms.of(arrays)
+        rows = rows._replace(env_ids=np.arange(start, stop))
         bounds = [(index, index + 1) for index in range(stop - start)] if one_by_one else [(0, stop - start)]
-        self._rows = [Batch._make(array[first:last] for array in rows) for first, last in bounds]
+        self._rows = [rows.part(slice(first, last)) for first, last in bounds]
         # An environment may keep its action, and numbers out of an array are copies already.
-        self._copies = actions.ndim > 1
-        self._actions = [actions[first:last] for first, last in bounds]
+        self._copies = any(leaf.ndim > 1 for leaf in arrays.actions)
+        self._actions = [as_rows(trees.part(actions, slice(first, last))) for first, last in bounds]
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self.loops: list[EnvironmentLoop] = []
 
@@ -61,7 +82,7 @@ class LoopShare:
         for rows in self._rows:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
-            self.loops.append(EnvironmentLoop(environments, rows))
+            self.loops.append(loop_over(environments, rows))
         if self.loops and not self._copies:
             # What is called again and again, without a detour.
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
@@ -107,7 +128,11 @@ def gymnasium_classes(task: Task) -> Stepped:
     example = make(task)
     spaces = read_spaces(task, example.observation_space, example.action_space)
     example.close()
-    return Stepped(spaces, lambda division: partial(LoopShare, task, division.one_by_one))
+    return Stepped(spaces, lambda division: partial(LoopShare, task, _forms(spaces), division.one_by_one))
+
+
+def _forms(spaces: Spaces) -> Forms:
+    return Forms(trees.form(spaces.observations), trees.form(spaces.actions))
 
 
 class _SharedMemoryBackend:
@@ -129,14 +154,14 @@ class _SharedMemoryBackend:
             available=len(setup.cpus),
         )
         layout = division.layout(
-            (Leaf(spaces.shape, spaces.dtype),), (Leaf(spaces.actions.low.shape, spaces.actions.low.dtype),)
+            tuple(Leaf(leaf.shape, leaf.dtype) for leaf in trees.leaves(spaces.observations)),
+            tuple(Leaf(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)),
         )
         self._team = Team(TeamConfig(division, layout, stepped.make_share(division), context=context))
         if self._before is not None and division.own:
             pinning.restrict(setup.cpus[:1])
-        arrays = self._team.arrays
-        (observations,), (self._actions,) = arrays.observations, arrays.actions
-        self._batch = Batch(observations, arrays.rewards, arrays.terminated, arrays.truncated, np.arange(num_envs))
+        self._batch, actions = _forms(spaces).of(self._team.arrays)
+        self._actions = as_rows(actions)
         self.info = BackendInfo(
             num_envs=num_envs,
             batch_size=setup.batch_size,
@@ -175,7 +200,7 @@ class ShmSync(_SharedMemoryBackend):
     ) -> None:
         super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, one_by_one=False)
         self._stepping = False
-        self._given: NDArray[Any] = self._actions
+        self._given: ArrayTree = self._actions
         # Without workers nobody else needs to see the actions: they are not copied into shared memory.
         own = self._team.own
         self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
@@ -187,7 +212,7 @@ class ShmSync(_SharedMemoryBackend):
         self._stepping = False
         self._team.ask("reset", seed)
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Write the actions into shared memory and let the workers step."""
         if self._loop is None:
             self._actions[:] = actions
@@ -247,7 +272,14 @@ class ShmAsync(_SharedMemoryBackend):
             self.info = replace(self.info, fewest_rows=self._fewest)
         self._in_flight = InFlight(self._team)
         self._size = setup.batch_size
-        self._out = Batch._make(array[: self._size].copy() for array in self._batch)
+        out = self._batch.part(slice(self._size))
+        self._out = Batch._make(trees.mapped(np.copy, array) for array in out)
+        # Each array of all rows, and that of a batch to which rows are copied.
+        self._copied = [
+            (rows, picked)
+            for all_rows, of_batch in zip(self._batch[:4], self._out[:4], strict=True)
+            for rows, picked in zip(trees.leaves(all_rows), trees.leaves(of_batch), strict=True)
+        ]
         self._last = self._out.env_ids
         self._stepping = False
 
@@ -259,7 +291,7 @@ class ShmAsync(_SharedMemoryBackend):
         self._stepping = False
         self._team.ask("reset", seed)
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
         ids = self._last
         self._actions[ids] = actions
@@ -279,12 +311,14 @@ class ShmAsync(_SharedMemoryBackend):
             raise NothingToReceiveError
         self._stepping = False
         out, ids = self._out, self._received()
-        if len(ids) < self._size:
-            out = Batch._make(array[: len(ids)] for array in out)
-        self._last = out.env_ids
-        out.env_ids[:] = ids
-        for rows, picked in zip(self._batch[:4], out[:4], strict=True):
-            rows.take(out.env_ids, 0, picked, "clip")  # "raise" would copy twice: it fills a buffer of its own first
+        few = len(ids) < self._size
+        if few:
+            out = out.part(slice(len(ids)))
+        self._last = env_ids = out.env_ids
+        env_ids[:] = ids
+        for rows, picked in self._copied:
+            # "raise" would copy twice: it fills a buffer of its own first.
+            rows.take(env_ids, 0, picked[: len(ids)] if few else picked, "clip")
         return out
 
     def _received(self) -> list[int]:
@@ -329,7 +363,7 @@ class ShmHalf:
         self._now = 0
         self._waiting = True
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Let the half step that was received last."""
         self._halves[1 - self._now].send(actions)
         self._waiting = True

@@ -59,9 +59,13 @@ def _document() -> Document:
                 rows=tuple(
                     TableRow(entry.name, (_steps(entry), Text((_what_it_is(entry),))), entry.reference_row)
                     for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default))
+                    if entry.installation is None
                 ),
                 numbers=False,
-                notes=("Those with (named) are measured only if -b names them.",),
+                notes=(
+                    "Those with (named) are measured only if -b names them.",
+                    "Backends of other projects: vebench peers.",
+                ),
             ),
             *_own_classes(standing),
             Table(
@@ -120,15 +124,15 @@ def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
 
 def _names(suite: Suite) -> str:
     names = [short_name(name) for name in suite.tasks]
-    return ", ".join(names) or "any registered id with array observations and actions, or module:Id"
+    return ", ".join((*names, *filter(None, (suite.otherwise,))))
 
 
 def _missing() -> Iterator[FindingText]:
     """Yield what is not installed, by suite and by backend, and how to install it."""
     needed: dict[tuple[Package, ...], list[str]] = {}
     for name, packages in (
-        *((suite.title, suite.packages) for suite in SUITES.values()),
-        *((entry.name, entry.packages) for entry in ENTRIES),
+        *((suite.title, suite.packages) for suite in SUITES.values() if suite.usual),
+        *((entry.name, entry.packages) for entry in ENTRIES if entry.installation is None),
     ):
         if missing := tuple(package for package in packages if not importable(package.module)):
             needed.setdefault(missing, []).append(name)

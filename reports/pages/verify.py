@@ -195,7 +195,7 @@ def _mismatch(first: Mismatch) -> str:
     """Return where a backend's row first is not the reference's."""
     size = "" if first.size is None else f" (off by {first.size:.3g})"
     place = f"environment {first.env_id}, step {first.step}"
-    return f"first at {place}: {first.field} {first.found} instead of {first.expected}{size}"
+    return f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}"
 
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Explanation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,3 +18,17 @@ def by_the_pole(observations: NDArray[np.floating]) -> NDArray[np.int64]:
 def one_for_all(observations: NDArray[np.floating]) -> int:
     """Return a single action, however many rows there are."""
     return int(observations[0, 2] > 0)
+
+
+def by_the_camera(observations: dict[str, Any]) -> dict[str, Any]:
+    """Move the nested environment's arm by what its camera shows."""
+    seen = observations["camera"][:, 0, 0].astype(np.int64) + observations["arm"][1]
+    bits = np.stack([seen % 2, seen // 2 % 2], -1)
+    return {"grip": seen % 3, "move": np.stack([seen % 2, -(seen % 2)], -1), "dials": (bits, bits)}
+
+
+def without_a_grip(observations: dict[str, Any]) -> dict[str, Any]:
+    """Forget one of its actions."""
+    actions = by_the_camera(observations)
+    del actions["grip"]
+    return actions

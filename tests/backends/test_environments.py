@@ -131,13 +131,17 @@ def test_mujoco_computes_with_the_same_actions_in_whatever_type_of_array_they_co
 @pytest.mark.parametrize(
     ("task", "what"),
     [
-        ("Observes-dict", "observations are Dict"),
-        ("Acts-tuple", "actions are Tuple"),
-        ("Acts-dict", "actions are Dict"),
+        ("Observes-text", "observations are Text, not an array: vebench steps Box"),
+        ("Observes-dict-with-text", "observations/arm/1 are Text, not an array"),
+        ("Acts-dict-with-text", "actions/arm/1 are Text, not an array"),
+        ("Observes-sequence", "observations are Sequence, not an array"),
+        ("Acts-graph", "actions are Graph, not an array"),
+        ("Observes-empty", "observations are an empty Dict"),
+        ("Acts-numbered", "actions have the key 1, which is no text"),
     ],
 )
 @pytest.mark.usefixtures("odd")
-def test_spaces_that_are_not_one_array_are_refused_in_one_line(task: str, what: str) -> None:
+def test_spaces_that_are_not_made_of_arrays_are_refused_in_one_line(task: str, what: str) -> None:
     with pytest.raises(ValueError, match=what) as caught:
         ForLoop(Setup(Task(f"odd/{task}-v0", "gymnasium", 1, module="odd"), workers=1))
     assert "\n" not in str(caught.value)

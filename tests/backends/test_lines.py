@@ -31,6 +31,8 @@ CARTPOLE = Task("CartPole-v1", "classic", 1)
 PONG = Task("ALE/Pong-v5", "atari", 4)
 CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
 OWN = Task("odd/Observes-box-v0", "gymnasium", 1, module="odd")
+SHORT = Task("CartPole-v1[max_episode_steps=9,sutton_barto_reward=true]", "classic", 1)
+CALLED = Task("odd:Counter[length=4,observation=box]", "callable", 1)
 
 needs_envpool = pytest.mark.skipif(not importable(ENVPOOL.module), reason="EnvPool is not installed")
 
@@ -106,7 +108,7 @@ def test_the_lines_of_an_asynchronous_pool_build_it() -> None:
     envs.close()
 
 
-@pytest.mark.parametrize("task", [CARTPOLE, CHEETAH, OWN], ids=lambda task: task.id)
+@pytest.mark.parametrize("task", [CARTPOLE, CHEETAH, OWN, SHORT, CALLED], ids=lambda task: task.id)
 def test_the_environments_are_those_that_were_measured(task: Task) -> None:
     (pasted,) = run(lines_of("for-loop", task, workers=1))
     measured = make(task)
@@ -215,11 +217,25 @@ def test_a_third_partys_adapter_has_no_lines() -> None:
     assert find_recorded("mine.adapters:Fast").lines(built("gym-sync", CARTPOLE)) == ()
 
 
+def calls_in(lines: tuple[str, ...], name: str) -> list[ast.Call]:
+    """Return the calls of a function in lines of Python that are all in ASCII, and can be printed."""
+    assert all(line.isascii() and line.isprintable() for line in lines)
+    nodes = ast.walk(ast.parse("\n".join(lines)))
+    return [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(name)]
+
+
 def test_names_from_outside_stay_texts() -> None:
     evil = Task("a\"); import os; os.system('x')\n\u202e\x1b[31m-v0", "gymnasium", 1)
-    (line,) = (line for line in lines_of("gym-sync", evil) if "make(" in line)
-    assert line.isascii()
-    assert line.isprintable()
-    (call,) = (node for node in ast.walk(ast.parse(line.strip().removeprefix("return "))) if isinstance(node, ast.Call))
+    (call,) = calls_in(lines_of("gym-sync", evil), "make")
     assert isinstance(call.args[0], ast.Constant)
     assert call.args[0].value == evil.id
+    arguments = Task("Foo-v0[class=1,size=2,\u0430=os.system('x')]", "gymnasium", 1)
+    (call,) = calls_in(lines_of("gym-sync", arguments), "make")
+    given = {each.arg or ast.unparse(each.value): ast.unparse(each.value) for each in call.keywords}
+    assert given.pop("disable_env_checker") == "True"
+    assert given.pop("size") == "2"
+    assert {key: ast.literal_eval(value) for key, value in given.items()} == {
+        "{'class': 1}": {"class": 1},
+        "{'\u0430': \"os.system('x')\"}": {"\u0430": "os.system('x')"},
+    }
+    assert lines_of("gym-sync", Task("os:system('x');f", "callable", 1)) == ()

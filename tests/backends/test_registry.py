@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -13,7 +13,9 @@ from support.places import TESTS
 
 from vebench.backends import registry
 from vebench.backends.entry import FORKED_PROCESS, FRESH_PROCESS
+from vebench.backends.environments.making import make
 from vebench.backends.environments.suites import SUITES, load
+from vebench.backends.interface import Task
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, how_to_install
 
 if TYPE_CHECKING:
@@ -44,7 +46,11 @@ def test_what_a_suite_names_is_there(suite: Suite) -> None:
     assert all(callable(load(target)) for target in targets)
 
 
-@pytest.mark.parametrize("package", registry.PACKAGES, ids=lambda package: package.name)
+OF_PEERS = {package for entry in registry.ENTRIES if entry.installation is not None for package in entry.packages}
+OWN = [package for package in registry.PACKAGES if package not in OF_PEERS]
+
+
+@pytest.mark.parametrize("package", OWN, ids=lambda package: package.name)
 def test_what_is_needed_is_installed_by_the_extra_that_the_remedy_names(package: Package) -> None:
     extras = PROJECT["optional-dependencies"]
     installed = PROJECT["dependencies"] if package.extra is None else extras[package.extra]
@@ -56,7 +62,7 @@ def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_lo
     (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
     assert everything.name == PROJECT["name"] == "vebench-rl"
     usual = {package for entry in registry.ENTRIES if entry.by_default for package in entry.packages}
-    usual |= {package for suite in SUITES.values() for package in suite.packages}
+    usual |= {package for suite in SUITES.values() if suite.usual for package in suite.packages}
     assert everything.extras == {"report", *(package.extra for package in usual if package.extra)}
 
 
@@ -78,9 +84,10 @@ def test_in_an_interpreter_without_vebench_packages_are_installed_by_their_names
 
 
 def test_a_run_file_records_the_packages_that_decide_what_a_cell_does() -> None:
-    assert registry.RECORDED == (
-        "ale-py", "envpool", "gymnasium", "mujoco", "numpy", "opencv-contrib-python", "opencv-contrib-python-headless",
-        "opencv-python", "opencv-python-headless", "torch",
+    of_peers = {name for package in OF_PEERS for name in package.deciding_names}
+    assert tuple(name for name in registry.RECORDED if name not in of_peers) == (
+        "ale-py", "dm-control", "envpool", "gymnasium", "minigrid", "mujoco", "numpy", "opencv-contrib-python",
+        "opencv-contrib-python-headless", "opencv-python", "opencv-python-headless", "shimmy", "torch",
     )  # fmt: skip
 
 
@@ -116,6 +123,34 @@ def test_a_backend_of_another_version_in_a_run_file_is_treated_as_a_third_partys
     entry = registry.find_recorded("a-backend-of-long-ago")
     assert (entry.reference_row, entry.steps_gymnasium, entry.process_per_environment) == (False, False, False)
     assert registry.find_recorded("null").reference_row
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "why"),
+    [
+        ("envpool-sync", "CartPole-v1[max_episode_steps=50]", "EnvPool has no CartPole-v1[max_episode_steps=50]"),
+        ("fast-sync", "HalfCheetah-v5[xml_file=a.xml]", "fast-sync has no class of its own for HalfCheetah-v5[xml"),
+        ("ceiling", "HalfCheetah-v5[xml_file=a.xml]", "ceiling has no HalfCheetah-v5[xml_file=a.xml]"),
+    ],
+)
+def test_what_cannot_take_arguments_has_no_task_with_them(name: str, task: str, why: str) -> None:
+    suite = "mujoco" if task.startswith("Half") else "classic"
+    refused = registry.BY_NAME[name].why_not(Task(task, suite, 5), lambda _module: True)
+    plain = task.partition("[")[0]
+    has_plain = registry.BY_NAME[name].name_of(Task(plain, suite, 5)) is not None
+    assert refused is not None
+    assert refused.startswith(why)
+    assert refused.endswith(f": it has {plain} without arguments only") == has_plain
+
+
+def test_a_task_of_a_suite_is_made_with_its_arguments_by_every_suite() -> None:
+    short = make(Task("CartPole-v1[max_episode_steps=3]", "classic", 1))
+    assert short.spec is not None
+    assert short.spec.max_episode_steps == 3
+    cheetah: Any = make(Task("HalfCheetah-v5[ctrl_cost_weight=0.5]", "mujoco", 5)).unwrapped
+    assert cheetah._ctrl_cost_weight == 0.5  # noqa: SLF001 - it shows it to nobody else
+    pong: Any = make(Task("ALE/Pong-v5[difficulty=1]", "atari", 4)).unwrapped
+    assert pong._game_difficulty == 1  # noqa: SLF001 - likewise
 
 
 def test_the_tables_are_read_without_numpy_or_anything_heavy() -> None:

@@ -28,11 +28,17 @@ sys.path.append({str(ADAPTERS)!r})
 from faulty import Sound
 import gymnasium
 gymnasium.register("Own-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+def make(title):
+    return gymnasium.make("Own-v0")
 """
 # What the file names, and how the refusal begins.
 NAMED = {
     "adapter": ({"backends": [{"name": "mine:Sound"}]}, "--backend mine:Sound: module mine"),
     "adapter in a package": ({"backends": [{"name": "box.mine:Sound"}]}, "--backend box.mine:Sound: module box.mine"),
+    "callable": (
+        {"envs": ["mine:make[title=a:b]"], "backends": [{"name": "gym-sync"}]},
+        "--env mine:make[title=a:b]: module mine",
+    ),
     "environment": ({"envs": ["mine:Own-v0"], "backends": [{"name": "gym-sync"}]}, "--env mine:Own-v0: module mine"),
 }
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 from support.leaks import processes_that_name
 from support.waiting import eventually
 
@@ -76,6 +78,7 @@ def test_an_interpreter_gets_the_simulators_in_the_versions_that_are_here_and_th
     made, first, second = uv.calls
     assert made.startswith("venv ")
     assert f"gymnasium=={packages_here()['gymnasium']}" in first.split()
+    assert f"imageio=={version('imageio')}" in first.split()
     assert first.endswith("one==1.0")
     assert second.endswith("--no-deps two")
     assert python_of("one") == str(folder_of("one") / "bin" / "python")
@@ -176,3 +179,11 @@ def test_every_installation_is_of_a_backend_and_pins_what_it_names_first() -> No
     for installation in registry.INSTALLATIONS:
         assert [entry for entry in registry.ENTRIES if entry.installation == installation]
         assert installation.name not in registry.BY_NAME or installation.steps
+
+
+def test_what_a_peer_needs_is_installed_with_it() -> None:
+    for entry in registry.ENTRIES:
+        if entry.installation is not None:
+            wanted = [text for step in entry.installation.steps for text in step.requirements]
+            named = {Requirement(text).name for text in wanted if "://" not in text}
+            assert {package.name for package in entry.packages if package.extra is None} <= named, entry.name

@@ -110,6 +110,50 @@ class NoNumber(Counter):
         return observation, float("nan"), terminated, truncated, info
 
 
+class Nested(gymnasium.Env[Any, Any]):
+    """Observes and takes dicts and tuples, one in the other; each array shows its step, and what it was given.
+
+    ``pair``: the outer ones are tuples. Its seed decides when an episode ends, after 3 to 6 steps, and what it draws.
+    """
+
+    def __init__(self, pair: bool = False) -> None:
+        seen = {
+            "camera": spaces.Box(0, 255, (4, 4), np.uint8),
+            "arm": spaces.Tuple((spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Discrete(1000))),
+        }
+        taken = {
+            "grip": spaces.Discrete(3),
+            "move": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            "dials": spaces.Tuple((spaces.MultiDiscrete([2, 5]), spaces.MultiBinary(2))),
+        }
+        self._pair = pair
+        self.observation_space = spaces.Tuple(tuple(seen.values())) if pair else spaces.Dict(seen)
+        self.action_space = spaces.Tuple(tuple(taken.values())) if pair else spaces.Dict(taken)
+        self._step = self._length = 0
+        self._grip, self._drawn = 0, 0.0
+        self._move = self._dials = np.zeros(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._step, self._length = 0, int(self.np_random.integers(3, 7))
+        self._grip, self._move, self._dials = 0, np.zeros(2), np.zeros(2)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - a dict or a tuple
+        assert action in self.action_space
+        grip, move, dials = action if self._pair else (action["grip"], action["move"], action["dials"])
+        self._step += 1
+        self._grip, self._move, self._dials = int(grip), move, dials[0] * dials[1]
+        over = self._step == self._length
+        return self._observe(), float(np.sum(dials[0])), over and self._length % 2 == 0, over, {}
+
+    def _observe(self) -> Any:  # noqa: ANN401 - likewise
+        self._drawn = float(self.np_random.random())
+        camera = np.full((4, 4), 10 * self._step + self._grip, np.uint8)
+        arm = (np.array([*self._move, self._drawn]), 10 * self._step + int(np.sum(self._dials)))
+        return (camera, arm) if self._pair else {"camera": camera, "arm": arm}
+
+
 _SPACES: dict[str, Any] = {
     "discrete": spaces.Discrete(7),
     "from-two": spaces.Discrete(3, start=2),
@@ -117,8 +161,12 @@ _SPACES: dict[str, Any] = {
     "whole-box": spaces.Box(-3, 4, (2,), np.int32),
     "multi-discrete": spaces.MultiDiscrete([2, 5]),
     "multi-binary": spaces.MultiBinary(4),
-    "dict": spaces.Dict({"a": spaces.Discrete(2)}),
-    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
+    "text": spaces.Text(5),
+    "dict-with-text": spaces.Dict({"arm": spaces.Tuple((spaces.Discrete(2), spaces.Text(5))), "b": spaces.Discrete(2)}),
+    "sequence": spaces.Sequence(spaces.Discrete(2)),
+    "graph": spaces.Graph(spaces.Discrete(2), None),
+    "empty": spaces.Dict({}),
+    "numbered": spaces.Dict({1: spaces.Discrete(2)}),
 }
 
 for name in _SPACES:
@@ -131,3 +179,5 @@ gymnasium.register("odd/Held-v0", "odd:Held")
 gymnasium.register("odd/In-common-v0", "odd:InCommon")
 gymnasium.register("odd/No-number-v0", "odd:NoNumber")
 gymnasium.register("odd/Verbose-v0", "odd:Verbose")
+gymnasium.register("odd/Nested-v0", "odd:Nested")
+gymnasium.register("odd/Pair-v0", "odd:Nested", kwargs={"pair": True})

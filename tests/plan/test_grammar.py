@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends import registry
+from vebench.backends import bracketed, registry
+from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.plan.grammar import (
     check_choices,
+    check_envs,
     parse_backends,
     parse_envs,
     parse_envs_per_worker,
@@ -119,14 +121,33 @@ def test_environments_per_worker_are_written_as_workers_are(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("texts", "names"),
-    [([], ()), (["Pong"], ("Pong",)), (["Pong, Ant", "mine:A/B-v0"], ("Pong", "Ant", "mine:A/B-v0"))],
+    [
+        ([], ()),
+        (["Pong"], ("Pong",)),
+        (["Pong, Ant", "mine:A/B-v0"], ("Pong", "Ant", "mine:A/B-v0")),
+        (["Ant[x=1,y=2],mine:make", "Pong[z=a:b]"], ("Ant[x=1,y=2]", "mine:make", "Pong[z=a:b]")),
+        (["Ant[ y = TRUE , x=+1.50 , z = True ] ,Pong"], ("Ant[x=1.5,y=TRUE,z=true]", "Pong")),
+    ],
 )
 def test_environments_are_joined_by_commas_or_repeated(texts: list[str], names: tuple[str, ...]) -> None:
     assert parse_envs(texts) == names
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("", "a name is missing"), ("Pong,", "a name is missing"), ("\udcff", "is not UTF-8")]
+    ("text", "complaint"),
+    [
+        ("", "a name is missing"),
+        ("Pong,", "a name is missing"),
+        ("[x=1]", "a name is missing"),
+        ("\udcff", "is not UTF-8"),
+        ("Pong[x=1", r"brackets do not match; write NAME\[KEY=VALUE,...\]"),
+        ("Pong[x=1]y", "brackets do not match"),
+        ("Pong[x=[1]]", "brackets do not match"),
+        ("Pong[]", "'' is not KEY=VALUE"),
+        ("Pong[x=1,]", "'' is not KEY=VALUE"),
+        ("Pong[x]", "x is not KEY=VALUE"),
+        ("Pong[x=1,x=2]", "x is given twice"),
+    ],
 )
 def test_a_name_that_is_none_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=f"^--env.*{complaint}"):
@@ -236,6 +257,39 @@ keys = st.from_regex(re.compile(r"[a-z_]\w{0,8}", re.ASCII), fullmatch=True)
 foreign_choices = st.dictionaries(keys, values, max_size=4).map(
     lambda options: BackendChoice("some.module:Adapter", dict(sorted(options.items())))
 )
+
+
+env_names = st.sampled_from(["Pong", "ALE/Pong-v5", "mymodule:make_env", "my.tasks:user/Mine-v3"])
+arguments = st.dictionaries(keys, values, max_size=4).map(lambda given: dict(sorted(given.items())))
+
+
+@given(st.lists(st.tuples(env_names, arguments)))
+def test_what_is_printed_of_environments_with_arguments_reads_back_as_these(
+    envs: list[tuple[str, dict[str, bool | int | float | str]]],
+) -> None:
+    labels = tuple(bracketed.written(name, values) for name, values in envs)
+    assert parse_envs(labels) == parse_envs([",".join(labels)] if labels else []) == labels
+    check_envs(labels)
+    for label, (name, values) in zip(labels, envs, strict=True):
+        task = Task(label, "gymnasium", 1)
+        assert (task.name, task.arguments) == (name, values)
+        assert list(map(type, task.arguments.values())) == list(map(type, values.values()))
+
+
+@pytest.mark.parametrize("names", [("Pong,Ant",), ("Ant[y=1,x=2]",), ("Ant[x=1.0e3]",), (" Ant",), ("Ant[x]",)])
+def test_environments_that_no_command_line_gives_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="--env"):
+        check_envs(names)
+
+
+@given(st.text() | st.text(alphabet="Pong[]=,m:/1 \n", max_size=30))
+def test_any_text_names_environments_or_is_an_error_of_one_line(text: str) -> None:
+    try:
+        names = parse_envs([text])
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
+    else:
+        check_envs(names)
 
 
 @given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))

@@ -196,6 +196,14 @@ def test_nothing_is_kept_of_code_from_elsewhere() -> None:
     assert knowledge.of(PONG, BackendChoice("mine:Fast")) == OTHER  # as long as the command lasts
 
 
+def test_a_verdict_on_the_task_as_it_is_registered_is_none_on_the_task_with_arguments() -> None:
+    harder = Task("ALE/Pong-v5[difficulty=1]", "atari", 4)
+    knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
+    assert (knowledge.of(PONG, POOL, VERSIONS), knowledge.of(harder, POOL, VERSIONS)) == (SAME, UNKNOWN)
+    assert lasts(harder, OURS)
+    assert not lasts(Task("Ant-v5[xml_file=mine.xml]", "mujoco", 5), OURS)  # a file may change
+
+
 def test_a_verdict_that_is_known_already_is_not_kept_twice() -> None:
     knowledge = Knowledge()
     assert knowledge.add(PONG, POOL, SAME)

@@ -38,7 +38,11 @@ USER_MODULE = """
         frame_skip = 7
 
     class Keyed(Mine):
-        observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+        observation_space = spaces.Dict({"a": spaces.Tuple((spaces.Discrete(2), spaces.Sequence(spaces.Discrete(2))))})
+
+    class Nested(Mine):
+        observation_space = spaces.Dict({"a": spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1)))})
+        action_space = spaces.Tuple((spaces.Discrete(2), spaces.Dict({"b": spaces.MultiBinary(2)})))
 
     class Spoken(Mine):
         action_space = spaces.Text(5)
@@ -47,12 +51,31 @@ USER_MODULE = """
         def __init__(self):
             import no_such_simulator
 
+    class Tuned(Mine):
+        def __init__(self, size=1, title="none", scale=1.0, render_mode=None):
+            assert (type(size), type(title), type(scale)) == (int, str, float)
+
+    class CartPole(Mine):
+        pass
+
+    def make_nested():
+        return Nested()
+
+    def make_env(size=1):
+        return gymnasium.wrappers.TimeLimit(Tuned(size), 5)
+
+    def make_number():
+        return 3
+
+    def make_trouble():
+        raise RuntimeError("no screen")
+
     class Leaving(Mine):
         def __init__(self):
             sys.exit("so long")
 
     print("a library that prints")
-    for env in (Mine, Keyed, Spoken, Needy, Leaving):
+    for env in (Mine, Tuned, Keyed, Spoken, Needy, Leaving):
         gymnasium.register(f"user/{env.__name__}-v3", entry_point=env)
 """
 ADAPTER_MODULE = """
@@ -86,6 +109,20 @@ ENVIRONMENTS = {
     "ale_py:ALE/Pong-v5": PONG,
     "mine:user/Mine-v3": Task("user/Mine-v3", "gymnasium", 7, module="mine"),
     "mine:user/Mine": Task("user/Mine-v3", "gymnasium", 7, module="mine"),
+    "CartPole-v1[max_episode_steps=50,render_mode=rgb_array]": Task(
+        "CartPole-v1[max_episode_steps=50,render_mode=rgb_array]", "classic", 1
+    ),
+    "HalfCheetah-v5[forward_reward_weight=2.5]": Task("HalfCheetah-v5[forward_reward_weight=2.5]", "mujoco", 5),
+    "ALE/Pong-v5[difficulty=1]": Task("ALE/Pong-v5[difficulty=1]", "atari", 4),
+    "FrozenLake[is_slippery=false]": Task("FrozenLake-v1[is_slippery=false]", "gymnasium", 1),
+    "mine:user/Tuned-v3[scale=0.5,size=3,title=a:b]": Task(
+        "user/Tuned-v3[scale=0.5,size=3,title=a:b]", "gymnasium", 7, module="mine"
+    ),
+    "mine:make_env": Task("mine:make_env", "callable", 7),
+    "mine:make_env[size=3]": Task("mine:make_env[size=3]", "callable", 7),
+    "mine:make_nested": Task("mine:make_nested", "callable", 7),
+    "mine:CartPole": Task("mine:CartPole", "callable", 7),  # and not Gymnasium's
+    "mine:user/Tuned": Task("user/Tuned-v3", "gymnasium", 7, module="mine"),
 }
 REFUSED_ENVIRONMENTS = {
     "": "a name is missing",
@@ -104,10 +141,21 @@ REFUSED_ENVIRONMENTS = {
     "a\nb": "'a\\nb': no such environment",
     "nowhere:Thing-v0": "module nowhere cannot be imported: ModuleNotFoundError",
     "breaks:Thing-v0": "module breaks cannot be imported: ZeroDivisionError: division by zero",
-    "mine:user/Keyed-v3": "its observations are Dict; they must be arrays (Box, Discrete",
+    "mine:user/Keyed-v3": "its observations/a/1 are Sequence; they must be arrays (Box, Discrete",
     "mine:user/Spoken-v3": "its actions are Text; they must be arrays",
     "mine:user/Needy-v3": "it cannot be made: ModuleNotFoundError: No module named 'no_such_simulator'",
     "mine:user/Leaving-v3": "it cannot be made: SystemExit: so long",
+    "CartPole-v1[sutton=3]": "it cannot be made: TypeError: CartPoleEnv.__init__() got an unexpected keyword",
+    "CartPole[disable_env_checker=true]": "disable_env_checker is set by vebench, alike for every backend: leave it",
+    "FrozenLake[id=Pong]": "id is set by vebench, alike for every backend: leave it out",
+    "Pong[frameskip=2]": "--env Pong[frameskip=2]: frameskip is set by vebench, alike for every backend",
+    "ale_py:ALE/Pong-v5[max_episode_steps=9]": "max_episode_steps is set by vebench, alike",
+    "HalfCheetah-v5[frame_skip=1]": "frame_skip is set by vebench",
+    "Pongg[difficulty=1]": "no such environment (did you mean Pong",
+    "mine:make_env[width=3]": "it cannot be made: TypeError: make_env() got an unexpected keyword argument 'width'",
+    "mine:make_number": "it returns a int, not an environment of Gymnasium's",
+    "mine:make_trouble": "it cannot be made: RuntimeError: no screen",
+    "mine:sys": "registers no sys",
 }
 # An adapter and the names of the options that it is given, and what is said of it.
 REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {
@@ -237,6 +285,18 @@ def test_any_registered_environment_of_arrays_is_looked_up(name: str, task: Task
     assert resolve([name]) == (task,)
 
 
+@pytest.mark.usefixtures("at_once")
+def test_a_known_name_with_arguments_means_the_full_id_with_these() -> None:
+    (task,) = resolve(["Pong[difficulty=1]"])
+    assert task == Task("ALE/Pong-v5[difficulty=1]", "atari", 4)
+    assert (task.name, task.arguments) == ("ALE/Pong-v5", {"difficulty": 1})
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_task_with_arguments_is_another_one_than_that_without() -> None:
+    assert len(resolve(["Pong", "Pong[difficulty=1]", "ALE/Pong-v5[difficulty=1]"])) == 2
+
+
 @pytest.mark.usefixtures("beside_user")
 def test_several_lookups_keep_the_order_of_the_names() -> None:
     tasks = resolve(["mine:user/Mine-v3", "Pong", "FrozenLake", "FrozenLake-v1"])
@@ -276,7 +336,7 @@ def test_an_interpreter_that_does_not_start_is_an_error() -> None:
 def test_an_interpreter_without_gymnasium_says_so() -> None:
     answer = subprocess.run(
         [sys.executable, "-S", probe.__file__],
-        input='{"envs": ["Foo-v0"], "scratch": "."}',
+        input='{"envs": [["Foo-v0", {}]], "scratch": "."}',
         capture_output=True,
         text=True,
         check=True,
@@ -329,6 +389,9 @@ def test_what_a_library_prints_stays_out_of_the_answer() -> None:
         ("user/Mine-v3", ("Pong", "my.tasks:user/Mine-v3"), Task("user/Mine-v3", "gymnasium", 4, "my.tasks")),
         ("user/Mine-v3", ("my.tasks:user/Mine",), Task("user/Mine-v3", "gymnasium", 4, "my.tasks")),
         ("CartPole-v1", ("mine:CartPole-v1",), Task("CartPole-v1", "gymnasium", 4, "mine")),
+        ("CartPole-v1[a=1]", ("mine:CartPole-v1", "CartPole[a=1]"), Task("CartPole-v1[a=1]", "classic", 4)),
+        ("user/Mine-v3[a=x:y/z]", ("my:user/Mine[a=x:y/z]",), Task("user/Mine-v3[a=x:y/z]", "gymnasium", 4, "my")),
+        ("mine:make_env[a=1]", ("mine:make_env[a=1]",), Task("mine:make_env[a=1]", "callable", 4)),
     ],
 )
 def test_the_task_of_a_cell_in_a_run_file_is_the_one_that_was_measured(

@@ -93,7 +93,7 @@ def why_not_same(proof: CellProof) -> str | None:
 
 def _where(mismatch: Mismatch) -> str:
     at = f"environment {mismatch.env_id} after {mismatch.step:,} steps"
-    return f"{mismatch.field} of {at} are {mismatch.found} instead of {mismatch.expected}"
+    return f"{mismatch.place} of {at} are {mismatch.found} instead of {mismatch.expected}"
 
 
 def together(proofs: Sequence[CellProof]) -> CellProof | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import BackendInfo, Batch
+    from vebench.backends.interface import ArrayTree, BackendInfo, Batch
     from vebench.child.policies.policy import Policy
     from vebench.child.recorder import Recorder
 
@@ -30,16 +31,16 @@ class Actions(Protocol):
 
     taken: int
 
-    def __next__(self) -> NDArray[np.generic]:
+    def __next__(self) -> ArrayTree:
         """Return the next batch of actions, ``(rows, *action_shape)``."""
 
-    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+    def __iter__(self) -> Iterator[ArrayTree]:
         """Return itself."""
 
     def receiving(self, recv: Receive) -> Receive:
         """Return the function that the loop calls for a batch, given that of the backend."""
 
-    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+    def is_at(self, number: int, actions: ArrayTree) -> bool:
         """Return whether these are the actions that batch ``number`` answers."""
 
     def begins(self) -> None:
@@ -54,14 +55,14 @@ class Tape:
 
     taken = 0
 
-    def __init__(self, batches: Sequence[NDArray[np.generic]]) -> None:
+    def __init__(self, batches: Sequence[ArrayTree]) -> None:
         self._batches = batches
         self._running = cycle(batches)
 
-    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+    def __iter__(self) -> Iterator[ArrayTree]:
         return self._running
 
-    def __next__(self) -> NDArray[np.generic]:
+    def __next__(self) -> ArrayTree:
         return next(self._running)
 
     @staticmethod
@@ -69,7 +70,7 @@ class Tape:
         """Return ``recv`` itself."""
         return recv
 
-    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+    def is_at(self, number: int, actions: ArrayTree) -> bool:
         """Return whether these are the actions that batch ``number`` answers."""
         return self._batches[(number - 1) % len(self._batches)] is actions
 
@@ -105,7 +106,7 @@ class Acting:
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations
         self.taken = 0
-        self._last: NDArray[np.generic] | None = None
+        self._last: ArrayTree | None = None
         self._sent = 0
         self._ahead = info.num_envs > info.batch_size
         self._seen = np.zeros(info.num_envs, np.int64)  # the batch in which each environment was last
@@ -113,10 +114,10 @@ class Acting:
         self._first_of_stretch = 1
         self.begins()
 
-    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+    def __iter__(self) -> Iterator[ArrayTree]:
         return self
 
-    def __next__(self) -> NDArray[np.generic]:
+    def __next__(self) -> ArrayTree:
         clock, policy = self._clock, self._policy
         began = clock()
         if self._cpus:
@@ -150,7 +151,7 @@ class Acting:
 
         return receive
 
-    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+    def is_at(self, number: int, actions: ArrayTree) -> bool:
         """Return whether these are the actions that batch ``number`` answers."""
         return number == self.taken and actions is self._last
 
@@ -205,15 +206,16 @@ class Fitting:
     def __init__(self, actions: Actions, rows: int) -> None:
         self._actions, self._rows = actions, rows
         self.taken = 0
-        self._last: NDArray[np.generic] | None = None
+        self._last: ArrayTree | None = None
         self._lengths: list[int] = []
 
-    def __iter__(self) -> Iterator[NDArray[np.generic]]:
+    def __iter__(self) -> Iterator[ArrayTree]:
         return self
 
-    def __next__(self) -> NDArray[np.generic]:
+    def __next__(self) -> ArrayTree:
         self.taken += 1
-        self._last = actions = next(self._actions)[: self._rows]
+        actions: ArrayTree = as_rows(next(self._actions))[: self._rows]
+        self._last = actions
         return actions
 
     def receiving(self, recv: Receive) -> Receive:
@@ -228,7 +230,7 @@ class Fitting:
 
         return receive
 
-    def is_at(self, number: int, actions: NDArray[np.generic]) -> bool:
+    def is_at(self, number: int, actions: ArrayTree) -> bool:
         """Return whether these are the actions that batch ``number`` answers."""
         return number == self.taken and actions is self._last
 

@@ -107,7 +107,8 @@ class Done:
 class Mismatch:
     """The first row that differs from the reference's: environment, its step (0 is the reset), field, both values.
 
-    ``size`` is the largest absolute difference, None if unknown.
+    ``size`` is the largest absolute difference, None if unknown. ``leaf`` is the name of the array where observations
+    are a dict or tuple of arrays.
     """
 
     env_id: int
@@ -116,9 +117,15 @@ class Mismatch:
     expected: str
     found: str
     size: float | None = None
+    leaf: str = ""
 
     def __post_init__(self) -> None:
         check_counts(self, Mismatch)
+
+    @property
+    def place(self) -> str:
+        """The field, with its leaf: ``observations/camera``."""
+        return f"{self.field}/{self.leaf}" if self.leaf else self.field
 
 
 @dataclass(frozen=True)

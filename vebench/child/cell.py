@@ -17,7 +17,7 @@ from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
 from vebench.child.policies.named import TAPE
 from vebench.child.policies.policy import make_policy
 from vebench.child.proof import silence
-from vebench.child.proof.batches import malformed
+from vebench.child.proof.batches import malformed, plain_arrays
 from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
 from vebench.child.window import Watched
@@ -27,9 +27,7 @@ from vebench.machine.sysfs import parse_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import BackendInfo, Factory, VectorBackend
+    from vebench.backends.interface import ArrayTree, BackendInfo, Factory, VectorBackend
     from vebench.child.actions import Actions
     from vebench.child.answers import Answer, ReplicaWindow
     from vebench.child.request import Request, Settings
@@ -125,7 +123,7 @@ def _acting(  # noqa: PLR0913, PLR0917 - what acts, on what, where
     request: Request,
     backend: VectorBackend,
     first: Batch,
-    tape: Sequence[NDArray[np.generic]],
+    tape: Sequence[ArrayTree],
     clock: Callable[[], int],
     recorder: Recorder | None,
     cpus: tuple[int, ...],
@@ -216,11 +214,12 @@ def check(batch: Sequence[Any], info: BackendInfo) -> None:
 
 def _usable(arrays: tuple[Any, ...], num_envs: int) -> bool:
     """Return whether rows can be counted, and ends be told by environment."""
-    if len(arrays) != len(Batch._fields) or not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
+    plain = plain_arrays(arrays) if len(arrays) == len(Batch._fields) else None
+    if plain is None or not all(array.ndim for array in plain):
         return False
     *_, terminated, truncated, env_ids = arrays
     return (
-        len(set(map(len, arrays))) == 1
+        len(set(map(len, plain))) == 1
         and terminated.dtype == truncated.dtype == np.bool_
         and env_ids.dtype.kind in "iu"
         and set(env_ids.tolist()) <= set(range(num_envs))

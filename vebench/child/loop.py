@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vebench.backends import trees
+from vebench.backends.interface import sample
 from vebench.child.proof.batches import malformed
 from vebench.child.recorder import CONSECUTIVE
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpace, VectorBackend
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, VectorBackend
     from vebench.child.actions import Actions
     from vebench.child.recorder import Recorder
 
@@ -33,14 +35,14 @@ READINGS_PER_WINDOW = 100
 FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 
 
-def action_tape(space: ActionSpace, seed: int, batch_size: int) -> list[NDArray[np.generic]]:
+def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
     """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run gets.
 
     They depend only on the arguments, so backends with the same batch size get the same bytes.
     """
-    bytes_per_batch = 8 * batch_size * max(1, space.low.size)
+    bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
     count = min(MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
-    return list(space.sample(np.random.default_rng(seed), count, batch_size))
+    return list(trees.as_rows(sample(spaces, np.random.default_rng(seed), count, batch_size)))
 
 
 class Stretch(NamedTuple):

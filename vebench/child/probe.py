@@ -6,10 +6,11 @@ request is optional:
 
 - ``packages`` and ``modules``, lists of names: ``packages`` of the answer has the versions of the installed packages,
   and ``modules`` the modules that can be imported.
-- ``adapters``, ``[["module:Class", [option]]]``, and ``envs``, a list of names: the answer has the facts of each, with
-  an ``error`` if there is one. ``plugins`` are modules that register environments; they are imported first if they are
-  installed. ``scratch`` is a folder to work in, so that nothing is written into the user's folder. Unless ``local`` is
-  true, nothing is imported from the folder in which the script was started, not even what is not found elsewhere.
+- ``adapters``, ``[["module:Class", [option]]]``, and ``envs``, ``[["name", {argument: value}]]``: the answer has the
+  facts of each, with an ``error`` if there is one. ``plugins`` are modules that register environments; they are
+  imported first if they are installed. ``scratch`` is a folder to work in, so that nothing is written into the user's
+  folder. Unless ``local`` is true, nothing is imported from the folder in which the script was started, not even what
+  is not found elsewhere.
 
 The answer also has the ``version`` of Python and, for ``envs``, all ids that are ``registered`` in the end.
 """
@@ -21,6 +22,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
 METHODS = ("reset", "send", "recv", "close")
 _ids_by_module: dict[str, list[str]] = {}
 _forbidden: list[str] = []  # the folder that nothing may be imported from, if there is one
@@ -69,56 +72,108 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def look_up(names: list[str], plugins: Iterable[str] = ()) -> dict[str, Any]:
+def look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()) -> dict[str, Any]:
     """Return the facts of each environment, and all ids that are registered afterwards."""
     try:
         import gymnasium  # noqa: PLC0415 - imported on use
     except ImportError as error:
-        return {"envs": [{"error": f"Gymnasium cannot be imported: {one_line(error)}"} for _ in names]}
+        return {"envs": [{"error": f"Gymnasium cannot be imported: {one_line(error)}"} for _ in envs]}
     for plugin in plugins:
         with contextlib.suppress(ImportError):
             gymnasium.register_envs(importlib.import_module(plugin))
-    facts = [env_facts(name) for name in names]
+    facts = [env_facts(name, arguments) for name, arguments in envs]
     return {"envs": facts, "registered": sorted(gymnasium.registry)}
 
 
-def env_facts(name: str) -> dict[str, Any]:
+class RefusedError(Exception):
+    """An environment cannot be stepped. ``facts`` are what is answered."""
+
+    def __init__(self, error: str, **facts: Any) -> None:  # noqa: ANN401 - each fact has its type
+        super().__init__(error)
+        self.facts = {"error": error, **facts}
+
+
+def env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one environment.
 
-    The facts are its ``id``, its ``package``, the ``module`` to import first, and its ``frame_skip``. ``name`` is what
-    ``gymnasium.make`` takes. An environment that cannot be stepped has an ``error`` instead. The error is empty if no
+    The facts are its ``id``, its ``package``, the ``module`` to import first, its ``frame_skip``, whether it is
+    ``called``: made by a callable of that module, and not by an id; and the ``problem`` with its spaces, None if there
+    is none. ``name`` is what ``gymnasium.make`` takes, or
+    ``module:callable``. An environment that cannot be stepped has an ``error`` instead. The error is empty if no
     environment has this name; then ``names`` are the ids that its module registers, if it names a module.
     """
-    from gymnasium import error as errors  # noqa: PLC0415 - imported on use
-    from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
-
-    module, _, env_id = name.rpartition(":")
-    if is_forbidden(module):
-        return {"error": f"module {module} is in the current folder and not installed", "local": True}
+    module, _, local_name = name.rpartition(":")
     try:
-        names = ids_of(module) if module else []
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer
-        return {"error": f"module {module} cannot be imported: {one_line(error)}"}
+        ids = known_ids(module)
+        function = callable_of(module, local_name, ids)
+        env = made_by_id(local_name, arguments, ids) if function is None else made_by(function, arguments)
+    except RefusedError as refused:
+        return refused.facts
     try:
-        parse_env_id(env_id)
-    except errors.Error:  # not a valid name of an environment
-        return {"error": "", "names": names}
-    try:
-        env = make(env_id, disable_env_checker=True)
-    except errors.UnregisteredEnv:
-        return {"error": "", "names": names}
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; it is the answer
-        return {"error": f"it cannot be made: {one_line(error)}"}
-    try:
-        return spaces_error(env) or {
-            "id": env.spec.id if env.spec else env_id,
-            "package": package_of(env),
+        return {
+            "id": name if function else env.spec.id if env.spec else local_name,
+            "package": module.partition(".")[0] if function else package_of(env),
             "module": module or None,
             "frame_skip": frame_skip(env.unwrapped),
+            "called": function is not None,
+            "problem": spaces_problem(env),
         }
     finally:
         with contextlib.suppress(Exception):
             env.close()
+
+
+def known_ids(module: str) -> list[str]:
+    """Import ``module`` and return the ids that it registers, none without a name. Raises RefusedError."""
+    if is_forbidden(module):
+        raise RefusedError(f"module {module} is in the current folder and not installed", local=True)
+    try:
+        return ids_of(module) if module else []
+    except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
+        raise RefusedError(f"module {module} cannot be imported: {one_line(error)}") from error
+
+
+def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN401 - any callable
+    """Return what makes environments under this name in a module that is imported; None if it means an id.
+
+    An id that the module registers comes first, with its version or without. One that others register does not.
+    """
+    if not module or any(name in (known, re.sub(r"-v\d+$", "", known)) for known in ids):
+        return None
+    found = getattr(sys.modules[module], name, None)
+    return found if callable(found) else None
+
+
+def made_by_id(env_id: str, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
+    """Return the environment with this id. Raises RefusedError, with the ``ids`` of its module if there is none."""
+    from gymnasium import error as errors  # noqa: PLC0415 - imported on use
+    from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
+
+    try:
+        parse_env_id(env_id)
+    except errors.Error:  # not a valid name of an environment
+        raise RefusedError("", names=ids) from None
+    if taken := sorted(SET_BY_VEBENCH & arguments.keys()):
+        raise RefusedError(f"{taken[0]} is set by vebench, alike for every backend: leave it out")
+    try:
+        return make(env_id, disable_env_checker=True, **arguments)
+    except errors.UnregisteredEnv:
+        raise RefusedError("", names=ids) from None
+    except (Exception, SystemExit) as error:  # likewise
+        raise RefusedError(f"it cannot be made: {one_line(error)}") from error
+
+
+def made_by(function: Any, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - any callable
+    """Return the environment that a callable returns. Raises RefusedError."""
+    from gymnasium import Env  # noqa: PLC0415 - imported on use
+
+    try:
+        env = function(**arguments)
+    except (Exception, SystemExit) as error:  # likewise
+        raise RefusedError(f"it cannot be made: {one_line(error)}") from error
+    if not isinstance(env, Env):
+        raise RefusedError(f"it returns a {type(env).__name__}, not an environment of Gymnasium's")
+    return env
 
 
 def is_forbidden(module: str) -> bool:
@@ -146,16 +201,28 @@ def ids_of(module: str) -> list[str]:
     return _ids_by_module[module]
 
 
-def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return an error if observations or actions are not arrays, else None."""
+def spaces_problem(env: Any) -> str | None:  # noqa: ANN401 - Gymnasium is imported on use
+    """Return in words what of observations or actions is not made of arrays, None if all is."""
+    spaces = (("its observations", env.observation_space), ("its actions", env.action_space))
+    return next(filter(None, (space_problem(*named) for named in spaces)), None)
+
+
+def space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
+    """Return in words what of a space is no array, and no dict or tuple of arrays; None if all is."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
 
     arrays = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
-        if not isinstance(space, arrays):
-            names = ", ".join(kind.__name__ for kind in arrays)
-            return {"error": f"its {what} are {type(space).__name__}; they must be arrays ({names})"}
-    return None
+    if isinstance(space, arrays):
+        return None
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        names = ", ".join(kind.__name__ for kind in arrays)
+        return f"{name} are {type(space).__name__}; they must be arrays ({names}), or Dict or Tuple of arrays"
+    parts = dict(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+    if isinstance(space, spaces.Dict) and (odd := [key for key in parts if not isinstance(key, str)]):
+        return f"{name} have the key {odd[0]!r}; keys must be text"
+    if not parts:
+        return f"{name} are an empty {type(space).__name__}"
+    return next(filter(None, (space_problem(f"{name}/{key}", part) for key, part in parts.items())), None)
 
 
 def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
@@ -165,7 +232,8 @@ def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
 
 def home(entry_point: object) -> str:
     """Return the name of the module that an environment's entry point is in."""
-    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    function = getattr(entry_point, "func", entry_point)  # of a functools.partial
+    module = function if isinstance(function, str) else getattr(function, "__module__", "")
     return str(module).partition(":")[0]
 
 

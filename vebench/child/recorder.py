@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.interface import CountsFrames
 from vebench.child.loading import one_line
-from vebench.child.proof.batches import OUT_OF_ORDER, about, changed, malformed, out_of_order
+from vebench.child.proof.batches import OUT_OF_ORDER, about, changed, malformed, out_of_order, plain_arrays
 from vebench.child.proof.history import NO_ROW
 from vebench.child.proof.recording import Acted, Began, Broken, Ended, Order, Rows, write
 from vebench.child.proof.silence import left_behind, silent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import IO
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import BackendInfo, Batch, VectorBackend
+    from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
     from vebench.child.proof.recording import About
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
@@ -54,7 +55,7 @@ SILENT_SHARE = 0.25
 CHANGED = "rows change after they were handed out, though it does not report that"
 
 # The arrays of a batch, in the order of ``Batch``.
-Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
+Arrays = tuple["ArrayTree", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
 
 
 class Kept(NamedTuple):
@@ -63,7 +64,7 @@ class Kept(NamedTuple):
     number: int
     length: int
     places: NDArray[np.intp]
-    observations: NDArray[Any]
+    observations: ArrayTree
     rewards: NDArray[Any]
     terminated: NDArray[Any]
     truncated: NDArray[Any]
@@ -111,8 +112,8 @@ class Recorder:
         self._over = False
         self._bytes = 0
         count = backend.info.num_envs
-        plain = all(type(array) is np.ndarray for array in first)  # if not, that is the fault
-        row_bytes = max(1, first.observations[:1].nbytes) if plain else 1
+        plain = plain_arrays(first, exactly=True) is not None  # if not, that is the fault
+        row_bytes = max(1, _nbytes(trees.part(first.observations, slice(1)))) if plain else 1
         self._most_bytes = MOST_FULL_BYTES if full else MOST_BYTES
         few = _few(count, row_bytes, full=full)
         order = Random(chooser).sample(range(count), count)  # noqa: S311 - likewise
@@ -141,7 +142,7 @@ class Recorder:
         self._rows = 0  # of batches that may have fewer rows than others
         self._windows: list[int] = []
         self._again: tuple[int, Kept] | None = None
-        self._actions: list[NDArray[np.generic]] = []  # those of a policy, batch by batch
+        self._actions: list[ArrayTree] = []  # those of a policy, batch by batch
         self._action_bytes = 0
         self.for_end = False
         fit = FIRST_BYTES // (FIRST + 2) // row_bytes if plain else 0
@@ -195,11 +196,11 @@ class Recorder:
         self.for_end = self.for_end or not self._moments % ENDS_EVERY
         return True
 
-    def note_actions(self, actions: NDArray[np.generic]) -> None:
+    def note_actions(self, actions: ArrayTree) -> None:
         """Keep a batch of actions that a policy has chosen. On a tape, they need not be kept."""
         if self._over:
             return
-        self._action_bytes += actions.nbytes
+        self._action_bytes += _nbytes(actions)
         self._actions.append(actions)
         self._over = self._action_bytes > MOST_ACTION_BYTES
 
@@ -227,7 +228,7 @@ class Recorder:
             return
         self._kept.append(kept)
         if begins and not self._reuses_buffers and len(self._held) < HELD:
-            size = sum(array.nbytes for array in arrays)
+            size = sum(map(_nbytes, arrays))
             if size * (len(self._held) + 1) <= HELD_BYTES:
                 self._held.append((kept, arrays))
 
@@ -256,19 +257,20 @@ class Recorder:
         self, number: int, arrays: tuple[Any, ...], is_shown: NDArray[np.bool_], *, counts: bool = False
     ) -> Kept | None:
         """Return copies of a batch, with the observations of these environments; None if it is none."""
-        if any(type(array) is not np.ndarray for array in arrays):
+        if plain_arrays(arrays, exactly=True) is None:
             self._break(number, self._wrong(arrays) or "its rows are no plain arrays")
             return None
         observations, rewards, terminated, truncated, env_ids = arrays
         try:
             places = is_shown[env_ids].nonzero()[0]
-            shown = observations[places]
+            shown = trees.part(observations, places)
         except IndexError:
             self._break(number, self._wrong(arrays) or "rows are missing")
             return None
+        lengths = [len(leaf) for leaf in trees.leaves(observations)]
         kept = Kept(
             number,
-            len(observations),
+            next((length for length in lengths if length != len(env_ids)), len(env_ids)),
             places,
             shown,
             rewards.copy(),
@@ -280,7 +282,7 @@ class Recorder:
         )
         self._check_last(number)
         self._last = kept, (observations, rewards, terminated, truncated, env_ids)
-        self._bytes += shown.nbytes + 4 * rewards.nbytes
+        self._bytes += _nbytes(shown) + 4 * rewards.nbytes
         if self._bytes > self._most_bytes:
             self._over = True
         return kept
@@ -405,10 +407,14 @@ class Recorder:
             at_end = self._at_end or self._left_behind() or changed(self._about, self._reported(self._backend.info))
             write(file, Ended(batches, at_end or "", tuple(self._windows)))
 
-    def _stacked(self, actions: list[NDArray[np.generic]]) -> NDArray[np.generic]:
-        """Return batches of actions as one array, ``(batches, batch_size, *action_shape)``."""
-        stacked = np.zeros((len(actions), self._batch_size, *actions[0].shape[1:]), actions[0].dtype)
-        for batch, each in zip(stacked, actions):  # noqa: B905 - Python 3.10, and of equal length
+    def _stacked(self, actions: list[ArrayTree]) -> ArrayTree:
+        """Return batches of actions as one array, ``(batches, batch_size, *action_shape)``, leaf by leaf."""
+        stacked: ArrayTree = trees.mapped(lambda *batches: self._stacked_array(batches), *actions)
+        return stacked
+
+    def _stacked_array(self, batches: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+        stacked = np.zeros((len(batches), self._batch_size, *batches[0].shape[1:]), batches[0].dtype)
+        for batch, each in zip(stacked, batches):  # noqa: B905 - Python 3.10, and of equal length
             batch[: len(each)] = each
         return stacked
 
@@ -545,8 +551,13 @@ def _is_permuted(env_ids: NDArray[Any], ids: NDArray[np.int64]) -> bool:
 def _differ(kept: Kept, arrays: Arrays) -> bool:
     """Return whether arrays are not what they were when they were copied."""
     observations, *others = arrays
-    now = (observations[kept.places], *others)
-    return any(one.tobytes() != other.tobytes() for one, other in zip(kept.arrays, now, strict=True))
+    now = (*trees.leaves(trees.part(observations, kept.places)), *others)
+    then = (*trees.leaves(kept.observations), *kept.arrays[1:])
+    return any(one.tobytes() != other.tobytes() for one, other in zip(then, now, strict=True))
+
+
+def _nbytes(tree: ArrayTree) -> int:
+    return sum(leaf.nbytes for leaf in trees.leaves(tree))
 
 
 def _rows(kept: Kept) -> Rows:

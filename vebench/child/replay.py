@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from vebench.backends import registry
+from vebench.backends import registry, trees
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.bench import FailedError
 from vebench.child.proof.faults import NAMING_S, NOT_SOUGHT_FURTHER
@@ -279,7 +279,7 @@ def _judged(path: str, task: Task, until: Until, env_ids: tuple[int, ...], histo
 def _only(rows: Rows, env_ids: tuple[int, ...]) -> Rows:
     """Return the batch with the observations of these environments only."""
     wanted = np.isin(rows.env_ids[rows.shown], env_ids)
-    return replace(rows, shown=rows.shown[wanted], observations=rows.observations[wanted])
+    return replace(rows, shown=rows.shown[wanted], observations=trees.part(rows.observations, wanted))
 
 
 def _together(found: list[Judged], outline: Outline, begun: Sequence[Judged] = ()) -> CellProof:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from vebench.backends.registry import INSTALLATIONS
@@ -14,7 +16,7 @@ from vebench.reports.output import show
 from vebench.reports.pages.peers import PeersPage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from vebench.backends.peers.installation import Installation
 
@@ -35,7 +37,19 @@ def peers(words: Sequence[str], python: str | None) -> int:
     first, *names = words
     if first != SETUP:
         raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {SETUP} NAME")
-    return _set_up(_chosen(names), python)
+    chosen = _chosen(names)
+    with _ended_as_by_ctrl_c():
+        return _set_up(chosen, python)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Let a request to end (SIGTERM) be an interrupt, so that nothing unfinished is left."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _chosen(names: Sequence[str]) -> tuple[Installation, ...]:

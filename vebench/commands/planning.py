@@ -13,7 +13,7 @@ from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError, shown
 from vebench.interpreters.lookup import HOW_TO_ALLOW, is_local
 from vebench.plan.cells import expand, informed, placement_of, without
-from vebench.plan.grammar import check_choices
+from vebench.plan.grammar import check_choices, check_envs
 from vebench.plan.interleaving import interleaved
 from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check
@@ -194,6 +194,7 @@ def asked_in(path: Path, spec: RunSpec) -> Iterator[None]:
     """
     try:
         check(spec)
+        check_envs(spec.envs)
         check_choices(spec.backends)
         yield
     except UsageError as error:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
+from vebench.backends.entry import MAX_COUNT
 from vebench.commands import knowing, proving
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.spec import check_count
@@ -35,7 +36,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     ``steps`` steps each, at least. Pictures that differ are written to the folder ``frames``, unless it is None.
     """
     check_count("--steps", steps, 1, MAX_STEPS)
-    check_count("--num-envs", num_envs, 1, registry.MAX_COUNT)
+    check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(registry.find(choice.name).reference_row for choice in asked.backends):
         rows = " and ".join(sorted({choice.name for choice in asked.backends}))
         raise UsageError(f"--backend: {rows} cannot be compared with {registry.REFERENCE}: name another backend")

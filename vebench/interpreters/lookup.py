@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 
+from vebench.backends import bracketed
 from vebench.backends.environments.suites import SUITES
 from vebench.errors import UsageError, shown
 from vebench.interpreters.asking import ask
@@ -37,6 +38,8 @@ class EnvFacts(TypedDict, total=False):
     package: str
     module: str | None
     frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    called: bool
+    problem: str | None
     error: str
     names: list[str]
     local: bool
@@ -50,7 +53,7 @@ class Answer(TypedDict):
     registered: NotRequired[list[str]]
 
 
-FOUND = {"id", "package", "module", "frame_skip"}
+FOUND = {"id", "package", "module", "frame_skip", "called", "problem"}
 
 
 def is_local(module: str) -> bool:
@@ -73,11 +76,17 @@ def look_up(
 ) -> Answer:
     """Return the answer of ``child/probe.py`` about these environments and adapters.
 
-    An adapter is ``module:Class`` and the names of the options that it gets. ``timeout`` is in seconds. ``local`` is
-    whether modules may be imported from the current folder. Raises UsageError if there is no answer.
+    An environment is a name with its arguments, as a user writes it. An adapter is ``module:Class`` and the names of
+    the options that it gets. ``timeout`` is in seconds. ``local`` is whether modules may be imported from the current
+    folder. Raises UsageError if there is no answer.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters)]))}"
-    request: dict[str, object] = {"envs": [*envs], "adapters": [*adapters], "plugins": PLUGINS, "local": local}
+    request: dict[str, object] = {
+        "envs": [bracketed.read(name) for name in envs],
+        "adapters": [*adapters],
+        "plugins": PLUGINS,
+        "local": local,
+    }
     answer = ask(about, python, request, timeout, Answer)
     found = answer.get("envs", [])
     whole = all("error" in facts or facts.keys() >= FOUND for facts in found)

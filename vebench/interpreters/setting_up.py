@@ -16,9 +16,10 @@ import msgspec
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import ENTRIES
+from vebench.child import probe
 from vebench.errors import StorageError, one_line
 from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.interpreter import examine, packages_here
+from vebench.interpreters.interpreter import examine
 from vebench.interpreters.made import MARK, Made, digest, folder_of, mark_of, python_in
 from vebench.machine import guardian
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.peers.installation import Installation
 
+PATIENCE_S = 10.0
 LONGEST_QUOTE = 300  # characters of the line that tells why an installation failed
 
 
@@ -37,10 +39,9 @@ class NotHadError(Exception):
 
 def versions_for(installation: Installation) -> dict[str, str]:
     """Return the versions of the simulators and their packages that an interpreter gets: those that are here."""
-    here = packages_here()
     packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
-    names = (name for package in packages for name in (package.name, *package.variants))
-    return {name: here[name] for name in names if name in here and name not in installation.without}
+    names = tuple(name for package in packages for name in (package.name, *package.variants))
+    return {name: version for name, version in probe.versions(names).items() if name not in installation.without}
 
 
 def is_made(installation: Installation) -> bool:
@@ -88,10 +89,18 @@ def _fitting(installation: Installation) -> str:
     if not installation.pythons or here in installation.pythons:
         return sys.executable
     for version in installation.pythons:
-        if found := shutil.which(f"python{version}"):
+        if (found := shutil.which(f"python{version}")) and _runs(found):
             return found
     needed = " or ".join(installation.pythons)
     raise NotHadError(f"needs Python {needed}, and none is on PATH: name one with --python")
+
+
+def _runs(python: str) -> bool:
+    """Return whether a Python on the search path is one, and not what tells that none was chosen."""
+    try:
+        return subprocess.run([python, "-c", ""], capture_output=True, timeout=PATIENCE_S, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _install(

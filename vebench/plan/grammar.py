@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from vebench.backends import registry
+from vebench.backends import bracketed, registry
 from vebench.child.policies.named import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.plan.spec import MAX_ENVS_PER_WORKER, MAX_WORKERS, MOST_LEARNER_STEPS, BackendChoice, LearnerStep
@@ -19,25 +19,34 @@ if TYPE_CHECKING:
 
 ALL_PEERS = "all-peers"
 COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
+MISSING_ENV = "--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more"
 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
 _BACKEND = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
 _TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of environments in ``texts``, in that order. Each text is one or more names joined by commas.
+    """Return the names of environments in ``texts``, in that order.
 
-    Raises UsageError if a name is missing or is not valid UTF-8.
+    Each text is one or more of ``NAME`` and ``NAME[KEY=VALUE,...]``, joined by commas. Arguments are in the order of
+    their keys, and their types are the first that fit of bool, int, float and str. Raises UsageError if a name is
+    missing or is not valid UTF-8, and for arguments that cannot be read.
     """
-    names = tuple(name.strip() for text in texts for name in text.split(","))
-    for text in texts:
-        _check_text("--env", text)
-    if not all(names):
-        raise UsageError("--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more")
-    return names
+    return tuple(name for text in texts for name in _envs(text))
+
+
+def _envs(text: str) -> Iterator[str]:
+    _check_text("--env", text)
+    try:
+        for name, bracket in bracketed.split(text):
+            if not name:
+                raise UsageError(MISSING_ENV)
+            given = {} if bracket is None else bracketed.pairs(bracket)
+            yield bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
+    except ValueError as error:
+        raise UsageError(f"--env {shown(text)}: {error}; write NAME[KEY=VALUE,...]") from None
 
 
 def _check_text(option: str, text: str) -> None:
@@ -138,6 +147,12 @@ def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     return tuple({choice.label: choice for text in texts for choice in _choices(text)}.values())
 
 
+def check_envs(names: tuple[str, ...]) -> None:
+    """Raise UsageError if ``parse_envs`` cannot have returned ``names``, which come from a file."""
+    if parse_envs(names) != names:
+        raise UsageError(f"--env {shown(', '.join(names))}: not as vebench writes it")
+
+
 def check_choices(choices: tuple[BackendChoice, ...]) -> None:
     """Raise UsageError if ``parse_backends`` cannot have returned ``choices``, which come from a file."""
     if parse_backends([choice.label for choice in choices]) != choices:
@@ -167,11 +182,11 @@ def _choice(text: str, named: str, bracket: str | None) -> BackendChoice:
         raise UsageError(f"--backend {shown(text)}: a Python is missing after @, such as {name}@venv/bin/python")
     if not name:
         raise UsageError(f"--backend {shown(text)}: a name is missing; vebench list shows the backends")
-    given = {} if bracket is None else dict(_pairs(text, bracket))
+    given = {} if bracket is None else _pairs(text, bracket)
     if ":" in name:
         if not _TARGET.fullmatch(name):
             raise UsageError(f"--backend {shown(name)}: a third party's adapter is named module:Class")
-        return BackendChoice(name, {key: _guess(given[key]) for key in sorted(given)}, python)
+        return BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
     if entry is None:
         near = did_you_mean(name, registry.BY_NAME)
@@ -181,17 +196,12 @@ def _choice(text: str, named: str, bracket: str | None) -> BackendChoice:
     return BackendChoice(name, dict(_known_options(entry, given)), python)
 
 
-def _pairs(text: str, bracket: str) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values between the brackets."""
-    seen: set[str] = set()
-    for pair in bracket.split(","):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not (key.isidentifier() and equals and value):
-            raise UsageError(f"--backend {shown(text)}: {shown(pair)} is not KEY=VALUE")
-        if key in seen:
-            raise UsageError(f"--backend {shown(text)}: {key} is given twice")
-        seen.add(key)
-        yield key, value
+def _pairs(text: str, bracket: str) -> dict[str, str]:
+    """Return the keys and values between the brackets."""
+    try:
+        return bracketed.pairs(bracket)
+    except ValueError as error:
+        raise UsageError(f"--backend {shown(text)}: {error}") from None
 
 
 def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
@@ -210,16 +220,3 @@ def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple
             raise UsageError(f"--backend {entry.name}[{key}={shown(given[key])}]: {key} must be {error}") from None
         if value != option.default:
             yield key, value
-
-
-def _guess(text: str) -> OptionValue:
-    """Return ``text`` as a bool, an int or a finite float if it is one, otherwise unchanged."""
-    if text in ("true", "True", "false", "False"):
-        return text in ("true", "True")
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _REAL.fullmatch(text):
-        value = float(text)
-        # JSON, and so a run file, has no infinity.
-        return value if math.isfinite(value) else text
-    return text

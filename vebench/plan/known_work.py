@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
+REAL_ACTIONS = "float32"  # since they are drawn as numbers that it has: verdicts of before are on others
 MOST_KEPT = 1 << 25  # bytes of the user's file: a hundred times as much as all verdicts on all our tasks and backends
 
 
@@ -73,8 +74,12 @@ UNKNOWN = Known("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict is kept after its command: not for third-party code, because that may change."""
-    return backend.name in BY_NAME and SUITES[task.suite].ours
+    """Return whether a verdict is kept after its command: not for third-party code, because that may change.
+
+    So may the file that an argument names.
+    """
+    names_something = any(isinstance(value, str) for value in task.arguments.values())
+    return backend.name in BY_NAME and SUITES[task.suite].ours and not names_something
 
 
 def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:
@@ -88,6 +93,8 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
     counted = _deciding((*shared, *own), versions)
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
+    if SUITES[task.suite].real_actions is not None:
+        counted["real actions"] = REAL_ACTIONS
     if backend.python:
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}

@@ -12,6 +12,7 @@ import math
 from dataclasses import MISSING, dataclass, field
 from typing import Any, NamedTuple
 
+from vebench.backends import bracketed
 from vebench.child.policies.named import DEVICE, MOST_THREADS, PRECISIONS, TAPE, PolicyName, is_network, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine import policies
@@ -48,9 +49,7 @@ class BackendChoice:
     @property
     def label(self) -> str:
         """The choice as a user writes it: ``envpool-async@py312[ratio=2]``."""
-        where = f"@{self.python}" if self.python else ""
-        options = ",".join(f"{key}={_written(value)}" for key, value in self.options.items())
-        return f"{self.name}{where}[{options}]" if options else f"{self.name}{where}"
+        return bracketed.written(f"{self.name}@{self.python}" if self.python else self.name, self.options)
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,6 @@ class LearnerStep:
 
     seconds: float
     steps: int | None = None
-
-
-def _written(value: bool | float | str) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Option(NamedTuple):
@@ -103,7 +98,7 @@ class RunSpec:
     envs: tuple[str, ...] = option(
         MISSING,
         "ENV",
-        "Pong, HalfCheetah, CartPole-v1, MODULE:ID ... Comma or repeat.",
+        "Pong, 'CartPole[max_episode_steps=50]', MODULE:CALLABLE, MODULE:ID ... Comma or repeat.",
         *("--env", "-e"),
         parse="parse_envs",
         repeated=True,

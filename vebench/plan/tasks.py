@@ -6,15 +6,18 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.suites import OTHER, SUITES, known_as, short_name
+from vebench.backends import bracketed
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters.lookup import HOW_TO_ALLOW, PLUGINS, look_up
+from vebench.plan.grammar import MISSING_ENV
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from vebench.backends.environments.suites import Suite
     from vebench.plan.spec import BackendChoice
 
 MOST_NAMED = 5  # environments of a module that an error lists
@@ -40,14 +43,14 @@ def resolve(
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
-    Known names need no lookup. All other names, and third parties' adapters in ``backends``, are looked up in the
-    interpreter ``python``, which may take up to ``timeout`` seconds. Unless ``local``, no module is imported from the
-    current folder. Raises UsageError for an environment that does not exist or cannot be stepped, and for an adapter
-    that cannot be loaded.
+    Known names without arguments need no lookup. All other names, and third parties' adapters in ``backends``, are
+    looked up in the interpreter ``python``, which may take up to ``timeout`` seconds. Unless ``local``, no module is
+    imported from the current folder. Raises UsageError for an environment that does not exist or cannot be stepped, and
+    for an adapter that cannot be loaded.
     """
-    names = [name.strip() for name in names]
+    names = [_full_name(name.strip()) for name in names]
     if not all(names):
-        raise UsageError("--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more")
+        raise UsageError(MISSING_ENV)
     unknown = list(dict.fromkeys(name for name in names if name not in BY_NAME))
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(BY_NAME)
@@ -60,10 +63,41 @@ def resolve(
     return _distinct([found[name] for name in names])
 
 
+def _full_name(name: str) -> str:
+    """Return the name, with the full id if it is a known one with arguments. Raises UsageError if vebench sets one."""
+    short, arguments = bracketed.read(name)
+    if not arguments or short not in BY_NAME:
+        return name
+    task = BY_NAME[short]
+    _check_arguments(name, SUITES[task.suite], arguments)
+    return bracketed.written(task.id, arguments)
+
+
+def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
+    if taken := sorted(suite.sets.intersection(arguments)):
+        raise UsageError(f"--env {shown(name)}: {taken[0]} is set by vebench, alike for every backend: leave it out")
+
+
+def _check_spaces(name: str, facts: Mapping[str, Any]) -> None:
+    if facts["problem"] is not None:
+        raise UsageError(f"--env {shown(name)}: {facts['problem']}")
+
+
+def module_of(name: str) -> str:
+    """Return the module in the name of an environment, empty if there is none."""
+    return bracketed.cut(name)[0].rpartition(":")[0]
+
+
 def asked_as(env: str, names: Sequence[str]) -> str:
     """Return which of the ``names`` that were asked for has this full id behind its module; the id if none has."""
-    ids = (env, re.sub(r"-v\d+$", "", env))
-    return next((name for name in names if ":" in name and name.rpartition(":")[2] in ids), env)
+    env_id, arguments = bracketed.cut(env)
+    ids = (env, re.sub(r"-v\d+$", "", env_id) + arguments)
+    for name in names:
+        asked, given = bracketed.cut(name)
+        module, _, asked_id = asked.rpartition(":")
+        if module and asked_id + given in ids:
+            return name
+    return env
 
 
 def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
@@ -71,10 +105,13 @@ def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
 
     Nothing is looked up. Behind a user's module, no environment is taken for one of a suite.
     """
-    module = asked_as(env, names).rpartition(":")[0]
+    env_id = bracketed.cut(env)[0]
+    if ":" in env_id:
+        return Task(env, CALLED.name, frame_skip)
+    module = module_of(asked_as(env, names))
     for suite in SUITES.values():
         package = suite.plugin or GYMNASIUM.module
-        if suite.has(env, package) and module.partition(".")[0] in ("", package):
+        if suite.has(env_id, package) and module.partition(".")[0] in ("", package):
             return Task(env, suite.name, frame_skip)
     return Task(env, OTHER.name, frame_skip, module=module or None)
 
@@ -91,12 +128,19 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
         problem = f"{facts['error']}{_known(name)}" if facts["error"] else _missing(name, facts, registered)
         raise UsageError(f"--env {shown(name)}: {problem}{_how_to_allow(facts)}")
     env_id, package = facts["id"], facts["package"]
+    arguments = bracketed.read(name)[1]
+    label = bracketed.written(env_id, arguments)
+    if facts["called"]:
+        _check_spaces(name, facts)
+        return Task(label, CALLED.name, facts["frame_skip"])
     # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():
         if suite.has(env_id, package):
-            return Task(env_id, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
+            _check_arguments(name, suite, arguments)
+            return Task(label, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
+    _check_spaces(name, facts)  # a suite may leave out what is no array
     module = package if package in PLUGINS else facts["module"]
-    return Task(env_id, OTHER.name, facts["frame_skip"], module=module)
+    return Task(label, OTHER.name, facts["frame_skip"], module=module)
 
 
 def _how_to_allow(facts: Mapping[str, Any]) -> str:
@@ -105,6 +149,7 @@ def _how_to_allow(facts: Mapping[str, Any]) -> str:
 
 def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> str:
     """Return an error that says which names exist, or what the user may have meant: known names come first."""
+    name = bracketed.cut(name)[0]
     module, _, env_id = name.rpartition(":")
     if module:
         names = facts.get("names", ())
@@ -116,13 +161,13 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
     near = f" (did you mean {same}?)" if same else _known(name) or did_you_mean(name, [*ours.values(), *registered])
     return (
         f"no such environment{near}; vebench list shows the known ones; "
-        "registered by a module of yours? write MODULE:ID"
+        "registered by a module of yours? write MODULE:ID; made by a function? MODULE:FUNCTION"
     )
 
 
 def _known(name: str) -> str:
     """Return `` (did you mean Pong?)`` for an id that it had before, ``PongDeterministic-v4``, else an empty string."""
-    known = known_as(name)
+    known = known_as(bracketed.cut(name)[0])
     return "" if known is None else f" (did you mean {short_name(known)}?)"
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench.backends.registry import find_recorded
-from vebench.plan.known_work import UNKNOWN, Known
-from vebench.plan.tasks import BY_NAME
+from vebench.plan.known_work import UNKNOWN, Known, lasts
+from vebench.plan.tasks import recorded
 
 if TYPE_CHECKING:
     from vebench.plan.known_work import Knowledge
@@ -25,9 +25,9 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
     if find_recorded(cell.backend).reference_row:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
-    if cell.env in BY_NAME:
-        packages = run.header.packages_of(cell.label)
-        now = knowledge.of(BY_NAME[cell.env], cell.choice, packages, cell.own_classes)
+    task = recorded(cell.env, cell.frame_skip, run.header.spec.envs)
+    if lasts(task, cell.choice):
+        now = knowledge.of(task, cell.choice, run.header.packages_of(cell.label), cell.own_classes)
         if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
             known = now
     return replace(cell, verdict=known.verdict, verdict_reason=known.reason)

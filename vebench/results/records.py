@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
@@ -28,13 +29,12 @@ from vebench.interpreters.lookup import ALLOWED, is_local
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.plan.tasks import asked_as
+from vebench.plan.tasks import asked_as, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vebench.backends.entry import Shape
-    from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.own_classes import OwnClasses
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
@@ -249,7 +249,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     def names_local_code(self) -> bool:
         """Whether a backend, an environment or the Python that was asked for is in the current folder."""
         named = [choice.name.partition(":")[0] for choice in self.spec.backends if ":" in choice.name]
-        named += [env.rpartition(":")[0] for env in self.spec.envs]
+        named += [module_of(env) for env in self.spec.envs]
         with contextlib.suppress(ValueError):  # in a damaged file
             named.append(self.spec.acting.module)
         pythons = [self.interpreter, *(one.path for one in self.interpreters.values())]
@@ -332,8 +332,10 @@ def _still_known(cell: Cell, layout: Layout) -> Known | None:
 
 
 def _engine_on_one_line(engine: Engine) -> Engine:
-    texts = {name: one_line(value) for name, value in vars(engine).items() if isinstance(value, str)}
-    return replace(engine, **texts)
+    name, inside, installed, matching, within, elsewhere = astuple(engine)
+    return Engine(
+        one_line(name), one_line(inside), one_line(installed), one_line(matching), one_line(within), elsewhere
+    )
 
 
 def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:

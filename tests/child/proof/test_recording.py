@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from vebench.backends import trees
 from vebench.child.proof.recording import About, Began, Closed, CutOffError, Ended, Order, Rows, read, write
 
 PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
@@ -20,6 +21,8 @@ PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float6
 def batches(draw: st.DrawFn) -> Rows:
     count = draw(st.integers(0, 4))
     shape = (draw(st.integers(0, count)), *draw(arrays.array_shapes(max_dims=3, max_side=5)))
+    one = arrays.arrays(draw(PLAIN), shape)
+    tree = st.tuples(one) | st.fixed_dictionaries({"b": one, "a": st.tuples(one, one)})
     return Rows(
         number=draw(st.integers(0, 1 << 40)),
         env_ids=np.arange(count),
@@ -27,7 +30,7 @@ def batches(draw: st.DrawFn) -> Rows:
         terminated=draw(arrays.arrays(np.bool_, count)),
         truncated=draw(arrays.arrays(np.bool_, count)),
         shown=np.arange(shape[0]),
-        observations=draw(arrays.arrays(draw(PLAIN), shape)),
+        observations=draw(one | tree),
     )
 
 
@@ -42,16 +45,18 @@ def written(*records: object) -> bytes:
 def test_rows_are_read_as_they_were_written(rows: list[Rows]) -> None:
     order = Order(1, np.arange(6, dtype=np.int32).reshape(3, 2))
     records = [Began(7, 3), order, *rows, Ended(4)]
-    again = list(read(io.BytesIO(written(*records))))
-    assert [type(record) for record in again] == [type(record) for record in records]
-    for one, other in zip(records, again, strict=True):
+    read_again = list(read(io.BytesIO(written(*records))))
+    assert [type(record) for record in read_again] == [type(record) for record in records]
+    for one, other in zip(records, read_again, strict=True):
         for item in fields(one):
             before, after = getattr(one, item.name), getattr(other, item.name)
-            if isinstance(before, np.ndarray):
-                assert (before.dtype, before.shape) == (after.dtype, after.shape)
-                assert before.tobytes() == after.tobytes()
-            else:
+            if not isinstance(before, np.ndarray) and item.name != "observations":
                 assert before == after
+                continue
+            assert trees.form(before) == trees.form(after)
+            for array, again in zip(trees.leaves(before), trees.leaves(after), strict=True):
+                assert (array.dtype, array.shape) == (again.dtype, again.shape)
+                assert array.tobytes() == again.tobytes()
 
 
 def test_a_stream_may_go_on_until_the_backend_is_closed() -> None:
@@ -76,6 +81,8 @@ def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:
         b'{"kind": "Order", "arrays": [["env_ids", "|O", [1]]], "first": 0}\n' + bytes(8),
         b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1, -1]]], "first": 0}\n' + bytes(8),
         b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1099511627776, 8]]], "first": 0}\n',
+        b'{"kind": "Acted", "arrays": [["actions", "<i8", [1]]], "forms": {"actions": [null, null]}}\n' + bytes(8),
+        b'{"kind": "Acted", "arrays": [["actions", "<i8", [1]], ["actions", "<i8", [1]]]}\n' + bytes(16),
         written(Order(1, np.arange(6).reshape(3, 2)))[:-1],
         b"\xff\xfe\n",
     ],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpace
+    from vebench.backends.trees import Tree
     from vebench.child.policies.named import PolicyName
     from vebench.child.request import Settings
 
@@ -55,7 +56,7 @@ class Network:
         like = torch.from_numpy(np.ascontiguousarray(observations))
         self._pinned = torch.empty_like(like, pin_memory=True) if self._cuda else None
 
-    def upload(self, observations: NDArray[np.generic]) -> torch.Tensor:
+    def upload(self, observations: Tree) -> torch.Tensor:
         """Copy observations to the device; on CPU they are not copied."""
         rows = torch.from_numpy(np.ascontiguousarray(observations))
         if self._pinned is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.child.loop import action_tape
 from vebench.child.proof.case import Rerun, SteppedAgain
 from vebench.child.proof.recording import CutOffError, Rows
@@ -34,7 +35,7 @@ def actions_ignored(case: Case) -> str | None:
     found = _rerun(case, case.seed, tape_seed)
     tape = action_tape(case.bench.space, tape_seed, case.bench.about.batch_size)
     now = case.bench.now
-    driven = [tape[(now.tape_at + number) % len(tape)][place] for number, place in found.places[:-1]]
+    driven = [trees.part(tape[(now.tape_at + number) % len(tape)], place) for number, place in found.places[:-1]]
     rows = list(case.stepped(driven))
     if all(alike(known, row) for step, row in enumerate(rows) if (known := case.expected(step))):
         return None
@@ -110,7 +111,7 @@ def _stepped_again(case: Case, seed: int, tape_seed: int) -> SteppedAgain:
                 rows.append(
                     digested(
                         Row(
-                            record.observations[place],
+                            trees.part(record.observations, place),
                             float(record.rewards[place]),
                             bool(record.terminated[place]),
                             bool(record.truncated[place]),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.child.proof.recording import PLAIN, About
 
 if TYPE_CHECKING:
@@ -28,6 +30,35 @@ KINDS = {
 }
 
 
+def plain_arrays(batch: Sequence[Any], *, exactly: bool = False) -> list[NDArray[Any]] | None:
+    """Return all arrays of a batch, those of observations leaf by leaf; None if something else is among them.
+
+    ``exactly``: a subclass of ``ndarray`` is something else, too.
+    """
+    observations, *others = batch
+    if _odd_tree("observations", observations) is not None:
+        return None
+    arrays = [*trees.leaves(observations), *others]
+    is_array = (lambda array: type(array) is np.ndarray) if exactly else (lambda array: isinstance(array, np.ndarray))
+    return arrays if all(map(is_array, arrays)) else None
+
+
+def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - whatever was returned
+    """Return what is wrong with the form of what should be an array, or a dict or tuple of such; None if nothing is."""
+    if trees.is_leaf(tree):
+        return None
+    kind = type(tree).__name__
+    problem = None
+    if type(tree) not in (dict, OrderedDict, tuple):
+        problem = f"{name} are a {kind}, not a dict or tuple: what is made only on access is not measured"
+    elif isinstance(tree, dict) and not all(type(key) is str for key in tree):
+        problem = f"{name} have keys that are no text"
+    elif not tree:
+        problem = f"{name} are an empty {kind}"
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return problem or next(filter(None, (_odd_tree(f"{name}/{key}", part) for key, part in parts)), None)
+
+
 def malformed(batch: Sequence[Any], num_envs: int, batch_size: int, fewest: int | None = None) -> str | None:
     """Return what is wrong with what ``recv`` has returned, apart from its values; None if nothing is.
 
@@ -40,18 +71,27 @@ def malformed(batch: Sequence[Any], num_envs: int, batch_size: int, fewest: int 
         arrays = dict(zip(NAMES, batch, strict=True))
     except (TypeError, ValueError):
         return f"recv() returns a {type(batch).__name__} that does not have the fields {', '.join(NAMES)}"
-    for name, array in arrays.items():
-        if type(array) is not np.ndarray:
-            kind = type(array).__name__
-            return f"{name} are a {kind}, not a NumPy array: arrays made only on access are not measured"
-        kinds, words = KINDS[name]
-        if array.dtype.kind not in kinds:
-            return f"{name} are {array.dtype}, not {words}"
-        if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
-            return f"{name} hold bytes that are neither 0 nor 1, so they are no bool"
-        if array.ndim != 1 and name != "observations":
-            return f"{name} have the shape {array.shape}, not one value for each row"
-    return _miscounted(arrays, num_envs, batch_size, batch_size if fewest is None else fewest)
+    observations = arrays.pop("observations")
+    if (odd := _odd_tree("observations", observations)) is not None:
+        return odd
+    arrays = {**dict(trees.named_leaves(observations, "observations")), **arrays}
+    wrong = next(filter(None, (_odd_array(name, array) for name, array in arrays.items())), None)
+    return wrong or _miscounted(arrays, num_envs, batch_size, batch_size if fewest is None else fewest)
+
+
+def _odd_array(name: str, array: Any) -> str | None:  # noqa: ANN401 - whatever was returned
+    """Return what is wrong with one of the arrays of a batch, apart from its values and length."""
+    if type(array) is not np.ndarray:
+        return f"{name} are a {type(array).__name__}, not a NumPy array: arrays made only on access are not measured"
+    field = name.partition("/")[0]
+    kinds, words = KINDS[field]
+    if array.dtype.kind not in kinds:
+        return f"{name} are {array.dtype}, not {words}"
+    if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+        return f"{name} hold bytes that are neither 0 nor 1, so they are no bool"
+    if array.ndim != 1 and field != "observations":
+        return f"{name} have the shape {array.shape}, not one value for each row"
+    return None
 
 
 def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
@@ -79,7 +119,13 @@ def about(
 ) -> About:
     """Return the first record of a recording: what the backend reports about itself."""
     own = info.own_classes
-    space = info.action_space
+    form = trees.form(info.action_space)
+    spaces = trees.leaves(info.action_space)
+    bounds = [
+        (np.dtype(space.low.dtype).str, np.asarray(space.low).tolist(), np.asarray(space.high).tolist())
+        for space in spaces
+    ]
+    action_dtype, low, high = bounds[0] if form is None else zip(*bounds, strict=True)
     return About(
         num_envs=int(info.num_envs),
         batch_size=int(info.batch_size),
@@ -88,9 +134,10 @@ def about(
         in_order=in_order,
         tape_seed=tape_seed,
         constructor_seed=constructor_seed,
-        action_dtype=np.dtype(space.low.dtype).str,
-        low=np.asarray(space.low).tolist(),
-        high=np.asarray(space.high).tolist(),
+        action_dtype=action_dtype,
+        low=low,
+        high=high,
+        action_form=form,
         reuses_buffers=bool(info.reuses_buffers),
         differences=tuple((each.text, each.field, each.rows, each.count) for each in info.differences),
         chance=info.chance,
@@ -111,6 +158,7 @@ def changed(before: About, now: About) -> str | None:
         "autoreset",
         "reuses_buffers",
         "differences",
+        "action_form",
         "low",
         "high",
     ):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Difference
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Task
+    from vebench.backends.interface import ActionSpaceTree, Task
     from vebench.child.answers import WorkVerdict
     from vebench.child.proof.followed import References
     from vebench.child.proof.recording import Record
@@ -162,7 +163,7 @@ class Bench:
                 continue
             followed = self._follow(env_id)
             expected = followed.go_to(rows.number, self.now, self._frames.claim)
-            observation = rows.observations[places[index]] if shown else None
+            observation = trees.part(rows.observations, places[index]) if shown else None
             found = Row(
                 expected.observation if observation is None else digest(observation),
                 float(rows.rewards[index]),
@@ -276,15 +277,26 @@ class Bench:
         return all(alike(one, digested(other)) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
 
 
-def declared_space(about: About, task: Task, actions: ActionSpace) -> ActionSpace:
+def declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
     """Return the space of actions that the backend reports, which is the task's. Raises FaultError if it is not.
 
     A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
     suites whose simulators count frames, the frame skip is not checked here but compared with what they count.
     """
-    own = ActionSpace(np.asarray(about.low, about.action_dtype), np.asarray(about.high, about.action_dtype))
-    if own.integer != actions.integer or not (_one_bound(own.low, actions.low) and _one_bound(own.high, actions.high)):
-        raise FaultError("actions are drawn from another space than the task's: bounds, shape or type differ")
+    bounds = [about.action_dtype], [about.low], [about.high]
+    if about.action_form is not None:
+        bounds = about.action_dtype, about.low, about.high
+    spaces = [
+        ActionSpace(np.asarray(low, dtype), np.asarray(high, dtype)) for dtype, low, high in zip(*bounds, strict=True)
+    ]
+    own: ActionSpaceTree = trees.filled(about.action_form, spaces)
+    if trees.form(own) != trees.form(actions):
+        words = (trees.in_words(trees.form(space)) for space in (own, actions))
+        raise FaultError(f"actions are drawn from another space than the task's: {', not '.join(words)}")
+    for (name, one), other in zip(trees.named_leaves(own), trees.leaves(actions), strict=True):
+        if one.integer != other.integer or not (_one_bound(one.low, other.low) and _one_bound(one.high, other.high)):
+            differ = f"bounds, shape or type differ{f' ({name})' if name else ''}"
+            raise FaultError(f"actions are drawn from another space than the task's: {differ}")
     if SUITES[task.suite].frames is None and about.frame_skip != task.frame_skip:
         raise FaultError(f"claims {about.frame_skip} frames in a step that has {task.frame_skip}")
     return own

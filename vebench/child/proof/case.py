@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.child.proof.reference import Reference
-from vebench.child.proof.rows import Row, alike, digested
+from vebench.child.proof.rows import DIGEST, Row, alike, digested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Task
+    from vebench.backends.interface import ArrayTree, Task
     from vebench.child.answers import Mismatch
     from vebench.child.proof.bench import Bench
     from vebench.child.proof.followed import Followed
@@ -59,7 +58,10 @@ class TimeUpError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """The backend's rows around the first that differs, and what is needed to compute them in other ways."""
+    """The backend's rows around the first that differs, and what is needed to compute them in other ways.
+
+    With ``leaf``, rows are seen as if they showed nothing but the array of that name.
+    """
 
     bench: Bench
     mismatch: Mismatch
@@ -68,6 +70,47 @@ class Case:
     look: Callable[[int], None] = lambda _: None  # takes the rows of more steps after the first that differs
     kept: list[Reference] = field(default_factory=list)  # references of the task that are not in use
     reruns: dict[tuple[int, int, int], SteppedAgain] = field(default_factory=dict)  # by seeds, and which of these
+    leaf: str = ""
+
+    @property
+    def of_leaf(self) -> Case:
+        """The same, seen by the leaf that differs alone; itself where observations are one array, or of other forms."""
+        return replace(self, leaf=self.mismatch.leaf) if self.mismatch.leaf else self
+
+    @property
+    def rows(self) -> tuple[Row, Row] | None:
+        """The reference's row and the backend's, the first that differ, with whole observations."""
+        if self.bench.rows is None or not self.leaf:
+            return self.bench.rows
+        expected, found = self.bench.rows
+        return self._of_leaf(expected), self._of_leaf(found)
+
+    def _of_leaf(self, row: Row) -> Row:
+        return row._replace(observation=trees.leaf_of(row.observation, self.leaf))
+
+    def digested(self, row: Row) -> Row:
+        """Return a row of this case with the digest of its observation."""
+        return digested(row, self.leaf)
+
+    def _seen(self, row: Row | None) -> Row | None:
+        """Return a digested row as it is seen: of all leaves, or of one."""
+        if row is None or not self.leaf:
+            return row
+        first = DIGEST * self._names.index(self.leaf)
+        return row._replace(observation=row.observation[first : first + DIGEST])
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name, _ in trees.named_leaves(self.followed.reference.spaces.observations)]
+
+    @property
+    def differs_in_leaf_alone(self) -> bool:
+        """Whether nothing but one leaf of observations differs, wherever rows were recorded."""
+        if not self.mismatch.leaf:
+            return False
+        others = [replace(self, leaf=name) for name in self._names if name != self.mismatch.leaf]
+        pairs = [pair for other in others for pair in both(other, self.later)]
+        return all(sees(*pair) for pair in pairs)
 
     @property
     def task(self) -> Task:
@@ -102,12 +145,12 @@ class Case:
     def expected(self, step: int, env_id: int | None = None) -> Row | None:
         """Return the reference's row of a step, None if it is not known any more, or not yet."""
         followed = self.bench.followed.get(self.env_id if env_id is None else env_id)
-        return None if followed is None else followed.expected_at(step)
+        return None if followed is None else self._seen(followed.expected_at(step))
 
     def found(self, step: int, env_id: int | None = None) -> Row | None:
         """Return the backend's row of a step, None if it was not recorded."""
         followed = self.bench.followed.get(self.env_id if env_id is None else env_id)
-        return None if followed is None else followed.found.get(step)
+        return None if followed is None else self._seen(followed.found.get(step))
 
     @property
     def in_later_reset(self) -> bool:
@@ -131,13 +174,13 @@ class Case:
         return sorted(step for step in self.followed.found if step < self.step)
 
     @property
-    def actions(self) -> list[NDArray[np.generic]]:
+    def actions(self) -> list[ArrayTree]:
         """The actions that the environment got."""
         return list(self.followed.actions(self.bench.now))
 
     def stepped(  # noqa: PLR0913 - the ways in which another reference may differ
         self,
-        actions: Iterable[NDArray[np.generic]],
+        actions: Iterable[ArrayTree],
         *,
         task: Task | None = None,
         seed: int | None = None,
@@ -162,11 +205,11 @@ class Case:
         )
         with closing(rows):
             for row in rows:
-                yield digested(row)
+                yield self.digested(row)
 
     def made(  # noqa: PLR0913 - likewise
         self,
-        actions: Iterable[NDArray[np.generic]],
+        actions: Iterable[ArrayTree],
         *,
         task: Task | None = None,
         seed: int | None = None,
@@ -176,6 +219,7 @@ class Case:
         resets_at: int = -1,
     ) -> Generator[Row]:
         """Yield the same, not digested."""
+        shown: Callable[[Row], Row] = self._of_leaf if self.leaf else lambda row: row
         ordinary = task is None and variant is None
         reference = (
             self.kept.pop()
@@ -185,13 +229,13 @@ class Case:
         reference.stand_for(self.env_id, same_step=self.same_step != other_autoreset)
         try:
             row = reference.reset(self.seed if seed is None else seed)
-            yield reference.begin_anew() if resets_at == 0 else row
+            yield shown(reference.begin_anew() if resets_at == 0 else row)
             for step, action in enumerate(actions, 1):
                 self.check_time()
                 if step == resets_at:
-                    yield reference.begin_anew()
+                    yield shown(reference.begin_anew())
                 else:
-                    yield reference.step_on(action) if step == runs_on_at else reference.step(action)
+                    yield shown(reference.step_on(action) if step == runs_on_at else reference.step(action))
         finally:
             if ordinary:
                 self.kept.append(reference)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.child.proof.case import where
-from vebench.child.proof.rows import alike, digested
+from vebench.child.proof.rows import alike
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +22,18 @@ WORDS = {"float16": "rounded to float16", "float32": "rounded to float32", "int6
 
 def cast(case: Case) -> str | None:
     """Return the fault if observations have another type or shape, or have lost precision by a cast."""
-    if case.mismatch.field != "observations" or case.bench.rows is None:
+    if case.mismatch.field != "observations" or case.rows is None:
         return None
-    expected, found = (row.observation for row in case.bench.rows)
+    forms = [trees.form(row.observation) for row in case.rows]
+    if forms[0] != forms[1]:
+        theirs, own = map(trees.in_words, forms)
+        return _since(case, f"observations are {own}, not {theirs}")
+    case = case.of_leaf
+    fault = _cast_of_leaf(case, *(row.observation for row in case.rows or ()))
+    return None if fault is None else fault.replace("observations", case.mismatch.place, 1)
+
+
+def _cast_of_leaf(case: Case, expected: Any, found: Any) -> str | None:  # noqa: ANN401 - arrays, one each
     if found.dtype == expected.dtype and found.shape == expected.shape:
         return _cast_and_back(case, expected, found)
     shapes = ("", "") if found.shape == expected.shape else (f" of shape {each.shape}" for each in (found, expected))
@@ -32,6 +42,10 @@ def cast(case: Case) -> str | None:
     with np.errstate(all="ignore"):
         if found.shape == expected.shape and not _equal(expected.astype(found.dtype), found):
             text += ", and have other values"
+    return _since(case, text)
+
+
+def _since(case: Case, text: str) -> str:
     return case.late(text) if case.begins_late or (case.step == 0 and case.in_later_reset) else text
 
 
@@ -63,8 +77,8 @@ def _explained_by_cast(case: Case, kind: str) -> dict[int, bool]:
         if found is None:
             continue
         observation = _cast(row.observation, kind)
-        differs = not alike(digested(row), found)
-        if alike(digested(row._replace(observation=observation)), found):
+        differs = not alike(case.digested(row), found)
+        if alike(case.digested(row._replace(observation=observation)), found):
             explained[step] = differs
             is_left = is_left or (differs and bool(observation.any()))
         elif differs and step >= case.step:  # one before is excused

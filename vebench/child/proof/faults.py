@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
 from vebench.child.proof.again import ANOTHER, actions_ignored, chance, right_again
 from vebench.child.proof.case import Case, TimeUpError, both, near, sees, where
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpace
+    from vebench.backends.interface import ActionSpace, ActionSpaceTree, ArrayTree
     from vebench.child.proof.bench import Bench
     from vebench.child.proof.case import Again
 
@@ -62,6 +63,17 @@ def name_fault(bench: Bench, again: Again | None, look: Callable[[int], None], u
     if case.differs_in_sight_alone:
         look(PICTURE_STEPS)
     return pattern(case)
+
+
+def stale_leaf(case: Case) -> str | None:
+    """Return the fault if one array of observations is some steps late, or stands still, and the others are not."""
+    fault = None if case.of_leaf is case else stale(case.of_leaf)
+    return None if fault is None else _with_place(case, fault)
+
+
+def _with_place(case: Case, fault: str) -> str:
+    """Return a fault of one array of observations with the name of that."""
+    return fault.replace("observations", case.mismatch.place, 1)
 
 
 def miscounted_frames(case: Case) -> str | None:
@@ -356,16 +368,16 @@ def other_actions(case: Case) -> str | None:
     actions = case.actions
     if not actions or case.step == 0:
         return None
-    low = np.zeros_like(actions[0])
-    others = {
+    low = trees.mapped(np.zeros_like, actions[0])
+    others: dict[str, list[ArrayTree]] = {
         "actions are ignored": [low] * len(actions),
         "actions are applied one step late": [low, *actions[:-1]],
-        "actions are rounded to float32": [np.asarray(each.astype(np.float32).astype(each.dtype)) for each in actions],
+        "actions are rounded to float32": [trees.mapped(_rounded, each) for each in actions],
     }
     if case.env_id and case.bench.now.in_one_order:
         first = list(case.followed.actions(case.bench.now, place=0))
         others["every environment is driven by the actions of environment 0"] = first
-    if actions[0].dtype.kind != "f":
+    if not any(leaf.dtype.kind == "f" for leaf in trees.leaves(actions[0])):
         del others["actions are rounded to float32"]
     for fault, instead in others.items():
         for since in dict.fromkeys((0, case.step - 1)):
@@ -373,6 +385,10 @@ def other_actions(case: Case) -> str | None:
             if case.explained_by(case.stepped(driven)):
                 return case.late(fault) if since else fault
     return None
+
+
+def _rounded(action: NDArray[np.generic]) -> NDArray[np.generic]:
+    return np.asarray(action.astype(np.float32).astype(action.dtype)) if action.dtype.kind == "f" else action
 
 
 def another_action(case: Case) -> str | None:
@@ -383,13 +399,13 @@ def another_action(case: Case) -> str | None:
     *before, sent = case.actions[: case.step]
     now, place = case.bench.now, case.followed.place(case.step - 1)
     rows = [each for each in range(case.bench.about.batch_size) if each != place]
-    instead: dict[str, NDArray[np.generic]] = {"the action of the step before": before[-1]} if before else {}
+    instead: dict[str, ArrayTree] = {"the action of the step before": before[-1]} if before else {}
     instead |= {
         f"the action for row {each} of the batch": now.action(case.followed.batch(case.step - 1), each) for each in rows
     }
     instead |= dict(_altered(sent, case.bench.space))
     for words, action in instead.items():
-        if np.array_equal(action, sent):
+        if all(map(np.array_equal, trees.leaves(action), trees.leaves(sent))):
             continue
         *_, row = case.stepped([*before, action])
         if alike(row, found):
@@ -397,7 +413,14 @@ def another_action(case: Case) -> str | None:
     return None
 
 
-def _altered(sent: NDArray[np.generic], space: ActionSpace) -> Iterator[tuple[str, NDArray[np.generic]]]:
+def _altered(sent: ArrayTree, spaces: ActionSpaceTree) -> Iterator[tuple[str, ArrayTree]]:
+    """Yield other actions by what they are, in which one array is another."""
+    for (name, space), leaf in zip(trees.named_leaves(spaces), trees.leaves(sent), strict=True):
+        for words, other in _altered_array(leaf, space):
+            yield f"{words} ({name})" if name else words, trees.replaced(sent, name, other)
+
+
+def _altered_array(sent: NDArray[np.generic], space: ActionSpace) -> Iterator[tuple[str, NDArray[np.generic]]]:
     """Yield other actions by what they are: all of a small space, or what changes one of real numbers."""
     if space.integer:
         if sent.ndim == 0 and int(space.high) - int(space.low) < MOST_ACTIONS:
@@ -452,14 +475,21 @@ def _fields_that_differ(found: Row, expected: Row) -> Iterator[str]:
 
 def _sight(case: Case, differ: list[int]) -> str:
     """Return what can be said of observations that differ alone."""
+    text = _sight_of_leaf(case, differ)
+    return _with_place(case, text) if case.differs_in_leaf_alone else text
+
+
+def _sight_of_leaf(case: Case, differ: list[int]) -> str:
     agree = "rewards and ends agree"
     if len(differ) < len(case.later):
         return f"other observations{where(case, differ)}: {agree}"
-    if case.bench.rows is None or as_picture(case.bench.rows[0].observation) is None:
+    rows = case.of_leaf.rows
+    if rows is None or as_picture(rows[0].observation) is None:
         # With nobody to step the backend again, it is not known whether a seed changes anything in it.
         start = "another start than that of the seed, or " if case.step == 0 and case.again is None else ""
         return f"{start}other observations: {agree}"
-    return f"another picture: {agree}, so it is resized, cropped or coloured in another way"
+    shown = "another picture in observations" if case.mismatch.leaf else "another picture"
+    return f"{shown}: {agree}, so it is resized, cropped or coloured in another way"
 
 
 def _start(case: Case) -> str:
@@ -505,6 +535,7 @@ HYPOTHESES = (
     wrong_reset,
     wrong_seed,
     stale,
+    stale_leaf,
     faulty_variant,
     other_actions,
     actions_ignored,

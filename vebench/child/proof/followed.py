@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.child.proof.recording import CutOffError
 from vebench.child.proof.reference import Reference
 from vebench.child.proof.rows import Row, digested
@@ -16,9 +17,7 @@ from vebench.child.proof.rows import Row, digested
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ActionSpace, Task
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
     from vebench.child.proof.history import History
 
 # What a declared difference may excuse: rows after a reset. More could hide any other fault.
@@ -48,7 +47,7 @@ class References:
         self._known: dict[bytes, Step] | None = {} if remembers else None
 
     @property
-    def actions(self) -> ActionSpace:
+    def actions(self) -> ActionSpaceTree:
         """The space of one action."""
         self.make(1)
         return self._spare[0].actions
@@ -113,7 +112,8 @@ class Followed:
         """Begin a history."""
         self.begun = True
         self._history = history
-        start = f"{self.env_id} {history.seed} {self._same_step} {history.action(0, 0).dtype.str}"
+        dtypes = " ".join(leaf.dtype.str for leaf in trees.leaves(history.action(0, 0)))
+        start = f"{self.env_id} {history.seed} {self._same_step} {dtypes}"
         self._key = blake2b(start.encode(), digest_size=16).digest()
         self._first = self._recalled() or self._asked()
 
@@ -135,7 +135,7 @@ class Followed:
             self._references.give_back(self._reference)
         self._reference = None
 
-    def actions(self, history: History, place: int | None = None) -> Iterator[NDArray[np.generic]]:
+    def actions(self, history: History, place: int | None = None) -> Iterator[ArrayTree]:
         """Yield the action of each step so far, or that of another row of the same batch."""
         for at in range(0, 2 * self.step, 2):
             yield history.action(self._places[at], self._places[at + 1] if place is None else place)
@@ -172,9 +172,10 @@ class Followed:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")
         return self.expected[-1]
 
-    def _stepped(self, action: NDArray[np.generic]) -> Step:
+    def _stepped(self, action: ArrayTree) -> Step:
         """Return what the reference returns for the next action."""
-        self._key = blake2b(self._key + action.tobytes(), digest_size=16).digest()
+        given = b"".join(leaf.tobytes() for leaf in trees.leaves(action))
+        self._key = blake2b(self._key + given, digest_size=16).digest()
         known = self._recalled()
         if known is None:
             self.reference.step(action)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.child.proof.batches import OUT_OF_ORDER, out_of_order
 from vebench.child.proof.recording import CutOffError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from vebench.backends.interface import ArrayTree
     from vebench.child.proof.recording import About, Acted, Began
 
 NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
@@ -24,7 +26,7 @@ class FaultError(Exception):
 class History:
     """The batches since a reset: which environments are in which, and which actions they got."""
 
-    def __init__(self, about: About, began: Began, tape: list[NDArray[np.generic]]) -> None:
+    def __init__(self, about: About, began: Began, tape: list[ArrayTree]) -> None:
         self.seed = began.seed
         self.in_order = about.in_order
         self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
@@ -32,14 +34,19 @@ class History:
         self._about = about
         self._tape = tape
         self._known = 0
-        self._acted: NDArray[np.generic] | None = None
+        self._acted: ArrayTree | None = None
+        self._batches_acted = 0
 
     def act(self, acted: Acted) -> None:
         """Take these actions, and not those of the tape. Raises CutOffError if they are no actions of this backend."""
-        expected = (self._about.batch_size, *self._tape[0].shape[1:])
-        if acted.actions.shape[1:] != expected or acted.actions.dtype != self._tape[0].dtype:
-            raise CutOffError(f"actions of {acted.actions.dtype} and shape {acted.actions.shape[1:]}, not {expected}")
+        if trees.form(acted.actions) != trees.form(self._tape[0]):
+            raise CutOffError(f"actions are {trees.in_words(trees.form(acted.actions))}")
+        for actions, known in zip(trees.leaves(acted.actions), trees.leaves(self._tape[0]), strict=True):
+            expected = (self._about.batch_size, *known.shape[1:])
+            if actions.shape[1:] != expected or actions.dtype != known.dtype:
+                raise CutOffError(f"actions of {actions.dtype} and shape {actions.shape[1:]}, not {expected}")
         self._acted = acted.actions
+        self._batches_acted = len(trees.leaves(acted.actions)[0])
 
     def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
         """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
@@ -77,12 +84,12 @@ class History:
             return False
         return all(bool((ids == np.arange(self._about.num_envs)).all()) for _, ids in self.blocks)
 
-    def action(self, number: int, place: int) -> NDArray[np.generic]:
+    def action(self, number: int, place: int) -> ArrayTree:
         """Return the action that answered row ``place`` of batch ``number``."""
         if self._acted is not None:
-            if number >= len(self._acted):
+            if number >= self._batches_acted:
                 raise CutOffError(f"nothing says which actions answered batch {number}")
-            chosen: NDArray[np.generic] = self._acted[number][place]
+            chosen: ArrayTree = trees.part(self._acted, (number, place))
             return chosen
-        action: NDArray[np.generic] = self._tape[(self.tape_at + number) % len(self._tape)][place]
+        action: ArrayTree = trees.part(self._tape[(self.tape_at + number) % len(self._tape)], place)
         return action

@@ -15,7 +15,7 @@ from itertools import count, zip_longest
 from threading import Event, Lock, Thread, Timer
 from typing import TYPE_CHECKING, Protocol
 
-from vebench.backends import registry
+from vebench.backends import registry, trees
 from vebench.backends.environments.suites import SUITES
 from vebench.child.answers import Comparing, Failure, Proof
 from vebench.child.loading import load, one_line
@@ -443,7 +443,10 @@ class _Comparison:
         options = "".join(f" {key}={value}" for key, value in request.options.items())
         name = f"{request.setup.task.id} {request.backend}{options} env{mismatch.env_id} step{mismatch.step}"
         expected, found = bench.rows
-        return pictures.save(frames, name, expected.observation, found.observation)
+        if trees.form(expected.observation) != trees.form(found.observation):
+            return ()
+        shown = (trees.leaf_of(row.observation, mismatch.leaf) for row in (expected, found))
+        return pictures.save(frames, name, *shown)
 
 
 def _capped(proof: Proof) -> Proof:

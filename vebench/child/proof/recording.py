@@ -22,13 +22,19 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import trees
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from vebench.backends.interface import ArrayTree
+
 # What a record may take: its line of JSON holds a few names and counts, its arrays the rows of one batch.
 MOST_LINE, MOST_BYTES = 1 << 20, 1 << 32
+# Fields that may be a dict or tuple of arrays, nested or not.
+TREES = frozenset({"observations", "actions"})
 # Flags, integers and floating-point numbers; anything else would not be plain data.
 PLAIN = "biuf"
 
@@ -39,10 +45,10 @@ class About:
 
     ``tape_seed`` is the seed of the action tape, ``constructor_seed`` that of the setup. ``in_order``: every batch has
     all environments, in the order of their ids: declared, or seen of each. ``low`` and ``high`` are the bounds of one
-    action, of the type ``action_dtype``. ``differences`` are the fields of each ``Difference``, as a list; ``engines``
-    and ``own_classes`` those of ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts
-    are those of
-    ``BackendInfo``.
+    action, of the type ``action_dtype``; where actions are a dict or tuple, of this ``action_form`` (``trees.form``),
+    these are lists with an item for each leaf. ``differences`` are the fields of each ``Difference``, as a list;
+    ``engines`` and ``own_classes`` those of ``BackendInfo``, by name, left out where they are known from elsewhere. The
+    other facts are those of ``BackendInfo``.
     """
 
     num_envs: int
@@ -52,7 +58,7 @@ class About:
     in_order: bool
     tape_seed: int
     constructor_seed: int
-    action_dtype: str
+    action_dtype: Any
     low: Any
     high: Any
     reuses_buffers: bool = False
@@ -62,6 +68,7 @@ class About:
     engines: tuple[dict[str, Any], ...] = ()
     own_classes: dict[str, Any] | None = None
     fewest_rows: int | None = None
+    action_form: Any = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Acted:
     Those of a batch with fewer rows are filled up with zeros.
     """
 
-    actions: NDArray[np.generic]
+    actions: ArrayTree
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class Rows:
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     shown: NDArray[np.integer]
-    observations: NDArray[np.generic]
+    observations: ArrayTree
     frames: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
     ends: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -162,11 +169,14 @@ class CutOffError(Exception):
 def write(file: IO[bytes], record: Record) -> None:
     """Append a record to a pipe or a file. Raises OSError if nobody reads it any more."""
     values = {item.name: getattr(record, item.name) for item in fields(record)}
-    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    body = {name: value for name, value in values.items() if name not in arrays}
-    kinds = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
-    file.write(json.dumps({"kind": type(record).__name__, "arrays": kinds, **body}).encode() + b"\n")
-    for array in arrays.values():
+    held = {name: value for name, value in values.items() if name in TREES or isinstance(value, np.ndarray)}
+    body = {name: value for name, value in values.items() if name not in held}
+    arrays = [(name, array) for name, tree in held.items() for array in trees.leaves(tree)]
+    kinds = [(name, array.dtype.str, array.shape) for name, array in arrays]
+    forms = {name: trees.form(tree) for name, tree in held.items() if not trees.is_leaf(tree)}
+    head = {"kind": type(record).__name__, "arrays": kinds, **({"forms": forms} if forms else {})}
+    file.write(json.dumps({**head, **body}).encode() + b"\n")
+    for _, array in arrays:
         file.write(array.tobytes())
 
 
@@ -182,10 +192,14 @@ def read(file: IO[bytes], last: type[Record] = Ended) -> Iterator[Record]:
         try:
             body = json.loads(line)
             kind = _KINDS[body.pop("kind")]
+            forms = body.pop("forms", {})
+            arrays: dict[str, list[NDArray[np.generic]]] = {}
             for name, dtype, shape in body.pop("arrays"):
-                body[name] = _array(file, np.dtype(dtype), tuple(shape))
+                arrays.setdefault(name, []).append(_array(file, np.dtype(dtype), tuple(shape)))
+            for name, leaves in arrays.items():
+                body[name] = trees.filled(forms.get(name), leaves)
             record = kind(**body)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CutOffError(f"a record that cannot be read: {error}") from None
         yield record
         if isinstance(record, (last, Failed)):

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.backends.environments.frames import frames_of
 from vebench.backends.environments.making import faulty_variants, make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.for_loop import EnvironmentLoop
+from vebench.backends.for_loop import loop_over
 from vebench.child.proof.rows import Row, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ActionSpace, Task
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
 
 KEPT_ROWS = 4  # the last rows of each environment
 
@@ -47,7 +46,7 @@ class Reference:
         self._environment = make(task, **variant)
         self.spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = self.spaces.rows(1)._replace(env_ids=np.array([env_id]))
-        self._loop = EnvironmentLoop([self._environment], self._rows)
+        self._loop = loop_over([self._environment], self._rows)
         if seed is not None:
             self.reset(seed)
 
@@ -64,7 +63,7 @@ class Reference:
         self._same_step = same_step
 
     @property
-    def actions(self) -> ActionSpace:
+    def actions(self) -> ActionSpaceTree:
         """The space of one action."""
         return self.spaces.actions
 
@@ -78,27 +77,27 @@ class Reference:
         """The variants whose observations faulty backends are known to return, by fault."""
         return faulty_variants(self.task, self._environment)
 
-    def step(self, action: NDArray[np.generic]) -> Row:
+    def step(self, action: ArrayTree) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""
         after_end = self.rows[-1].ended and not self._same_step
-        self._loop.step(action[None])
+        self._loop.step(_as_batch(action))
         row = self._keep()
         self.fresh = after_end or (self._same_step and row.ended)
         if self._same_step and row.ended:
-            self._loop.step(action[None])
+            self._loop.step(_as_batch(action))
             self.rows[-1] = row._replace(observation=row_of(self._rows, 0).observation)
         return self.rows[-1]
 
-    def step_on(self, action: NDArray[np.generic]) -> Row:
+    def step_on(self, action: ArrayTree) -> Row:
         """Step with ``action`` even if the episode is over; return the row."""
         self._loop.forget_ends()
-        self._loop.step(action[None])
+        self._loop.step(_as_batch(action))
         return self._keep()
 
     def begin_anew(self) -> Row:
         """Reset even if the episode is not over, without a seed; return the row."""
         self._loop.end_all()
-        self._loop.step(self.actions.low[None])
+        self._loop.step(trees.mapped(lambda space: space.low[None], self.actions))
         self.fresh = True
         return self._keep()
 
@@ -111,3 +110,8 @@ class Reference:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+def _as_batch(action: ArrayTree) -> ArrayTree:
+    batch: ArrayTree = trees.mapped(lambda array: array[None], action)
+    return batch

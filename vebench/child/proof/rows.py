@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vebench.backends import trees
 from vebench.child.answers import Mismatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Batch
+    from vebench.backends.interface import ArrayTree, Batch
+    from vebench.backends.trees import Tree
 
+DIGEST = 16  # bytes of the digest of one leaf
 FIELDS = ("observations", "rewards", "terminated", "truncated")
 
 
 class Row(NamedTuple):
     """One environment's answer to one step, copied."""
 
-    observation: NDArray[np.generic]
+    observation: Tree
     reward: float
     terminated: bool
     truncated: bool
@@ -35,7 +38,7 @@ class Row(NamedTuple):
 def row_of(batch: Batch, index: int) -> Row:
     """Return a copy of one row of a batch."""
     return Row(
-        np.array(batch.observations[index]),
+        trees.mapped(lambda array: np.array(array[index]), batch.observations),
         float(batch.rewards[index]),
         bool(batch.terminated[index]),
         bool(batch.truncated[index]),
@@ -45,9 +48,7 @@ def row_of(batch: Batch, index: int) -> Row:
 def same(field: str, expected: Row, found: Row) -> str:
     """Return ``identical``, ``equal`` (for a reward that is equal in float32) or ``different``."""
     if field == "observations":
-        one, other = expected.observation, found.observation
-        alike = one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
-        return "identical" if alike else "different"
+        return "identical" if _leaf_that_differs(expected.observation, found.observation) is None else "different"
     if field == "rewards":
         if expected.reward == found.reward or (np.isnan(expected.reward) and np.isnan(found.reward)):
             return "identical"
@@ -62,19 +63,34 @@ def alike(one: Row, other: Row) -> bool:
     return one.reward == other.reward or (isnan(one.reward) and isnan(other.reward))
 
 
+def _leaf_that_differs(expected: ArrayTree, found: ArrayTree) -> str | None:
+    """Return the name of the first leaf that differs in shape, type or a byte, empty if the forms do; None if none."""
+    if trees.form(expected) != trees.form(found):
+        return ""
+    for (name, one), other in zip(trees.named_leaves(expected), trees.leaves(found), strict=True):
+        if one.shape != other.shape or one.dtype != other.dtype or one.tobytes() != other.tobytes():
+            return name
+    return None
+
+
 def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> Mismatch:
     """Return the mismatch in this field: both values, briefly, and the largest difference."""
     if field != "observations":
         name = "reward" if field == "rewards" else field
         one, other = getattr(expected, name), getattr(found, name)
         return Mismatch(env_id, step, field, repr(one), repr(other), _finite(abs(float(one) - float(other))))
-    one, other = expected.observation, found.observation
+    forms = trees.form(expected.observation), trees.form(found.observation)
+    if forms[0] != forms[1]:
+        return Mismatch(env_id, step, field, trees.in_words(forms[0]), trees.in_words(forms[1]))
+    leaf = _leaf_that_differs(expected.observation, found.observation) or ""
+    one, other = (trees.leaf_of(row.observation, leaf) for row in (expected, found))
     if one.shape != other.shape or one.dtype != other.dtype:
-        return Mismatch(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None)
+        return Mismatch(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None, leaf)
     gap = _gap(one.astype(np.float64), other.astype(np.float64))
     index = np.unravel_index(int(np.argmax(gap)), gap.shape)
     at = f" at {list(map(int, index))}" if index else ""
-    return Mismatch(env_id, step, field, f"{one[index]}{at}", f"{other[index]}{at}", _finite(float(gap[index])))
+    size = _finite(float(gap[index]))
+    return Mismatch(env_id, step, field, f"{one[index]}{at}", f"{other[index]}{at}", size, leaf)
 
 
 def _gap(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -89,13 +105,23 @@ def _finite(size: float) -> float | None:
     return size if np.isfinite(size) else None
 
 
-def digested(row: Row) -> Row:
-    """Return the row with a digest instead of its observation, so that thousands of Atari rows need little memory."""
-    return row._replace(observation=digest(row.observation))
+def digested(row: Row, name: str = "") -> Row:
+    """Return the row with a digest instead of its observation, so that thousands of Atari rows need little memory.
+
+    ``name`` is that of a leaf by itself.
+    """
+    return row._replace(observation=digest(row.observation, name))
 
 
-def digest(observation: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Return the digest of an observation, of its type and shape too, ``(16,)``."""
-    whole = blake2b(f"{observation.dtype.str} {observation.shape}".encode(), digest_size=16)
-    whole.update(observation.tobytes())
+def digest(observation: ArrayTree, name: str = "") -> NDArray[np.uint8]:
+    """Return the digests of an observation's leaves, of their names, types and shapes too, ``(16 * leaves,)``.
+
+    ``name`` is that of a leaf by itself.
+    """
+    return np.concatenate([_digest(*named) for named in trees.named_leaves(observation, name)])
+
+
+def _digest(name: str, leaf: NDArray[np.generic]) -> NDArray[np.uint8]:
+    whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=DIGEST)
+    whole.update(leaf.tobytes())
     return np.frombuffer(whole.digest(), np.uint8)

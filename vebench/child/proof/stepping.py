@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends import registry
+from vebench.backends import registry, trees
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import CountsFrames
 from vebench.child.loading import load, one_line
 from vebench.child.loop import action_tape
-from vebench.child.proof.batches import about, changed, malformed
+from vebench.child.proof.batches import NAMES, about, changed, malformed
 from vebench.child.proof.recording import Began, Broken, Closed, Ended, Failed, Rows, write
 from vebench.child.proof.silence import Silence
 from vebench.child.proof.trials import Trial
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Factory, VectorBackend
+    from vebench.backends.interface import ArrayTree, Factory, VectorBackend
+    from vebench.backends.trees import Tree
     from vebench.child.proof.recording import About, Record
     from vebench.child.proof.trials import Reset
 
@@ -75,7 +76,7 @@ def stepped(factory: Factory, request: Request, trial: Trial, enough: Enough) ->
 def _history(
     backend: VectorBackend,
     reset: Reset,
-    tape: Sequence[NDArray[np.generic]],
+    tape: Sequence[ArrayTree],
     frames: Callable[[Any], NDArray[np.int64]],
     enough: Enough,
 ) -> Generator[Record]:
@@ -105,8 +106,7 @@ def _history(
         if (fault := kept.changed("before the next actions were sent")) is not None:
             yield Broken(number, fault)
             return
-        actions = tape[(reset.tape_at + number) % len(tape)]
-        backend.send(actions if len(env_ids) == len(actions) else actions[: len(env_ids)])
+        backend.send(trees.part(tape[(reset.tape_at + number) % len(tape)], slice(len(env_ids))))
         number += 1
 
 
@@ -118,21 +118,21 @@ class Kept:
     """The arrays of the last batch, to see whether they change, and copies of them."""
 
     def __init__(self) -> None:
-        self._arrays: list[NDArray[Any]] = []
-        self._copies: list[NDArray[Any]] = []
+        self._arrays: list[Tree] = []
+        self._copies: list[Tree] = []
 
-    def keep(self, batch: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def keep(self, batch: Sequence[Tree]) -> list[Tree]:
         """Keep a batch, and return copies of its arrays."""
         self._arrays = list(batch)
-        self._copies = [array.copy() for array in self._arrays]
+        self._copies = [trees.mapped(np.copy, array) for array in self._arrays]
         return self._copies
 
     def changed(self, when: str) -> str | None:
         """Return the fault if rows have changed since they were handed out, None if they have not."""
-        names = ("observations", "rewards", "terminated", "truncated", "env_ids")
-        for name, array, copy in zip(names, self._arrays, self._copies):  # noqa: B905 - none before the first batch
-            if array.tobytes() != copy.tobytes():
-                return f"{name} change after they were handed out, {when}"
+        for field, arrays, copies in zip(NAMES, self._arrays, self._copies):  # noqa: B905 - none before the first batch
+            for (name, array), copy in zip(trees.named_leaves(arrays, field), trees.leaves(copies), strict=True):
+                if array.tobytes() != copy.tobytes():
+                    return f"{name} change after they were handed out, {when}"
         return None
 
 

@@ -1,0 +1,90 @@
+"""``NAME[KEY=VALUE,...]``: how users write a backend with its options, and an environment with its arguments.
+
+Parser and printer are inverse: what is printed is read as the same name with the same values. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from vebench.errors import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+OptionValue = bool | int | float | str
+_ONE = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
+_WHOLE = re.compile(r"([^\[\],]*)\[([^\[\]]+)\]")
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+def split(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the names in a list joined by commas, each with what its brackets hold, None without brackets.
+
+    Raises ValueError if brackets do not match.
+    """
+    position = 0
+    while True:
+        match = _ONE.match(text, position)
+        if match is None:
+            raise ValueError("brackets do not match")
+        yield match[1].strip(), match[2]
+        position = match.end()
+        if not match[0].endswith(","):
+            return
+
+
+def pairs(bracket: str) -> dict[str, str]:
+    """Return the values in brackets by their keys, as texts. Raises ValueError, which says what is wrong."""
+    found: dict[str, str] = {}
+    for pair in bracket.split(","):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key.isidentifier() and equals and value):
+            raise ValueError(f"{shown(pair)} is not KEY=VALUE")
+        if key in found:
+            raise ValueError(f"{key} is given twice")
+        found[key] = value
+    return found
+
+
+def value_of(text: str) -> OptionValue:
+    """Return ``text`` as a bool, an int or a finite float if it is one, otherwise unchanged."""
+    if text in ("true", "True", "false", "False"):
+        return text in ("true", "True")
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _REAL.fullmatch(text):
+        value = float(text)
+        # JSON, and so a run file, has no infinity.
+        return value if math.isfinite(value) else text
+    return text
+
+
+def written(name: str, values: Mapping[str, OptionValue]) -> str:
+    """Return a name with its values as a user writes them, in the order given: ``envpool-async[ratio=2]``."""
+    if not values:
+        return name
+    return f"{name}[{','.join(f'{key}={_as_text(value)}' for key, value in values.items())}]"
+
+
+def _as_text(value: OptionValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def cut(text: str) -> tuple[str, str]:
+    """Return the name in ``text``, and its brackets with what they hold, empty if there are none."""
+    match = _WHOLE.fullmatch(text)
+    return (text, "") if match is None else (match[1], text[len(match[1]) :])
+
+
+def read(text: str) -> tuple[str, dict[str, OptionValue]]:
+    """Return a name and its values as ``written`` wrote them. What it cannot have written is a name without any."""
+    match = _WHOLE.fullmatch(text)
+    try:
+        given = {} if match is None else pairs(match[2])
+    except ValueError:
+        match, given = None, {}
+    return (text if match is None else match[1]), {key: value_of(value) for key, value in given.items()}

@@ -1,0 +1,185 @@
+"""mjbatch: MuJoCo's physics alone, many simulations on a pool of C++ threads; what is made of them is vebench's own.
+
+Observations and rewards are those of ``fast-sync``, computed for the whole batch from mjbatch's arrays. Episodes begin
+by the code of Gymnasium's class, one after another in the calling process, and their state is copied in.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.frames import THE_SIMULATOR
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.one_in_flight import OneInFlight
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.fast.rewards import Part
+    from vebench.backends.interface import ArrayTree, Batch, Setup, Task
+    from vebench.backends.one_in_flight import Rows
+
+NEVER = 1 << 62
+
+
+class MjBatch(OneInFlight):
+    """``mjbatch.Batch`` with ``min(workers, CPUs owned)`` threads, of which the caller's is one. Rewards are float64.
+
+    A simulation is handed from thread to thread, and loaded and stored at each step: that is how mjbatch works.
+    """
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(self, setup: Setup) -> None:
+        environment = make(setup.task)
+        spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
+        self._report(setup, spaces, threads=min(setup.workers, len(setup.cpus)), reuses_buffers=True)
+        self._rows = spaces.rows(setup.batch_size)
+        self._simulations: _Simulations | None = _Simulations(setup, environment, self._rows, self.info.threads)
+
+    @property
+    def _open(self) -> _Simulations:
+        if self._simulations is None:
+            raise RuntimeError("the backend is closed")
+        return self._simulations
+
+    def _reset(self, seed: int) -> ArrayTree:
+        self._open.reset(seed)
+        return self._rows.observations
+
+    def _receive(self) -> Rows:
+        self._open.step(self._actions)
+        return self._rows[:4]
+
+    def frames(self) -> NDArray[np.int64]:
+        """Return the sub-steps that each environment has simulated in its episode."""
+        return self._open.frames()
+
+    def close(self) -> None:
+        """End the threads, which go with the last of mjbatch's arrays."""
+        self._simulations = None
+        self._first, self._stepping = None, False
+
+
+class _Simulations:
+    """The simulations of a batch, and the arithmetic on them. Nothing that is mjbatch's is kept anywhere else."""
+
+    def __init__(self, setup: Setup, environment: Any, rows: Batch, threads: int) -> None:  # noqa: ANN401 - untyped
+        import mujoco  # noqa: PLC0415 - imported on use
+        from mjbatch import Batch as Simulations  # noqa: PLC0415 - likewise
+
+        self._mujoco = mujoco
+        self._origin = environment.unwrapped
+        self._limit = environment.spec.max_episode_steps or NEVER
+        self._substeps = setup.task.frame_skip
+        self._random: list[np.random.Generator] = [np.random.default_rng()] * setup.batch_size
+        before = pinning.own_threads()
+        self._batch = Simulations(self._origin.model, setup.batch_size, num_threads=threads)
+        if setup.pinned:  # the caller's thread is the first, and has the first CPU left to it
+            pinning.place(sorted(pinning.own_threads() - before), setup.cpus[1:])
+        self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
+        self._rows: Any = rows  # one array of observations, since its tasks have no others
+        self._age = np.zeros(setup.batch_size, np.int64)
+        self._ended: NDArray[np.intp] = np.empty(0, np.intp)
+        self._interpret(setup.task)
+
+    def _interpret(self, task: Task) -> None:
+        """Bind what the task's rules read, and prepare what computes its rewards."""
+        from vebench.backends.fast.physics_tasks import RULES  # noqa: PLC0415 - imported on use
+        from vebench.backends.fast.rewards import Seen  # noqa: PLC0415 - likewise
+
+        self._rules = rules = RULES[task.id](self._origin)
+        count, shown = self._rows.observations.shape
+        parts = [self._numbers(part) for part in rules.row]
+        bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
+        columns = [self._rows.observations[:, start:stop] for start, stop in pairwise(bounds)]
+        self._shown = list(zip(rules.row, parts, columns, strict=True))
+        if bounds[-1] != shown:
+            raise ValueError(f"observations have {bounds[-1]} numbers and their space {shown}")
+        self._moved = self._numbers(rules.around)
+        self._around = np.zeros((2, *self._moved.shape))
+        self._healthy = np.ones(count)
+        self._healthy_parts = [(bound, self._numbers(bound.part)) for bound in rules.healthy]
+        after = {name: self._numbers(part) for name, part in rules.after.items()}
+        # A row's actions are its controls.
+        seen = Seen(self._control, self._around, after, self._healthy, self._rows.observations, self._rows.rewards)
+        self._reward = rules.reward(seen)
+
+    def _numbers(self, part: Part) -> NDArray[np.float64]:
+        """Return a part of all simulations as a view, ``(simulations, numbers)``."""
+        field = self._batch.bind(part.field)
+        numbers: NDArray[np.float64] = field.reshape(len(field), -1)[:, part.start : part.stop]
+        return numbers
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in each simulation."""
+        from gymnasium.utils import seeding  # noqa: PLC0415 - imported on use
+
+        for index in range(len(self._age)):
+            self._random[index], _ = seeding.np_random(seed + index)
+            self._begin(index)
+        self._ended = np.empty(0, np.intp)
+
+    def _begin(self, index: int) -> None:
+        """Start a new episode by the code of Gymnasium's class, and copy its state."""
+        origin, mujoco = self._origin, self._mujoco
+        origin.np_random = self._random[index]
+        mujoco.mj_resetData(origin.model, origin.data)
+        self._rows.observations[index] = origin.reset_model()
+        around = self._rules.around
+        self._around[0, index] = getattr(origin.data, around.field).reshape(-1)[around.start : around.stop]
+        # mjbatch takes from its array of controls only what has changed in it since the last step.
+        origin.data.ctrl[:] = self._control[index]
+        mujoco.mj_getState(origin.model, origin.data, self._state[index], mujoco.mjtState.mjSTATE_INTEGRATION)
+        _, rewards, terminated, truncated, _ = self._rows
+        rewards[index], terminated[index], truncated[index], self._age[index] = 0.0, False, False, 0
+
+    def step(self, actions: Any) -> None:  # noqa: ANN401 - an array, since its tasks have no others
+        """Step each simulation, or start over where an episode has ended."""
+        if len(self._ended):
+            stepping = np.setdiff1d(np.arange(len(self._age)), self._ended)
+            self._control[stepping] = actions[stepping]
+            if len(stepping):
+                self._batch.step(stepping, self._substeps)
+        else:
+            self._control[:] = actions
+            self._batch.step(nstep=self._substeps)
+        self._age += 1
+        self._look()
+        for index in self._ended.tolist():
+            self._begin(index)
+        self._ended = np.flatnonzero(self._rows.terminated | self._rows.truncated)
+
+    def _look(self) -> None:
+        """Write the rows of what the simulations have come to."""
+        for part, source, target in self._shown:
+            if part.low > -np.inf or part.high < np.inf:
+                np.clip(source, part.low, part.high, out=target)
+            else:
+                target[:] = source
+        self._around[1] = self._moved
+        if self._healthy_parts:
+            self._healthy[:] = np.logical_and.reduce([_within(bound, at) for bound, at in self._healthy_parts])
+        self._reward()
+        self._around[0] = self._around[1]
+        if self._rules.ends:
+            np.equal(self._healthy, 0.0, out=self._rows.terminated)
+        np.greater_equal(self._age, self._limit, out=self._rows.truncated)
+
+    def frames(self) -> NDArray[np.int64]:
+        """Return the sub-steps of each simulation's episode: its time, which a state begins with, in time steps."""
+        counts: NDArray[np.int64] = np.rint(self._state[:, 0] / self._origin.model.opt.timestep).astype(np.int64)
+        return counts
+
+
+def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:  # noqa: ANN401 - it comes with its library
+    """Return which rows lie within a bound. What is no number never lies between limits."""
+    between = np.less_equal if bound.closed else np.less
+    inside = between(bound.low, numbers) & between(numbers, bound.high)
+    within: NDArray[np.bool_] = (inside != bound.outside).all(axis=1)
+    return within

@@ -1,0 +1,127 @@
+"""Trees of arrays: what an environment observes and takes if its spaces are ``Dict`` or ``Tuple``, nested or not.
+
+A tree is a leaf, or a dict or tuple of trees: the form in which Gymnasium's vector environments have a batch. One array
+is a tree of one leaf, and what holds of trees holds of it. Leaves come in the order of sorted keys, since the order in
+which a dict has them is no part of the work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+Tree = Any  # an array or another leaf, or a dict or tuple of trees
+Where = Any  # what an array takes between brackets
+
+
+def is_leaf(tree: Tree) -> bool:
+    """Return whether this is a leaf, and neither a dict nor a tuple of trees."""
+    return not isinstance(tree, (dict, tuple))
+
+
+def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each leaf with its name: ``camera``, ``arm/0``; a leaf by itself has the name that is given."""
+    if is_leaf(tree):
+        yield name, tree
+        return
+    for key in sorted(tree) if isinstance(tree, dict) else range(len(tree)):
+        yield from named_leaves(tree[key], f"{name}/{key}" if name else str(key))
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """Return all leaves."""
+    return [leaf for _, leaf in named_leaves(tree)]
+
+
+def mapped(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Return the tree of what a function makes of each leaf, and of the same leaves of other trees of this form."""
+    if isinstance(tree, dict):
+        return {key: mapped(function, part, *(other[key] for other in others)) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(mapped(function, part, *(other[at] for other in others)) for at, part in enumerate(tree))
+    return function(tree, *others)
+
+
+def part(tree: Tree, where: Where) -> Tree:
+    """Return these rows of each array, or this row."""
+    return mapped(lambda leaf: leaf[where], tree)
+
+
+def form(tree: Tree) -> Tree:
+    """Return the form of a tree as JSON has it: None for a leaf, a list for a tuple."""
+    if isinstance(tree, dict):
+        return {key: form(tree[key]) for key in sorted(tree)}
+    return [form(item) for item in tree] if isinstance(tree, tuple) else None
+
+
+def filled(of_form: Tree, from_leaves: Iterable[Any]) -> Tree:
+    """Return the tree of this form with these leaves. Raises ValueError if there are not as many as it has."""
+    left = iter(from_leaves)
+
+    def fill(shape: Tree) -> Tree:
+        if isinstance(shape, dict):
+            return {key: fill(shape[key]) for key in sorted(shape)}
+        if isinstance(shape, list):
+            return tuple([fill(item) for item in shape])  # a generator would take the end of leaves for its own
+        return next(left)
+
+    try:
+        tree = fill(of_form)
+    except StopIteration:
+        raise ValueError("fewer leaves than the form has") from None
+    if next(left, left) is not left:
+        raise ValueError("more leaves than the form has")
+    return tree
+
+
+def leaf_of(tree: Tree, name: str) -> Any:  # noqa: ANN401 - any leaf
+    """Return the leaf of this name. Raises KeyError if there is none."""
+    return dict(named_leaves(tree))[name]
+
+
+def replaced(tree: Tree, name: str, leaf: Any) -> Tree:  # noqa: ANN401 - any leaf
+    """Return the tree with another leaf in the place of the one of this name."""
+    return filled(form(tree), [leaf if own == name else before for own, before in named_leaves(tree)])
+
+
+def in_words(of_form: Tree) -> str:
+    """Return a form in words: ``{camera, state}``, ``(array, {left, right})``."""
+    if isinstance(of_form, dict):
+        parts = (key if inner is None else f"{key}: {in_words(inner)}" for key, inner in of_form.items())
+        return f"{{{', '.join(parts)}}}"
+    return f"({', '.join(map(in_words, of_form))})" if isinstance(of_form, list) else "array"
+
+
+class Rows:
+    """The rows of a tree of arrays, by the operators of an array: written to at an index, read one after another."""
+
+    def __init__(self, tree: Mapping[str, Tree] | tuple[Tree, ...]) -> None:
+        self._tree = tree
+        self._is_dict = isinstance(tree, dict)
+        self._keys: tuple[Any, ...] = tuple(tree) if self._is_dict else tuple(range(len(tree)))
+        self._parts = tuple(as_rows(tree[key]) for key in self._keys)
+
+    def __setitem__(self, where: Where, value: Tree) -> None:
+        """Write a value, or as many as ``where`` names."""
+        for key, rows in zip(self._keys, self._parts):  # noqa: B905 - for each step, and of equal length
+            rows[where] = value[key]
+
+    def __getitem__(self, where: Where) -> Tree:
+        """Return the tree of these rows, or of this row."""
+        return part(self._tree, where)
+
+    def __iter__(self) -> Iterator[Tree]:
+        """Return an iterator over the trees of single rows."""
+        rows: Iterator[Tree] = zip(*self._parts)  # noqa: B905 - for each step, and of equal length
+        return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - likewise
+
+    def copy(self) -> Rows:
+        """Return a copy of all rows."""
+        return Rows(mapped(lambda leaf: leaf.copy(), self._tree))
+
+
+def as_rows(tree: Tree) -> Any:  # noqa: ANN401 - an array or its like
+    """Return what the rows of a tree are written to and read from: an array itself, for one."""
+    return Rows(tree) if isinstance(tree, (dict, tuple)) else tree

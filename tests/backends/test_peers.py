@@ -1,0 +1,95 @@
+"""Other projects' backends in the interpreters that ``vebench peers setup`` has made: ``make test-peers``.
+
+They take minutes, and libraries that are not vebench's. So no other call of pytest runs them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from support.leaks import segments
+
+from vebench.backends.packages import importable
+from vebench.backends.registry import ENTRIES
+from vebench.interpreters.made import folder_of, python_of
+from vebench.plan.known_work import SAME
+from vebench.plan.tasks import BY_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+    from vebench.backends.entry import BackendEntry
+
+pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
+
+MADE = folder_of("any").parent  # before tests get a cache of their own
+PEERS = [entry for entry in ENTRIES if entry.installation is not None]
+TASKS = [BY_NAME[name] for name in ("Pong", "HalfCheetah", "CartPole")]
+LAYOUT = (
+    "-w",
+    "2",
+    "--envs-per-worker",
+    "3",
+    "--rounds",
+    "3",
+    "--duration",
+    "0.3",
+    "--repeats",
+    "1",
+    "--no-interleave",
+)
+
+
+@pytest.fixture(params=PEERS, ids=lambda entry: entry.name)
+def peer(request: pytest.FixtureRequest, cache: Path) -> BackendEntry:
+    """Return a peer that can run here; where its interpreter is not set up, the test is skipped."""
+    entry: BackendEntry = request.param
+    (cache / "vebench").mkdir(parents=True, exist_ok=True)
+    (cache / "vebench" / "peers").symlink_to(MADE)
+    here = all(importable(package.module) for package in entry.packages)
+    if entry.installation is not None and not here and python_of(entry.installation.name) is None:
+        pytest.skip(f"not set up: vebench peers setup {entry.installation.name}")
+    return entry
+
+
+def asked(entry: BackendEntry) -> list[str]:
+    """Return the names of the tasks that a peer can step."""
+    return [task.id for task in TASKS if entry.why_not(task, lambda _module: True) is None]
+
+
+def test_a_peer_does_the_same_work_but_for_what_it_declares(vebench: Command, peer: BackendEntry) -> None:
+    done = vebench("verify", "-e", ",".join(asked(peer)), "-b", peer.name, "-f", "json")
+    found = {(one["env"], one["verdict"]) for one in json.loads(done.out)}
+    assert {verdict for _, verdict in found} <= {*SAME}, done
+
+
+def test_a_peer_does_the_same_work_while_it_is_measured_and_leaves_nothing(
+    vebench: Command, peer: BackendEntry, tmp_path: Path
+) -> None:
+    before = segments()
+    done = vebench("run", "-e", asked(peer)[-1], "-b", peer.name, *LAYOUT, "-q", "-o", "run.jsonl")
+    assert done.status == 0, done
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    cells = [line for line in lines if line["type"] == "cell" and line["backend"] == peer.name]
+    proofs = [line["proof"]["verdict"] for line in lines if line["type"] == "proof"]
+    assert [cell["status"] for cell in cells] == ["ok"]
+    assert {*proofs} <= {*SAME, "unverified"}
+    assert segments() == before
+
+
+@pytest.mark.parametrize("fault", ["raises", "dies"])
+def test_an_environment_that_fails_ends_a_peers_cell_with_a_reason(
+    vebench: Command, peer: BackendEntry, fault: str, tmp_path: Path
+) -> None:
+    if peer.suites is not None:
+        pytest.skip(f"{peer.name} makes its environments itself")
+    done = vebench(
+        "run", "-e", f"odd:odd/Faulty-{fault}-v0", "-b", peer.name, *LAYOUT, "--timeout", "60", "-q", "-o", "run.jsonl"
+    )
+    (line,) = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines() if peer.name in line][1:]
+    assert (done.status, line["status"]) == (1, "failed"), done
+    assert line["reason"]

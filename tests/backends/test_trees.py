@@ -1,0 +1,96 @@
+"""Dicts and tuples of arrays: what is true of them is true of one array."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.backends import trees
+from vebench.backends.interface import ActionSpace, sample
+
+ROWS = 3
+arrays = st.integers(0, 9).map(lambda first: np.arange(first, first + 2 * ROWS).reshape(ROWS, 2))
+keys = st.text("abc", min_size=1, max_size=2)
+forests = st.recursive(
+    arrays,
+    lambda parts: (
+        st.dictionaries(keys, parts, min_size=1, max_size=3) | st.lists(parts, min_size=1, max_size=3).map(tuple)
+    ),
+    max_leaves=6,
+)
+
+
+def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - trees
+    return trees.form(one) == trees.form(other) and all(map(np.array_equal, trees.leaves(one), trees.leaves(other)))
+
+
+def turned(tree: Any) -> Any:  # noqa: ANN401 - likewise
+    """Return the same tree with the keys of dicts in the opposite order."""
+    if isinstance(tree, dict):
+        return {key: turned(tree[key]) for key in reversed(tree)}
+    return tuple(map(turned, tree)) if isinstance(tree, tuple) else tree
+
+
+@given(forests)
+def test_a_tree_is_made_again_from_its_form_and_its_leaves(tree: Any) -> None:  # noqa: ANN401 - likewise
+    form = json.loads(json.dumps(trees.form(tree)))
+    assert equal(trees.filled(form, trees.leaves(tree)), tree)
+    for leaves in (trees.leaves(tree)[1:], [*trees.leaves(tree), 0]):
+        with pytest.raises(ValueError, match="leaves than the form has"):
+            trees.filled(form, leaves)
+
+
+@given(forests)
+def test_the_order_of_keys_changes_nothing(tree: Any) -> None:  # noqa: ANN401 - likewise
+    names = [name for name, _ in trees.named_leaves(tree)]
+    assert names == [name for name, _ in trees.named_leaves(turned(tree))]
+    assert len(set(names)) == len(names)
+    assert equal(tree, turned(tree))
+
+
+@given(forests)
+def test_rows_are_read_one_by_one_as_those_of_an_array(tree: Any) -> None:  # noqa: ANN401 - likewise
+    rows = list(trees.as_rows(tree))
+    assert len(rows) == ROWS
+    assert all(equal(row, trees.part(tree, index)) for index, row in enumerate(rows))
+    assert trees.as_rows(tree) is tree or isinstance(tree, (dict, tuple))
+
+
+@given(forests)
+def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:  # noqa: ANN401 - likewise
+    written = trees.mapped(np.zeros_like, tree)
+    rows = trees.as_rows(written)
+    rows[0] = turned(trees.part(tree, 0))
+    rows[1:] = turned(trees.part(tree, slice(1, None)))
+    assert equal(written, tree)
+    copy = rows.copy()
+    rows[:] = trees.mapped(np.zeros_like, tree)
+    assert equal(copy[:], tree)
+
+
+@given(forests)
+def test_one_leaf_is_found_and_replaced_by_its_name(tree: Any) -> None:  # noqa: ANN401 - likewise
+    for name, leaf in trees.named_leaves(tree):
+        assert trees.leaf_of(tree, name) is leaf
+        changed = trees.replaced(tree, name, leaf + 1)
+        differ = [other for (other, one), two in zip(trees.named_leaves(tree), trees.leaves(changed), strict=True)
+                  if not np.array_equal(one, two)]  # fmt: skip
+        assert differ == [name]
+
+
+def test_a_form_has_words() -> None:
+    assert trees.in_words(trees.form({"b": 1, "a": (2, {"c": 3})})) == "{a: (array, {c}), b}"
+    assert trees.in_words(trees.form(1)) == "array"
+
+
+def test_of_a_tree_of_spaces_each_is_drawn_from_in_the_order_of_keys() -> None:
+    low, high = ActionSpace.discrete(5), ActionSpace.discrete(9, start=100)
+    drawn: Any = sample({"b": high, "a": (low,)}, np.random.default_rng(3), 4, 2)
+    rng = np.random.default_rng(3)
+    np.testing.assert_array_equal(drawn["a"][0], low.sample(rng, 4, 2))
+    np.testing.assert_array_equal(drawn["b"], high.sample(rng, 4, 2))

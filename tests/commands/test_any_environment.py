@@ -1,0 +1,162 @@
+"""Environments of users: with arguments, and made by callables of their own."""
+
+from __future__ import annotations
+
+import json
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from support.commands import ONE_PASS
+from support.fakes import fake_world
+from support.in_this_process import world_here
+
+from vebench.backends.interface import ActionSpace
+from vebench.child.policies.policy import make_policy
+from vebench.child.request import Settings
+from vebench.results import store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.02", "--rounds", "2", "-w", "1")
+MODULE = """
+    import gymnasium
+
+    def make_env(steps=5, scale=1.0):
+        env = gymnasium.make("Pendulum-v1", max_episode_steps=steps)
+        return gymnasium.wrappers.TransformReward(env, lambda reward: scale * reward)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _beside_a_module(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(dedent(MODULE))
+
+
+def test_what_a_callable_returns_is_measured_proven_and_reported_by_its_name(vebench: Command, tmp_path: Path) -> None:
+    name = "mine:make_env[scale=0.5,steps=7]"
+    run = ("run", "-e", name, "-b", "gym-sync,shm-sync", *BRIEF)
+    done = vebench(*run, "-q", "-o", "run.jsonl", world=world_here())
+    assert done.status == 0, done.err
+    assert {cell.env for cell in store.read(tmp_path / "run.jsonl").cells} == {name}
+    rows = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
+    proofs = {row["backend"]: row["proof"] for row in rows}
+    assert proofs == {"for-loop": None, "gym-sync": "identical", "shm-sync": "identical"}
+    assert name in vebench("report", "run.jsonl", "-f", "markdown").out
+
+
+def test_arguments_make_another_task_with_rows_of_its_own(vebench: Command, tmp_path: Path) -> None:
+    envs = "CartPole,CartPole[max_episode_steps=4]"
+    done = vebench("run", "-e", envs, "-b", "gym-sync", *BRIEF, "-q", "-o", "run.jsonl", world=world_here())
+    assert done.status == 0, done.err
+    short = [
+        cell for cell in store.read(tmp_path / "run.jsonl").cells if cell.env == "CartPole-v1[max_episode_steps=4]"
+    ]
+    assert len(short) == 2
+    for cell in short:  # of every five rows one reports a reset
+        assert sum(window.resets for window in cell.windows) > sum(window.rows for window in cell.windows) // 6
+    plan = vebench("run", "-e", envs, "-b", "envpool-sync,gym-sync", "--dry-run", "-w", "1", world=fake_world()).out
+    assert "EnvPool has no CartPole-v1[max_episode_steps=4]: it has CartPole-v1 without arguments only" in " ".join(
+        plan.split()
+    )
+
+
+NESTED = ("-e", "odd:odd/Nested-v0")
+
+
+@pytest.mark.parametrize("backend", ["nested:Honest", "gym-sync", "shm-async"])
+def test_dicts_and_tuples_are_identical_where_they_are_stepped_right(vebench: Command, backend: str) -> None:
+    asked = ("verify", *NESTED, "-b", backend, "--steps", "60", "--seed", "1", "-f", "json")
+    (verdict,) = json.loads(vebench(*asked, world=world_here()).out)
+    assert verdict["verdict"] == "identical", verdict
+
+
+@pytest.mark.parametrize(
+    ("adapter", "fault", "leaf"),
+    [
+        ("OtherType", "observations/arm/0 are float32, not float64", "arm/0"),
+        ("Rounded", "observations/arm/0 are rounded to float16", "arm/0"),
+        ("Blind", "observations are {arm: (array, array)}, not {arm: (array, array), camera}", ""),
+        ("Lists", "observations/arm are a list, not a NumPy array", None),
+        ("Numbered", "observations have keys that are no text", None),
+        (
+            "Short",
+            "rows counted that were not returned: 4 env_ids, 4 observations/arm/0, 4 observations/arm/1, 3 o",
+            None,
+        ),
+        ("StaleCamera", "observations/camera are one step stale", "camera"),
+        ("Dirty", "from step 40 on another picture in observations/camera: rewards and ends agree", "camera"),
+        ("Overwrites", "observations/arm/1 change after they were handed out", None),
+        ("Loose", "environment 0 is stepped with action 0 where 2 was sent (grip), first at step 1", "camera"),
+        ("Deaf", "actions are ignored", "arm/0"),
+        ("Narrow", "actions are drawn from another space than the task's: bounds, shape or type differ (move)", None),
+    ],
+)
+def test_a_fault_in_one_array_of_many_is_caught_and_the_array_named(
+    vebench: Command, adapter: str, fault: str, leaf: str | None
+) -> None:
+    asked = ("verify", *NESTED, "-b", f"nested:{adapter}", "--steps", "60", "--num-envs", "4", "--seed", "1")
+    done = vebench(*asked, "-f", "json", world=world_here())
+    (verdict,) = json.loads(done.out)
+    assert (done.status, verdict["verdict"]) == (1, "different"), verdict
+    assert verdict["fault"].startswith(fault), verdict
+    if leaf is not None:
+        assert verdict["parting"]["leaf"] == leaf
+
+
+@pytest.mark.parametrize(
+    ("adapter", "fault"),
+    [("Honest", None), ("DirtyLater", "observations/camera of environment"), ("Overwrites", "change after they were")],
+)
+def test_a_measured_cell_is_proven_array_by_array(
+    vebench: Command, tmp_path: Path, adapter: str, fault: str | None
+) -> None:
+    run = ("run", *NESTED, "-b", f"nested:{adapter}", "--no-base", *BRIEF, "-q", "-o", "run.jsonl")
+    status = vebench(*run, world=world_here()).status
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert cell.proof is not None
+    assert (status, cell.proof.verdict) == ((0, "identical") if fault is None else (1, "different"))
+    if fault is not None:
+        assert fault in vebench("report", "run.jsonl").out + str(cell.proof.fault)
+
+
+@pytest.mark.parametrize(
+    ("backend", "policy"),
+    [
+        ("gym-sync", "policies:by_the_camera"),
+        ("shm-async", "policies:by_the_camera"),
+        ("queue[recv_timeout=0.001]", "sleep:10us"),
+    ],
+)
+def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(
+    vebench: Command, tmp_path: Path, backend: str, policy: str
+) -> None:
+    run = ("run", *NESTED, "-b", backend, "--no-base", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl", "--policy", policy)
+    assert vebench(*run, world=world_here()).status == 0
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert cell.reason is None
+    assert cell.proof is not None
+    assert cell.proof.verdict == "identical"
+
+
+def test_actions_of_another_form_are_the_reason_of_the_cell(vebench: Command, tmp_path: Path) -> None:
+    run = ("run", *NESTED, "-b", "gym-sync", "--no-base", *BRIEF, "-q", "-o", "run.jsonl")
+    assert vebench(*run, "--policy", "policies:without_a_grip", world=world_here()).status == 1
+    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    assert cell.reason == (
+        "ValueError: the policy did not return actions as {dials: (array, array), grip, move}: KeyError('grip')"
+    )
+
+
+def test_a_network_says_in_one_line_that_it_takes_one_array() -> None:
+    settings = Settings(1.0, 1, 0.0, 0.0, 10.0, "local", policy="mlp:64x64")
+    seen = {"camera": np.zeros((2, 4)), "arm": (np.zeros(2), np.zeros(2))}
+    with pytest.raises(
+        ValueError, match="policy mlp:64x64 takes one array of observations and one of actions, not"
+    ) as no:
+        make_policy(settings, ActionSpace.discrete(2), seen, 0, [])
+    assert str(no.value).endswith("not {arm: (array, array), camera} and array: use MODULE:FUNCTION, or sleep:TIME")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -25,22 +26,42 @@ def local_ray(cpus: int) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
-            for attempt in range(ATTEMPTS):
-                try:
-                    ray.init(
-                        "local",
-                        num_cpus=cpus,
-                        include_dashboard=False,
-                        log_to_driver=False,
-                        logging_level="error",
-                        object_store_memory=OBJECT_STORE_BYTES,
-                        _temp_dir=folder,
-                    )
-                    break
-                except RuntimeError:
-                    ray.shutdown()
-                    if attempt == ATTEMPTS - 1:
-                        raise
+            with _path_for_others():
+                _start(cpus, folder)
             yield
         finally:
             ray.shutdown(wait_for_processes=True)
+
+
+def _start(cpus: int, folder: str) -> None:
+    import ray  # noqa: PLC0415 - imported on use
+
+    for attempt in range(ATTEMPTS):
+        try:
+            ray.init(
+                "local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="error",
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=folder,
+            )
+            break
+        except RuntimeError:
+            ray.shutdown()
+            if attempt == ATTEMPTS - 1:
+                raise
+
+
+@contextmanager
+def _path_for_others() -> Iterator[None]:
+    """Let processes that start now find what this one finds: vebench, and environments of users."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before

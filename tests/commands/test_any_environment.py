@@ -85,8 +85,7 @@ def test_dicts_and_tuples_are_identical_where_they_are_stepped_right(vebench: Co
         ("Numbered", "observations have keys that are no text", None),
         (
             "Short",
-            "rows counted that were not returned: 4 env_ids, 4 observations/arm/0, 4 observations/arm/1, "
-            "3 observations/camera",
+            "rows counted that were not returned: 4 env_ids, 4 observations/arm/0, 4 observations/arm/1, 3 o",
             None,
         ),
         ("StaleCamera", "observations/camera are one step stale", "camera"),

@@ -78,6 +78,11 @@ def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
         raise UsageError(f"--env {shown(name)}: {taken[0]} is set by vebench, alike for every backend: leave it out")
 
 
+def _check_spaces(name: str, facts: Mapping[str, Any]) -> None:
+    if facts["problem"] is not None:
+        raise UsageError(f"--env {shown(name)}: {facts['problem']}")
+
+
 def module_of(name: str) -> str:
     """Return the module in the name of an environment, empty if there is none."""
     return bracketed.cut(name)[0].rpartition(":")[0]
@@ -126,12 +131,14 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     arguments = bracketed.read(name)[1]
     label = bracketed.written(env_id, arguments)
     if facts["called"]:
+        _check_spaces(name, facts)
         return Task(label, CALLED.name, facts["frame_skip"])
     # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():
         if suite.has(env_id, package):
             _check_arguments(name, suite, arguments)
             return Task(label, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
+    _check_spaces(name, facts)  # a suite may leave out what is no array
     module = package if package in PLUGINS else facts["module"]
     return Task(label, OTHER.name, facts["frame_skip"], module=module)
 

@@ -75,10 +75,10 @@ def test_processes_with_more_threads_than_step_are_reported(
 @pytest.mark.parametrize(
     ("backend", "steal", "workers", "contested"),
     [
-        ("pufferlib", 10**8, 2, True),
+        ("pufferlib", 3 * 10**8, 2, True),
         ("pufferlib", 0, 4, True),
         ("pufferlib", 0, 2, False),
-        ("gym-async", 10**8, 2, False),
+        ("gym-async", 10**9, 2, False),
     ],
 )
 def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends import env_pool_tasks
 from vebench.backends.env_pool_tasks import chance, name_of
 from vebench.backends.environments import atari
 from vebench.backends.environments.engine_copies import inside_envpool
@@ -61,6 +62,10 @@ def _noise(task: Task) -> list[str]:
 
 def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, ...]:
     found = [Difference("rewards are float32")]
+    if task.suite == "dm_control":
+        found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
+    if besides := env_pool_tasks.besides(task):
+        found.append(Difference(f"EnvPool observes {', '.join(besides)} besides", "observations"))
     if rows := atari.TALL_SCREENS.get(task.id):
         # Its source has the size of the raw screen as a constant; no setting changes that.
         found.append(Difference(f"EnvPool {atari.upper_rows_shown(atari.SCREEN_ROWS, rows)}", "observations"))

@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.frames import make_counting
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.machine import pinning
 
@@ -41,6 +43,15 @@ def _make(task: Task, cpu: int | None, caller: int) -> gymnasium.Env[Any, Any]:
     if cpu is not None and os.getpid() != caller:
         pinning.restrict((cpu,))
     return make_counting(task)
+
+
+def spaces_of(task: Task) -> Spaces:
+    """Return what an environment of ``task`` gives and takes, from one that is made to be looked at."""
+    example = make(task)
+    try:
+        return read_spaces(task, example.observation_space, example.action_space)
+    finally:
+        example.close()
 
 
 class OneInFlight(ABC):

@@ -58,6 +58,9 @@ MUJOCO = Package("mujoco", "mujoco", "mujoco", simulator="MuJoCo")
 IMAGEIO = Package("imageio", "imageio", "mujoco", places=0)
 PACKAGING = Package("packaging", "packaging", "mujoco", places=0)
 ENVPOOL = Package("envpool", "envpool", "envpool")
+DM_CONTROL = Package("dm-control", "dm_control", "dm-control")
+SHIMMY = Package("shimmy", "shimmy", "dm-control")  # takes the DeepMind Control suite to Gymnasium
+MINIGRID = Package("minigrid", "minigrid", "minigrid")
 TORCH = Package("torch", "torch", "torch", places=0)
 
 # What the reference is made of, and with it every comparison.

@@ -401,7 +401,12 @@ def standings() -> tuple[Standing, ...]:
     return tuple(found)
 
 
+def _usual() -> set[Package]:
+    return {package for suite in SUITES.values() if suite.usual for package in suite.packages}
+
+
 def missing_packages() -> tuple[Package, ...]:
     """Return the packages without which some backend that is measured by default cannot step some task here."""
     seldom = {package for entry in ENTRIES if not entry.by_default for package in entry.packages}
+    seldom |= {package for suite in SUITES.values() if not suite.usual for package in suite.packages} - _usual()
     return tuple(package for package in PACKAGES if package not in seldom and not importable(package.module))

@@ -27,6 +27,11 @@ def process_each_ahead(workers: int, envs: int, _cpus: int, options: Options) ->
     return Shape(batch * int(options["ratio"]), batch, processes=batch * int(options["ratio"]), threads=1)
 
 
+def process_per_worker(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
+    """Return the counts with a process for each worker."""
+    return Shape(workers * envs, workers * envs, processes=workers, threads=1)
+
+
 def process_per_cpu(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
     """Return the counts with a process for each CPU owned, as far as there are workers."""
     return Shape(workers * envs, workers * envs, processes=min(workers, cpus), threads=1)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import typer.main
+from support.commands import ONE_PASS
+from support.in_this_process import world_here
 from support.studies import paced, world_of
 
 from vebench import cli
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "docs" / "examples" / "threads.py"
+ROVER = EXAMPLE.with_name("rover.py")
 PAGES = ("README.md", "docs/how-to.md")
 COMMAND = re.compile(r"^ {4}vebench (.+)$", re.MULTILINE)
 
@@ -41,6 +45,27 @@ def test_the_adapter_in_the_readme_is_the_one_among_the_examples() -> None:
         r"```python\n(\"\"\"A backend of your own.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
     assert block == EXAMPLE.read_text(encoding="utf-8")
+
+
+def test_the_environment_in_the_readme_is_the_one_among_the_examples() -> None:
+    (block,) = re.findall(
+        r"```python\n(\"\"\"An environment of your own.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert block == ROVER.read_text(encoding="utf-8")
+
+
+def test_its_commands_work_as_they_stand_in_a_folder_that_has_nothing_else(vebench: Command, tmp_path: Path) -> None:
+    shutil.copy(ROVER, tmp_path)
+    lines = [line for line in commands() if "rover:" in line]
+    look, compare, _, measure = (shlex.split(line, comments=True) for line in lines)
+    assert vebench(*look).status == 0
+    brief = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.02", "--rounds", "2", "-q")
+    compared = vebench(*compare, "--steps", "20", "-f", "json", world=world_here())
+    assert {each["verdict"] for each in json.loads(compared.out) if not each["reason"]} == {"identical"}
+    assert vebench(*measure, *brief, world=world_here()).status == 0
+    assert vebench("report", "-o", "report.md").status == 0
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "rover:make_env[pixels=64,steps=500]" in report
 
 
 def test_the_adapter_of_the_examples_does_the_same_work_as_the_loop(

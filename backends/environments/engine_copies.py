@@ -49,6 +49,7 @@ class _Source:
 
 _SOURCES = {
     "mujoco": _Source("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", re.compile(rb"\0(\d+\.\d+\.\d+)\0")),
+    "dm_control": _Source("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", re.compile(rb"\0(\d+\.\d+\.\d+)\0")),
     # ALE prints "(version X+COMMIT)" at its start: one string, or two in a row, depending on the compiler.
     "atari": _Source("ALE", "ale-py", "atari/atari_envpool.so", re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")),
 }

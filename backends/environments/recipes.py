@@ -6,7 +6,7 @@ What they make is what ``making.make`` makes, by the same settings. A test steps
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
@@ -90,6 +90,24 @@ def registered(task: Task) -> Recipe:
     """Return how an environment is made that Gymnasium takes as it is."""
     arguments = (quoted(name_of(task)), *arguments_of(task), "disable_env_checker=True")
     return Recipe(("import gymnasium",), _made("gymnasium.make", arguments))
+
+
+def dm_control(task: Task) -> Recipe:
+    """Return how an environment of the DeepMind Control suite is made: Shimmy registers it when it is imported."""
+    return registered(replace(task, module="shimmy"))
+
+
+def minigrid(task: Task) -> Recipe:
+    """Return how an environment of MiniGrid is made that observes no text."""
+    arguments = (quoted(name_of(replace(task, module="minigrid"))), *arguments_of(task), "disable_env_checker=True")
+    return Recipe(
+        ("import gymnasium", "from gymnasium.wrappers import FilterObservation"),
+        (
+            "def make_env():",
+            *call("env = gymnasium.make", arguments, "    "),
+            '    return FilterObservation(env, ["direction", "image"])  # the mission is text',
+        ),
+    )
 
 
 def called(task: Task) -> Recipe:

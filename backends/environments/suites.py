@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed
 from vebench.backends.environments import recipes
-from vebench.backends.packages import ALE_PY, GYMNASIUM, IMAGEIO, MUJOCO, OPENCV, PACKAGING
+from vebench.backends.packages import (
+    ALE_PY,
+    DM_CONTROL,
+    GYMNASIUM,
+    IMAGEIO,
+    MINIGRID,
+    MUJOCO,
+    OPENCV,
+    PACKAGING,
+    SHIMMY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,6 +60,7 @@ class Suite:
     - ``simulator``: ``module:Class`` of the bare simulator that ``ceiling`` steps, None if there is none.
     - ``real_actions``: the type of real-valued actions, None for the one that each environment declares.
     - ``drifting_engines``: names of engines whose versions are known to give different results.
+    - ``usual``: people miss its packages if they are not installed, and the extra ``all`` brings them.
     - ``ours``: the environments are vebench's choice, not the user's. With one seed they repeat themselves, and their
       code changes with the version of a package only, so that a verdict on them lasts.
     """
@@ -70,6 +81,7 @@ class Suite:
     simulator: str | None = None
     real_actions: Literal["float32", "float64"] | None = None
     drifting_engines: frozenset[str] = frozenset()
+    usual: bool = True
     ours: bool = True
 
     def has(self, env_id: str, package: str) -> bool:
@@ -142,6 +154,25 @@ ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
 
 CLASSIC_CONTROL = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
+# Sub-steps of the physics in one step, of the tasks of dm_control's suite that end by a limit.
+DM_CONTROL_SUB_STEPS = {
+    1: (
+        "acrobot-swingup acrobot-swingup_sparse cartpole-balance cartpole-balance_sparse cartpole-swingup "
+        "cartpole-swingup_sparse cartpole-two_poles cartpole-three_poles cheetah-run pendulum-swingup point_mass-easy "
+        "point_mass-hard reacher-easy reacher-hard"
+    ),
+    2: "finger-spin finger-turn_easy finger-turn_hard",
+    3: "dog-stand dog-walk dog-trot dog-run dog-fetch",
+    4: "hopper-stand hopper-hop quadruped-walk quadruped-run quadruped-escape quadruped-fetch",
+    5: "humanoid-stand humanoid-walk humanoid-run humanoid-run_pure_state",
+    10: (
+        "ball_in_cup-catch fish-upright fish-swim humanoid_CMU-stand humanoid_CMU-walk humanoid_CMU-run "
+        "manipulator-bring_ball manipulator-bring_peg manipulator-insert_ball manipulator-insert_peg stacker-stack_2 "
+        "stacker-stack_4 walker-stand walker-walk walker-run"
+    ),
+    15: "swimmer-swimmer6 swimmer-swimmer15",
+}
+
 # The bytes of an environment are proportional set sizes, measured with Gymnasium 1.4, ale-py 0.12, EnvPool 1.2 and
 # mujoco 3.6 on x86-64 Linux after some steps, then rounded up: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for
 # classic control; with EnvPool the same or less.
@@ -192,10 +223,40 @@ SUITES: Mapping[str, Suite] = {
             real_actions="float32",
         ),
         Suite(
+            name="dm_control",
+            title="DeepMind Control",
+            make="vebench.backends.environments.plugins:make_dm_control",
+            environment_bytes=UNKNOWN_BYTES,
+            tasks={
+                f"dm_control/{name}-v0": count
+                for count, names in DM_CONTROL_SUB_STEPS.items()
+                for name in names.split()
+            },
+            packages=(GYMNASIUM, MUJOCO, DM_CONTROL, SHIMMY),
+            recipe=recipes.dm_control,
+            plugin="shimmy",
+            namespace="dm_control/",
+            real_actions="float64",
+            drifting_engines=frozenset({"MuJoCo"}),
+            usual=False,
+        ),
+        Suite(
+            name="minigrid",
+            title="MiniGrid",
+            make="vebench.backends.environments.plugins:make_minigrid",
+            otherwise="MiniGrid-Empty-8x8-v0 and all other ids that begin so",
+            environment_bytes=UNKNOWN_BYTES,
+            packages=(GYMNASIUM, MINIGRID),
+            recipe=recipes.minigrid,
+            plugin="minigrid",
+            namespace="MiniGrid-",
+            usual=False,
+        ),
+        Suite(
             name="gymnasium",
             title="other Gymnasium",
             make="vebench.backends.environments.registered:make",
-            otherwise="any registered id with array observations and actions, or module:Id",
+            otherwise="any registered id with arrays, or Dict or Tuple of arrays, or module:Id",
             environment_bytes=UNKNOWN_BYTES,
             ours=False,
         ),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Its processes wait 15 s for each other, which is too short on a machine that others use, too.
+ATTEMPTS = 3
+OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
 
 
 @contextmanager
@@ -21,7 +26,42 @@ def local_ray(cpus: int) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         try:
-            ray.init("local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, logging_level="error")
+            with _path_for_others():
+                _start(cpus, folder)
             yield
         finally:
+            ray.shutdown(wait_for_processes=True)
+
+
+def _start(cpus: int, folder: str) -> None:
+    import ray  # noqa: PLC0415 - imported on use
+
+    for attempt in range(ATTEMPTS):
+        try:
+            ray.init(
+                "local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="error",
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=folder,
+            )
+            break
+        except RuntimeError:
             ray.shutdown()
+            if attempt == ATTEMPTS - 1:
+                raise
+
+
+@contextmanager
+def _path_for_others() -> Iterator[None]:
+    """Let processes that start now find what this one finds: vebench, and environments of users."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before

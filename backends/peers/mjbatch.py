@@ -107,8 +107,7 @@ class _Simulations:
         self._healthy_parts = [(bound, self._numbers(bound.part)) for bound in rules.healthy]
         after = {name: self._numbers(part) for name, part in rules.after.items()}
         # A row's actions are its controls.
-        rows: Any = self._rows  # of float64, as MuJoCo's tasks have them
-        seen = Seen(self._control, self._around, after, self._healthy, rows.observations, rows.rewards)
+        seen = Seen(self._control, self._around, after, self._healthy, self._rows.observations, self._rows.rewards)
         self._reward = rules.reward(seen)
 
     def _numbers(self, part: Part) -> NDArray[np.float64]:

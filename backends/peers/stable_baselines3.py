@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,17 +11,28 @@ import numpy as np
 
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of_all
 from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.interface import Difference
-from vebench.backends.one_in_flight import OneInFlight, makers
+from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
+from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from vebench.backends.environments.spaces import Spaces
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
 
 ONE_FLAG = Difference("an end that is a limit on time, too, is told as a termination alone", "truncated", "end")
+
+
+def _spaces(setup: Setup) -> Spaces:
+    """Return the spaces of an environment. Raises ValueError if the library has none like them."""
+    spaces = spaces_of(setup.task)
+    observed = spaces.observations
+    parts = observed.values() if isinstance(observed, dict) else observed if isinstance(observed, tuple) else ()
+    if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
+        raise ValueError("Stable-Baselines3 has actions of one array, observations of one or a dict or tuple of such")
+    return spaces
 
 
 class _VecEnv(OneInFlight):
@@ -29,20 +41,19 @@ class _VecEnv(OneInFlight):
     frames_from = THE_SIMULATOR
     rewards: type[np.floating[Any]]  # the type in which the library hands them over
 
-    def _describe(self, setup: Setup, vector: Any, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
-        """Take the library's ``vector`` environment, and say what it is. It is closed if it cannot be stepped."""
-        self._vector = vector
-        self._stepping = False
-        try:
-            spaces = read_spaces(setup.task, vector.observation_space, vector.action_space)
-        except ValueError:
-            self.close()
-            raise
-        self._report(setup, spaces, autoreset="same_step", **reported)
+    def __init__(self, setup: Setup, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
+        self._report(setup, _spaces(setup), autoreset="same_step", **reported)
+        self._blank = self._blank._replace(rewards=self._blank.rewards.astype(self.rewards))
+        self._vector = self._make(setup)
 
-    def _reset(self, seed: int) -> NDArray[np.generic]:
+    @abstractmethod
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - the library need not be installed where types are checked
+        """Return the library's vector environment."""
+
+    def _reset(self, seed: int) -> ArrayTree:
         self._vector.seed(seed)  # of the next reset
-        return np.asarray(self._vector.reset())
+        observations: ArrayTree = self._vector.reset()
+        return observations
 
     def _send(self, actions: ArrayTree) -> None:
         self._vector.step_async(actions)
@@ -61,11 +72,13 @@ class Dummy(_VecEnv):
     rewards = np.float32
 
     def __init__(self, setup: Setup) -> None:
+        self._task = setup.task
+        super().__init__(setup, differences=(Difference("rewards are float32"), ONE_FLAG))
+
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from stable_baselines3.common.vec_env import DummyVecEnv  # noqa: PLC0415 - imported on use
 
-        self._task = setup.task
-        vector = DummyVecEnv([partial(make, setup.task)] * setup.batch_size)
-        self._describe(setup, vector, differences=(Difference("rewards are float32"), ONE_FLAG))
+        return DummyVecEnv([partial(make, setup.task)] * setup.batch_size)
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
@@ -87,10 +100,12 @@ class Subproc(_VecEnv):
     rewards = np.float64
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, processes=setup.batch_size, differences=(ONE_FLAG,))
+
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from stable_baselines3.common.vec_env import SubprocVecEnv  # noqa: PLC0415 - imported on use
 
-        vector = SubprocVecEnv(makers(setup))
-        self._describe(setup, vector, processes=setup.batch_size, differences=(ONE_FLAG,))
+        return SubprocVecEnv(makers(setup))
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""

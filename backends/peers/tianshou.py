@@ -6,6 +6,7 @@ have ended, in the step that ends them.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,10 @@ import numpy as np
 
 from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
 from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.one_in_flight import OneInFlight, makers
+from vebench.backends.interface import ActionSpace
+from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
 from vebench.backends.peers.local_ray import local_ray
+from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,25 +26,29 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
+    from vebench.backends.environments.spaces import Spaces
     from vebench.backends.interface import Setup
     from vebench.backends.one_in_flight import Rows
+
+
+def _spaces(setup: Setup) -> Spaces:
+    """Return the spaces of an environment. Raises ValueError if the library would not make arrays of them."""
+    spaces = spaces_of(setup.task)
+    if not is_leaf(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
+        raise ValueError("tianshou's adapter takes observations and actions that are one array each")
+    return spaces
 
 
 class _VectorEnv(OneInFlight):
     """What all have: an ``EnvWorker`` for each environment, and rewards in float64."""
 
-    def _describe(self, setup: Setup, vector: Any, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
-        """Take the library's ``vector`` environment, and say what it is. It is closed if it cannot be stepped."""
-        self._vector = vector
-        try:
-            spaces = read_spaces(setup.task, self._observation_space(), vector.workers[0].action_space)
-        except ValueError:
-            self.close()
-            raise
-        self._report(setup, spaces, autoreset="same_step", **reported)
+    def __init__(self, setup: Setup, *, processes: int) -> None:
+        self._report(setup, _spaces(setup), autoreset="same_step", processes=processes)
+        self._vector = self._make(setup)
 
-    def _observation_space(self) -> Any:  # noqa: ANN401 - a space of Gymnasium's
-        return self._vector.workers[0].get_env_attr("observation_space")
+    @abstractmethod
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - the library need not be installed where types are checked
+        """Return the library's vector environment."""
 
     def _reset(self, seed: int) -> NDArray[np.generic]:
         workers = self._vector.workers
@@ -69,13 +75,13 @@ class Dummy(_VectorEnv):
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
+        self._task = setup.task
+        super().__init__(setup, processes=1)
+
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from tianshou.env import DummyVectorEnv  # noqa: PLC0415 - imported on use
 
-        self._task = setup.task
-        self._describe(setup, DummyVectorEnv([partial(make, setup.task)] * setup.batch_size))
-
-    def _observation_space(self) -> Any:  # noqa: ANN401 - a space of Gymnasium's
-        return self._vector.workers[0].env.observation_space  # what the library returns is that within all wrappers
+        return DummyVectorEnv([partial(make, setup.task)] * setup.batch_size)
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
@@ -86,18 +92,21 @@ class Subproc(_VectorEnv):
     """``SubprocVectorEnv``: a process for each environment, all told and heard over pipes, observations included."""
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, processes=setup.batch_size)
+
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from tianshou.env import SubprocVectorEnv  # noqa: PLC0415 - imported on use
 
-        self._describe(setup, SubprocVectorEnv(makers(setup)), processes=setup.batch_size)
+        return SubprocVectorEnv(makers(setup))
 
 
-class Shmem(_VectorEnv):
+class Shmem(Subproc):
     """``ShmemVectorEnv``: the same, with observations in shared memory, from which they are copied."""
 
-    def __init__(self, setup: Setup) -> None:
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from tianshou.env import ShmemVectorEnv  # noqa: PLC0415 - imported on use
 
-        self._describe(setup, ShmemVectorEnv(makers(setup)), processes=setup.batch_size)
+        return ShmemVectorEnv(makers(setup))
 
 
 class Ray(_VectorEnv):
@@ -105,15 +114,17 @@ class Ray(_VectorEnv):
 
     def __init__(self, setup: Setup) -> None:
         self._ray = ExitStack()
-        self._ray.enter_context(local_ray(len(setup.cpus)))
         try:
-            from tianshou.env import RayVectorEnv  # noqa: PLC0415 - imported on use
-
-            vector = RayVectorEnv([partial(_ToBeMade, maker) for maker in makers(setup)])
-            self._describe(setup, vector, processes=setup.batch_size)
+            super().__init__(setup, processes=setup.batch_size)
         except BaseException:
             self.close()
             raise
+
+    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
+        self._ray.enter_context(local_ray(len(setup.cpus)))
+        from tianshou.env import RayVectorEnv  # noqa: PLC0415 - imported on use
+
+        return RayVectorEnv([partial(_ToBeMade, maker) for maker in makers(setup)])
 
     def close(self) -> None:
         """End Ray, and with it every actor."""

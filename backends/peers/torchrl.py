@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,18 +13,19 @@ import numpy as np
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.backends.one_in_flight import OneInFlight, makers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from ctypes import Array, c_int64
 
     from numpy.typing import NDArray
 
     from vebench.backends.environments.spaces import Spaces
-    from vebench.backends.interface import Setup
+    from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
+    from vebench.backends.trees import Tree
 
 FLOAT32_REWARDS = Difference("rewards are float32")
 CLOSE_SECONDS = 2.0  # workers may take this long to close their environments before they are killed
@@ -32,11 +33,43 @@ NO_SEED = -1
 
 
 def _spaces(setup: Setup) -> Spaces:
+    """Return the spaces of an environment. Raises ValueError if TorchRL has them in another form."""
     example = make(setup.task)
     try:
-        return read_spaces(setup.task, example.observation_space, example.action_space)
+        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
     finally:
         example.close()
+    if _has_tuple(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
+        raise ValueError("TorchRL's adapter takes actions that are one array, and observations without tuples")
+    return spaces
+
+
+def _has_tuple(tree: Tree) -> bool:
+    return isinstance(tree, tuple) or (isinstance(tree, dict) and any(map(_has_tuple, tree.values())))
+
+
+def _arrays(tensors: Any, form: Tree) -> ArrayTree:  # noqa: ANN401 - a tensor, or a TensorDict of such
+    """Return observations as arrays, in the form that spaces have."""
+    if isinstance(form, dict):
+        return {key: _arrays(tensors.get(key), part) for key, part in form.items()}
+    array: ArrayTree = tensors.numpy()
+    return array
+
+
+def _observations(root: Any, form: Tree) -> ArrayTree:  # noqa: ANN401 - a TensorDict
+    """Return the observations at the root of a TensorDict, where one array has a name of TorchRL's."""
+    return _arrays(root if isinstance(form, dict) else root.get("observation"), form)
+
+
+@contextmanager
+def _forking() -> Iterator[None]:
+    """Let processes be forked: TorchRL lets all be spawned, and each would load torch, which takes seconds."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("fork", force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 def _wrapped(maker: Callable[[], Any]) -> Any:  # noqa: ANN401 - TorchRL is imported on use
@@ -48,11 +81,11 @@ def _wrapped(maker: Callable[[], Any]) -> Any:  # noqa: ANN401 - TorchRL is impo
     return GymWrapper(maker(), categorical_action_encoding=True)
 
 
-def _rows(stepped: Any, root: Any) -> Rows:  # noqa: ANN401 - TensorDicts
+def _rows(stepped: Any, root: Any, form: Tree) -> Rows:  # noqa: ANN401 - TensorDicts
     """Return the rows of a step, whose observations are those of the next, after a reset where an episode has ended."""
     after = stepped.get("next")
     rewards, terminated, truncated = (after.get(key).numpy()[:, 0] for key in ("reward", "terminated", "truncated"))
-    return root.get("observation").numpy(), rewards, terminated, truncated
+    return _observations(root, form), rewards, terminated, truncated
 
 
 class TorchRLParallel(OneInFlight):
@@ -68,45 +101,52 @@ class TorchRLParallel(OneInFlight):
         from torchrl.envs import ParallelEnv  # noqa: PLC0415 - likewise
 
         self._tensor = tensor
+        spaces = _spaces(setup)
+        self._form = spaces.observations
         self._report(
             setup,
-            _spaces(setup),
+            spaces,
             processes=setup.batch_size,
             autoreset="same_step",
             differences=(FLOAT32_REWARDS,),
         )
-        self._vector = ParallelEnv(
-            setup.batch_size,
-            _wrapped,
-            create_env_kwargs=[{"maker": maker} for maker in makers(setup)],
-            num_threads=1,
-            mp_start_method="fork",
-            daemon=True,
-            shutdown_timeout=CLOSE_SECONDS,
-        )
-        self._vector.start()
+        with _forking():
+            self._vector = ParallelEnv(
+                setup.batch_size,
+                _wrapped,
+                create_env_kwargs=[{"maker": maker} for maker in makers(setup)],
+                num_threads=1,
+                daemon=True,
+                shutdown_timeout=CLOSE_SECONDS,
+            )
+            self._vector.start()
+        self._processes = list(self._vector._workers)  # noqa: SLF001 - it lets go of them before they have ended
         self._type = self._vector.action_spec.dtype
 
-    def _reset(self, seed: int) -> NDArray[np.generic]:
+    def _reset(self, seed: int) -> ArrayTree:
         seeds = [{"seed": seed + index} for index in range(self.info.num_envs)]
         self._root = self._vector.reset(list_of_kwargs=seeds)
-        observations: NDArray[np.generic] = self._root.get("observation").numpy()
-        return observations
+        return _observations(self._root, self._form)
 
     def _receive(self) -> Rows:
         self._root.set("action", self._tensor(self._actions, dtype=self._type))
         stepped, self._root = self._vector.step_and_maybe_reset(self._root)
-        return _rows(stepped, self._root)
+        return _rows(stepped, self._root, self._form)
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
         return as_counts(self._vector.frames_simulated())
 
     def close(self) -> None:
-        """End every process, by force if one does not answer."""
+        """End every process, by force if one does not answer or has died already."""
         self._first, self._stepping = None, False
-        with suppress(OSError, EOFError):  # of workers that have died: all of them are ended nevertheless
+        with suppress(Exception):  # whatever a worker raised, or that it died: the processes must end
             self._vector.close(raise_if_closed=False)
+        for process in self._processes:
+            with suppress(ValueError):  # the library has let go of it, since it has ended
+                process.kill()
+                process.join()
+        self._processes.clear()
 
 
 def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:  # noqa: ANN401 - as above
@@ -139,6 +179,7 @@ class TorchRLAsync:
 
         self._tensor = tensor
         spaces = _spaces(setup)
+        self._form = spaces.observations
         count = ratio * setup.batch_size
         self._blank = spaces.rows(setup.batch_size)
         self._seeds: Any = multiprocessing.RawArray("q", [NO_SEED] * count)
@@ -155,11 +196,12 @@ class TorchRLAsync:
             differences=(FLOAT32_REWARDS,),
         )
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))
-        self._pool = AsyncEnvPool(
-            [partial(_seeded, maker, self._seeds, index) for index, maker in enumerate(every)],
-            backend="multiprocessing",
-            exchange="shm",
-        )
+        with _forking():
+            self._pool = AsyncEnvPool(
+                [partial(_seeded, maker, self._seeds, index) for index, maker in enumerate(every)],
+                backend="multiprocessing",
+                exchange="shm",
+            )
         self._type = self._pool.action_spec.dtype
 
     def reset(self, seed: int) -> None:
@@ -173,7 +215,7 @@ class TorchRLAsync:
         self._pool.async_reset_send(env_index=[*range(count)])
         self._unreset, self._unstepped, self._waiting = count, 0, True
 
-    def send(self, actions: NDArray[np.generic]) -> None:
+    def send(self, actions: ArrayTree) -> None:
         """Give an action to each environment of the last batch."""
         self._root.set("action", self._tensor(actions, dtype=self._type))
         self._pool.async_step_and_maybe_reset_send(self._root)
@@ -189,10 +231,11 @@ class TorchRLAsync:
         if self._unreset:
             self._root = self._pool.async_reset_recv(min_get=rows, max_get=rows)
             self._unreset -= rows
-            return self._blank._replace(observations=self._root.get("observation").numpy(), env_ids=self._ids())
+            observations = _observations(self._root, self._form)
+            return self._blank._replace(observations=observations, env_ids=self._ids())
         stepped, self._root = self._pool.async_step_and_maybe_reset_recv(min_get=rows, max_get=rows)
         self._unstepped -= rows
-        return Batch(*_rows(stepped, self._root), self._ids())
+        return Batch(*_rows(stepped, self._root, self._form), self._ids())
 
     def _ids(self) -> NDArray[np.int64]:
         return np.array(self._root.get("env_index").tolist(), np.int64)

@@ -131,7 +131,7 @@ def _missing() -> Iterator[FindingText]:
     """Yield what is not installed, by suite and by backend, and how to install it."""
     needed: dict[tuple[Package, ...], list[str]] = {}
     for name, packages in (
-        *((suite.title, suite.packages) for suite in SUITES.values()),
+        *((suite.title, suite.packages) for suite in SUITES.values() if suite.usual),
         *((entry.name, entry.packages) for entry in ENTRIES if entry.installation is None),
     ):
         if missing := tuple(package for package in packages if not importable(package.module)):

@@ -62,7 +62,7 @@ def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_lo
     (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
     assert everything.name == PROJECT["name"] == "vebench-rl"
     usual = {package for entry in registry.ENTRIES if entry.by_default for package in entry.packages}
-    usual |= {package for suite in SUITES.values() for package in suite.packages}
+    usual |= {package for suite in SUITES.values() if suite.usual for package in suite.packages}
     assert everything.extras == {"report", *(package.extra for package in usual if package.extra)}
 
 
@@ -86,8 +86,8 @@ def test_in_an_interpreter_without_vebench_packages_are_installed_by_their_names
 def test_a_run_file_records_the_packages_that_decide_what_a_cell_does() -> None:
     of_peers = {name for package in OF_PEERS for name in package.deciding_names}
     assert tuple(name for name in registry.RECORDED if name not in of_peers) == (
-        "ale-py", "envpool", "gymnasium", "mujoco", "numpy", "opencv-contrib-python", "opencv-contrib-python-headless",
-        "opencv-python", "opencv-python-headless", "torch",
+        "ale-py", "dm-control", "envpool", "gymnasium", "minigrid", "mujoco", "numpy", "opencv-contrib-python",
+        "opencv-contrib-python-headless", "opencv-python", "opencv-python-headless", "shimmy", "torch",
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 import numpy as np
 
@@ -75,11 +76,84 @@ def envpool_loop(task: str, workers: int, ratio: int):  # noqa: ANN201 - yields 
         yield workers
 
 
+def sb3_loop(task: str, workers: int, vector: str):  # noqa: ANN201 - yields after each step
+    from stable_baselines3.common import vec_env
+
+    envs = getattr(vec_env, vector)([partial(make_one, task) for _ in range(workers)])
+    envs.seed(0)
+    envs.reset()
+    actions = [np.stack([envs.action_space.sample() for _ in range(workers)]) for _ in range(256)]
+    for step in range(10**9):
+        envs.step(actions[step % 256])
+        yield workers
+
+
+def tianshou_loop(task: str, workers: int, vector: str):  # noqa: ANN201 - yields after each step
+    import tianshou.env
+
+    envs = getattr(tianshou.env, vector)([partial(make_one, task) for _ in range(workers)])
+    envs.reset()
+    spaces = envs.action_space
+    actions = [np.stack([space.sample() for space in spaces]) for _ in range(256)]
+    for step in range(10**9):
+        _, _, terminated, truncated, _ = envs.step(actions[step % 256])
+        if (ended := np.where(terminated | truncated)[0]).size:  # as its Collector does
+            envs.reset(ended)
+        yield workers
+
+
+def ale_loop(task: str, workers: int, ratio: int):  # noqa: ANN201 - yields after each step
+    from ale_py.vector_env import AtariVectorEnv
+
+    envs = AtariVectorEnv(
+        task.lower(),
+        num_envs=ratio * workers,
+        batch_size=workers,
+        num_threads=workers,
+        use_fire_reset=False,
+        reward_clipping=False,
+    )
+    actions = [envs.action_space.sample() for _ in range(256)]
+    envs.reset(seed=0)
+    for step in range(10**9):
+        envs.send(actions[step % 256])
+        envs.recv()
+        yield workers
+
+
+def pufferlib_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
+    import pufferlib.emulation
+    import pufferlib.vector
+
+    envs = pufferlib.vector.make(
+        lambda buf=None, seed=0: pufferlib.emulation.GymnasiumPufferEnv(env=make_one(task), buf=buf, seed=seed),
+        backend=pufferlib.vector.Multiprocessing,
+        num_envs=workers,
+        num_workers=workers,
+        overwork=True,
+    )
+    envs.reset(seed=0)
+    actions = [envs.action_space.sample() for _ in range(256)]
+    for step in range(10**9):
+        envs.step(actions[step % 256])
+        yield workers
+
+
 LIBRARIES = {
     "gym-sync": lambda task, workers: gymnasium_loop(task, workers, "SyncVectorEnv"),
     "gym-async": lambda task, workers: gymnasium_loop(task, workers, "AsyncVectorEnv"),
     "envpool-sync": lambda task, workers: envpool_loop(task, workers, 1),
     "envpool-async": lambda task, workers: envpool_loop(task, workers, 3),
+    "ale-vector-sync": lambda task, workers: ale_loop(task, workers, 1),
+    "ale-vector-async": lambda task, workers: ale_loop(task, workers, 3),
+    "sb3-dummy": lambda task, workers: sb3_loop(task, workers, "DummyVecEnv"),
+    "sb3-subproc": lambda task, workers: sb3_loop(task, workers, "SubprocVecEnv"),
+    "tianshou-dummy": lambda task, workers: tianshou_loop(task, workers, "DummyVectorEnv"),
+    "tianshou-subproc": lambda task, workers: tianshou_loop(task, workers, "SubprocVectorEnv"),
+    "tianshou-shmem": lambda task, workers: tianshou_loop(task, workers, "ShmemVectorEnv"),
+    "pufferlib": pufferlib_loop,
+    "pufferlib-core": pufferlib_loop,
+    "tianshou-ray": lambda task, workers: tianshou_loop(task, workers, "RayVectorEnv"),
 }
 
 

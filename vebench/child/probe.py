@@ -96,8 +96,9 @@ class RefusedError(Exception):
 def env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one environment.
 
-    The facts are its ``id``, its ``package``, the ``module`` to import first, its ``frame_skip``, and whether it is
-    ``called``: made by a callable of that module, and not by an id. ``name`` is what ``gymnasium.make`` takes, or
+    The facts are its ``id``, its ``package``, the ``module`` to import first, its ``frame_skip``, whether it is
+    ``called``: made by a callable of that module, and not by an id; and the ``problem`` with its spaces, None if there
+    is none. ``name`` is what ``gymnasium.make`` takes, or
     ``module:callable``. An environment that cannot be stepped has an ``error`` instead. The error is empty if no
     environment has this name; then ``names`` are the ids that its module registers, if it names a module.
     """
@@ -109,12 +110,13 @@ def env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     except RefusedError as refused:
         return refused.facts
     try:
-        return spaces_error(env) or {
+        return {
             "id": name if function else env.spec.id if env.spec else local_name,
             "package": module.partition(".")[0] if function else package_of(env),
             "module": module or None,
             "frame_skip": frame_skip(env.unwrapped),
             "called": function is not None,
+            "problem": spaces_problem(env),
         }
     finally:
         with contextlib.suppress(Exception):
@@ -199,15 +201,13 @@ def ids_of(module: str) -> list[str]:
     return _ids_by_module[module]
 
 
-def spaces_error(env: Any) -> dict[str, Any] | None:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return an error if observations or actions are not made of arrays, else None."""
-    for name, space in (("observations", env.observation_space), ("actions", env.action_space)):
-        if problem := space_error(name, space):
-            return {"error": f"its {problem}"}
-    return None
+def spaces_problem(env: Any) -> str | None:  # noqa: ANN401 - Gymnasium is imported on use
+    """Return in words what of observations or actions is not made of arrays, None if all is."""
+    spaces = (("its observations", env.observation_space), ("its actions", env.action_space))
+    return next(filter(None, (space_problem(*named) for named in spaces)), None)
 
 
-def space_error(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
+def space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
     """Return in words what of a space is no array, and no dict or tuple of arrays; None if all is."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
 
@@ -222,7 +222,7 @@ def space_error(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
         return f"{name} have the key {odd[0]!r}; keys must be text"
     if not parts:
         return f"{name} are an empty {type(space).__name__}"
-    return next(filter(None, (space_error(f"{name}/{key}", part) for key, part in parts.items())), None)
+    return next(filter(None, (space_problem(f"{name}/{key}", part) for key, part in parts.items())), None)
 
 
 def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
@@ -232,7 +232,8 @@ def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
 
 def home(entry_point: object) -> str:
     """Return the name of the module that an environment's entry point is in."""
-    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    function = getattr(entry_point, "func", entry_point)  # of a functools.partial
+    module = function if isinstance(function, str) else getattr(function, "__module__", "")
     return str(module).partition(":")[0]
 
 

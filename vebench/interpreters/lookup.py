@@ -39,6 +39,7 @@ class EnvFacts(TypedDict, total=False):
     module: str | None
     frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     called: bool
+    problem: str | None
     error: str
     names: list[str]
     local: bool
@@ -52,7 +53,7 @@ class Answer(TypedDict):
     registered: NotRequired[list[str]]
 
 
-FOUND = {"id", "package", "module", "frame_skip", "called"}
+FOUND = {"id", "package", "module", "frame_skip", "called", "problem"}
 
 
 def is_local(module: str) -> bool:

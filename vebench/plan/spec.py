@@ -98,7 +98,7 @@ class RunSpec:
     envs: tuple[str, ...] = option(
         MISSING,
         "ENV",
-        "Pong, HalfCheetah, CartPole-v1, MODULE:ID ... Comma or repeat.",
+        "Pong, 'CartPole[max_episode_steps=50]', MODULE:CALLABLE, MODULE:ID ... Comma or repeat.",
         *("--env", "-e"),
         parse="parse_envs",
         repeated=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends import bracketed
 from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as, short_name
 from vebench.backends.interface import Task
-from vebench.backends.packages import GYMNASIUM
+from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters.lookup import HOW_TO_ALLOW, PLUGINS, look_up
 from vebench.plan.grammar import MISSING_ENV
@@ -78,6 +78,11 @@ def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
         raise UsageError(f"--env {shown(name)}: {taken[0]} is set by vebench, alike for every backend: leave it out")
 
 
+def _check_spaces(name: str, facts: Mapping[str, Any]) -> None:
+    if facts["problem"] is not None:
+        raise UsageError(f"--env {shown(name)}: {facts['problem']}")
+
+
 def module_of(name: str) -> str:
     """Return the module in the name of an environment, empty if there is none."""
     return bracketed.cut(name)[0].rpartition(":")[0]
@@ -126,12 +131,14 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     arguments = bracketed.read(name)[1]
     label = bracketed.written(env_id, arguments)
     if facts["called"]:
+        _check_spaces(name, facts)
         return Task(label, CALLED.name, facts["frame_skip"])
     # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():
         if suite.has(env_id, package):
             _check_arguments(name, suite, arguments)
             return Task(label, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
+    _check_spaces(name, facts)  # a suite may leave out what is no array
     module = package if package in PLUGINS else facts["module"]
     return Task(label, OTHER.name, facts["frame_skip"], module=module)
 
@@ -149,6 +156,14 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
         some = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
         near = did_you_mean(env_id, names)
         return f"module {module} registers no {shown(env_id)}{near}; it registers {some or 'none'}"
+    for suite in SUITES.values():
+        if (
+            suite.namespace
+            and name.startswith(suite.namespace)
+            and not any(each.startswith(suite.namespace) for each in registered)
+        ):
+            needed = [package for package in suite.packages if package is not GYMNASIUM]
+            return f"{', '.join(package.name for package in needed)} not installed? {how_to_install(needed)}"
     ours = {short_name(task.id).casefold(): short_name(task.id) for task in KNOWN}
     same = ours.get(short_name(name).casefold())
     near = f" (did you mean {same}?)" if same else _known(name) or did_you_mean(name, [*ours.values(), *registered])

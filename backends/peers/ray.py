@@ -1,0 +1,123 @@
+"""Ray's actors, one for each worker: what RLlib's environment runners rest on, with rows sent back to the caller."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.for_loop import loop_over
+from vebench.backends.interface import Batch
+from vebench.backends.one_in_flight import OneInFlight
+from vebench.backends.peers.local_ray import local_ray
+from vebench.backends.trees import as_rows, mapped, part
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ArrayTree, Setup, Task
+    from vebench.backends.one_in_flight import Rows
+
+
+class RayActors(OneInFlight):
+    """An actor for each worker, which steps its share of the environments in a loop. Rewards are float64.
+
+    Rows come back through Ray's object store, those below 100 KB with the answer itself, and are joined to a batch.
+    There is a Ray of its own for each backend, without dashboard, with a CPU for each actor.
+    """
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(self, setup: Setup) -> None:
+        import ray  # noqa: PLC0415 - imported on use
+
+        self._ray: Any = ray
+        example = make(setup.task)
+        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
+        example.close()
+        self._rows = spaces.rows(setup.batch_size)
+        self._fields = [as_rows(field) for field in self._rows[:4]]
+        self._report(setup, spaces, processes=setup.workers, reuses_buffers=True)
+        each = setup.envs_per_worker
+        self._shares = [slice(each * worker, each * (worker + 1)) for worker in range(setup.workers)]
+        self._actors: list[Any] = []
+        self._answers: list[Any] = []
+        self._running = ExitStack()
+        try:
+            self._running.enter_context(local_ray(setup.workers))
+            self._start(setup)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, setup: Setup) -> None:
+        actor = self._ray.remote(num_cpus=1)(Share)
+        for worker, share in enumerate(self._shares):
+            rows = Batch._make(part(field, share) for field in self._rows)
+            cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
+            self._actors.append(actor.remote(sys.path, setup.task, rows, cpu))
+        self._ray.get([actor.ready.remote() for actor in self._actors])
+
+    def _reset(self, seed: int) -> ArrayTree:
+        self._answers = [actor.reset.remote(seed) for actor in self._actors]
+        return self._receive()[0]
+
+    def _send(self, actions: ArrayTree) -> None:
+        self._answers = [
+            actor.step.remote(part(actions, share)) for actor, share in zip(self._actors, self._shares, strict=True)
+        ]
+
+    def _receive(self) -> Rows:
+        for share, rows in zip(self._shares, self._ray.get(self._answers), strict=True):
+            for whole, theirs in zip(self._fields, rows, strict=True):
+                whole[share] = theirs
+        return self._rows[:4]
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        counts = self._ray.get([actor.frames.remote() for actor in self._actors])
+        return as_counts([count for share in counts for count in share])
+
+    def close(self) -> None:
+        """End every actor, and Ray's own processes."""
+        self._first, self._stepping = None, False
+        self._actors, self._answers = [], []
+        self._running.close()
+
+
+class Share:
+    """The environments of one actor, in its process: ``path`` is where it finds modules, ``cpu`` where it is to run."""
+
+    def __init__(self, path: Sequence[str], task: Task, rows: Batch, cpu: int | None) -> None:
+        sys.path[:] = path
+        if cpu is not None:
+            pinning.restrict((cpu,))
+        self._task = task
+        self._environments = [make(task) for _ in rows.env_ids]
+        self._rows = Batch._make(mapped(np.array, field) for field in rows)  # what an actor is given is read-only
+        self._loop = loop_over(self._environments, self._rows)
+
+    def ready(self) -> None:
+        """Answer once the environments are made."""
+
+    def reset(self, seed: int) -> Rows:
+        """Start a new episode in each environment."""
+        self._loop.reset(seed)
+        return self._rows[:4]
+
+    def step(self, actions: ArrayTree) -> Rows:
+        """Step each environment."""
+        self._loop.step(mapped(np.copy, actions))  # an environment may keep its action, or write to it
+        return self._rows[:4]
+
+    def frames(self) -> list[int | None]:
+        """Return the frames of each environment's episode."""
+        return [frames_of(self._task, environment) for environment in self._environments]

@@ -1,0 +1,129 @@
+"""Suites whose environments are measured by their ids, where they are installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from vebench.backends import env_pool_tasks, trees
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.suites import SUITES, load
+from vebench.backends.for_loop import ForLoop
+from vebench.backends.interface import Setup, Task, sample
+from vebench.backends.packages import ENVPOOL, importable
+from vebench.backends.registry import BY_NAME, missing_packages
+from vebench.errors import UsageError
+from vebench.plan.tasks import recorded, resolve
+
+if TYPE_CHECKING:
+    from vebench.backends.interface import Batch, VectorBackend
+
+CHEETAH = Task("dm_control/cheetah-run-v0", "dm_control", 1)
+HALLWAY = Task("MiniGrid-Empty-5x5-v0", "minigrid", 1)
+SHAPES = {CHEETAH: {"position": (8,), "velocity": (9,)}, HALLWAY: {"direction": (), "image": (7, 7, 3)}}
+CONTROL = [Task(name, "dm_control", skip) for name, skip in SUITES["dm_control"].tasks.items()]
+
+needs_envpool = pytest.mark.skipif(not importable(ENVPOOL.module), reason="EnvPool is not installed")
+
+
+def skip_unless_installed(task: Task) -> None:
+    if missing := BY_NAME["for-loop"].missing(task):
+        pytest.skip(f"not installed: {', '.join(package.name for package in missing)}")
+
+
+def stepped(backend: VectorBackend, steps: int) -> list[Batch]:
+    """Return copies of what a backend returns after a reset with seed 3."""
+    rng, rows = np.random.default_rng(0), []
+    backend.reset(3)
+    for _ in range(steps):
+        rows.append(type(batch := backend.recv())(*(trees.mapped(np.copy, array) for array in batch)))
+        backend.send(sample(backend.info.action_space, rng, backend.info.batch_size))
+    backend.recv()
+    backend.close()
+    return rows
+
+
+@pytest.mark.parametrize("task", SHAPES, ids=lambda task: task.id)
+@pytest.mark.parametrize("name", ["gym-sync", "shm-sync"])
+def test_its_environments_give_the_same_bytes_on_every_backend(task: Task, name: str) -> None:
+    skip_unless_installed(task)
+    adapter = load(BY_NAME[name].target)
+    found, expected = (stepped(each(Setup(task, 2, 1, cpus=(0, 1))), 30) for each in (adapter, ForLoop))
+    for one, other in zip(found, expected, strict=True):
+        assert [leaf.tobytes() for leaf in trees.leaves(tuple(one))] == [
+            leaf.tobytes() for leaf in trees.leaves(tuple(other))
+        ]
+    assert {key: array.shape[1:] for key, array in dict(expected[0].observations).items()} == SHAPES[task]
+
+
+def test_a_tasks_sub_steps_are_those_of_its_physics_and_it_ends_by_a_limit() -> None:
+    skip_unless_installed(CHEETAH)
+    for task in CONTROL:
+        environment: Any = make(task).unwrapped
+        inner = environment._env  # noqa: SLF001 - it shows it to nobody else
+        assert (inner._n_sub_steps, np.isfinite(inner._step_limit)) == (task.frame_skip, True), task  # noqa: SLF001 - likewise
+        environment.close()
+
+
+@needs_envpool
+def test_envpool_observes_the_arrays_that_dm_control_does_and_those_that_it_is_known_to_have_besides() -> None:
+    skip_unless_installed(CHEETAH)
+    for task in CONTROL:
+        compare_arrays(task)
+
+
+def compare_arrays(task: Task) -> None:
+    import envpool  # noqa: PLC0415 - imported on use
+
+    mine = make(task)
+    spec = envpool.make_spec(env_pool_tasks.name_of(task))
+    spaces, others = (
+        read_spaces(task, *pair)
+        for pair in ((mine.observation_space, mine.action_space), (spec.observation_space, spec.action_space))
+    )
+    assert set(others.observations) - set(spaces.observations) == set(env_pool_tasks.besides(task))
+    assert {key: others.observations[key] for key in spaces.observations} == spaces.observations
+    assert np.array_equal(spaces.actions.low, others.actions.low)
+    assert (spec.config.max_episode_steps, spec.config.frame_skip) == (1000, task.frame_skip)
+    mine.close()
+
+
+@needs_envpool
+def test_envpool_steps_it_with_dicts_and_says_what_differs() -> None:
+    from vebench.backends.env_pool import EnvPoolSync  # noqa: PLC0415 - imported on use
+
+    backend = EnvPoolSync(Setup(CHEETAH, 2, 1, cpus=(0, 1)))
+    assert "rewards in the row of a reset are not set" in {each.text for each in backend.info.differences}
+    assert {engine.name for engine in backend.info.engines} == {"MuJoCo"}
+    rows = stepped(backend, 5)
+    assert {key: array.shape[1:] for key, array in dict(rows[0].observations).items()} == SHAPES[CHEETAH]
+    assert env_pool_tasks.chance(CHEETAH) == (
+        "EnvPool draws the start with a generator of its own, and has no setting for it"
+    )
+    finger = Task("dm_control/finger-spin-v0", "dm_control", 2)
+    assert str(env_pool_tasks.chance(finger)).endswith("; it observes dist_to_target, target_position besides")
+
+
+@pytest.mark.parametrize(("name", "task"), [("MiniGrid-Empty-5x5-v0", HALLWAY), ("dm_control/lqr-lqr_2_1-v0", None)])
+def test_they_are_found_by_their_ids(name: str, task: Task | None) -> None:
+    task = task or Task(name, "dm_control", 1)
+    skip_unless_installed(task)
+    assert resolve([name]) == (task,)
+
+
+def test_where_nothing_registers_such_an_id_it_is_said_what_does() -> None:
+    if not BY_NAME["for-loop"].missing(HALLWAY):
+        pytest.skip("MiniGrid is installed")
+    with pytest.raises(UsageError, match=r"minigrid not installed\? pip install 'vebench-rl\[minigrid\]'"):
+        resolve(["MiniGrid-Empty-5x5-v0"])
+
+
+def test_known_tasks_need_no_lookup_and_nobody_misses_their_packages_who_does_not_name_them() -> None:
+    assert resolve(["cheetah-run"]) == (CHEETAH,)
+    assert recorded("MiniGrid-Empty-5x5-v0", 1, ("MiniGrid-Empty-5x5",)) == HALLWAY
+    assert not {"dm-control", "shimmy", "minigrid"} & {package.name for package in missing_packages()}
+    why = BY_NAME["gym-sync"].why_not(CHEETAH, lambda module: module not in ("dm_control", "shimmy"))
+    assert why == "not installed: dm-control, shimmy (pip install dm-control shimmy)"

@@ -57,6 +57,7 @@ MAY_IMPORT = {
     "vebench.machine": set[str](),
     "vebench.backends": {package.module for package in PACKAGES},
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
+    "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.proof.pictures": {"cv2"},  # writes PNG
     "vebench.child.policies.network": {"torch"},
@@ -249,6 +250,7 @@ def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_
         "sample",
         "async",
         "parallel",
+        "core",
     }  # words of the language that begin or end such a name
     asked = {(module, text.casefold()) for module in THAT_NAME_NONE for text in texts(MODULES[module])}
     assert {(module, text) for module, text in asked if text in (begins | ends) - keys} == set()

@@ -25,6 +25,7 @@ from vebench.child.answers import (
     Proof,
     Ready,
     ReplicaWindow,
+    Timed,
     Warm,
     writer,
 )
@@ -96,6 +97,7 @@ ANSWERS: tuple[Answer, ...] = (
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
     Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped", pictures=("a.png",)),
     Comparing(7),
+    Timed(100, 5, 9, 3, 7),
     Failure("ValueError: \u00e9"),
 )
 

@@ -43,7 +43,7 @@ def tuned(vebench: Command, *arguments: str, status: int = 0, step: float = 0.02
     return found
 
 
-OURS = ("-b", "for-loop,gym-sync,gym-async,shm-sync,shm-async")
+OURS = ("-b", "for-loop,gym-async,shm-sync,shm-async")
 
 
 def test_the_fastest_setting_is_found_and_said_with_lines_to_paste(vebench: Command) -> None:

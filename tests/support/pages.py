@@ -16,8 +16,9 @@ from vebench.analysis.comparison import compare
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
+from vebench.analysis.tuning import choose
 from vebench.backends.interface import Task
-from vebench.child.answers import Mismatch, Proof
+from vebench.child.answers import Mismatch, Proof, Timed
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
@@ -32,6 +33,7 @@ from vebench.reports.pages.machine import MachinePage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
 from vebench.reports.pages.study import StudyPage
+from vebench.reports.pages.tune import TunePage, Wish
 from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import Run
 
@@ -116,6 +118,7 @@ def make_pages() -> Mapping[Kind, Page]:
             again="vebench study pace --from pace",
             status=0,
         ),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, decided=True), Wish(), Timed(100, 50, 90, 3, 700)),
         ListPage(),
         MachinePage(
             host=read_host(),

@@ -21,6 +21,11 @@ TORCH = "torch==2.13.0"
 _MJBATCH = Package("mjbatch", "mjbatch")
 _STABLE_BASELINES3 = Package("stable-baselines3", "stable_baselines3", places=2)
 _TIANSHOU = Package("tianshou", "tianshou", places=2)
+_PUFFERLIB = Package("pufferlib", "pufferlib")
+_PUFFERLIB_CORE = Package("pufferlib-core", "pufferlib")
+_TORCH = Package("torch", "torch", places=0)
+_PSUTIL = Package("psutil", "psutil", places=0)
+_PYPRIND = Package("PyPrind", "pyprind", places=0)
 _RAY = Package("ray", "ray", places=2)
 _TORCHRL = Package("torchrl", "torchrl", places=2)
 _TENSORDICT = Package("tensordict", "tensordict", places=2)
@@ -35,6 +40,43 @@ SB3 = Installation("sb3", "Stable-Baselines3", (Step((TORCH, "stable-baselines3=
 TIANSHOU = Installation("tianshou", "tianshou", (Step((TORCH, "tianshou==2.0.1", "ray==2.60.0")),))
 TORCHRL = Installation("torchrl", "TorchRL", (Step((TORCH, "torchrl==0.14.1", "tensordict==0.14.3")),))
 RAY = Installation("ray", "Ray", (Step(("ray==2.60.0",)),))
+# Its setup.py names a variable that it has not set where its own environments are left out.
+_WITHOUT_OCEAN = {"sitecustomize.py": "import builtins\n\nbuiltins.c_extension_paths = []\n"}
+PUFFERLIB = Installation(
+    "pufferlib",
+    "PufferLib 3.0.0, without its own environments",
+    (
+        Step(
+            (
+                TORCH,
+                "setuptools",
+                "wheel",
+                "Cython",
+                "psutil",
+                "pettingzoo==1.25.0",
+                "gym==0.26.2",
+                "rich",
+                "cloudpickle",
+            )
+        ),
+        Step(
+            ("pufferlib==3.0.0",),
+            ("--no-deps", "--no-build-isolation"),
+            {"NO_OCEAN": "1", "NO_TRAIN": "1", "PYTHONPATH": "{folder}/build"},
+        ),
+    ),
+    files={f"build/{name}": text for name, text in _WITHOUT_OCEAN.items()},
+    note="built from source; its wheels have no part for CPUs alone",
+)
+PUFFERLIB_CORE = Installation(
+    "pufferlib-core", "pufferlib-core 3.0.19, which is not PufferLib", (Step((TORCH, "pufferlib-core==3.0.19")),)
+)
+RLPYT = Installation(
+    "rlpyt",
+    "what rlpyt needs",
+    (Step((TORCH, "psutil==7.1.3", "PyPrind==2.11.3")),),
+    note="clone github.com/astooke/rlpyt, and name the folder: -b 'rlpyt[checkout=DIR]', or the variable RLPYT",
+)
 MJBATCH = Installation(
     "mjbatch",
     "mjbatch",
@@ -59,6 +101,10 @@ _MJBATCH_TASKS = frozenset(
 
 def _by_physics_alone(task: Task) -> str | None:
     return task.id if task.id in _MJBATCH_TASKS else None
+
+
+def _text(text: str) -> str:
+    return text
 
 
 ENTRIES: tuple[BackendEntry, ...] = (
@@ -151,6 +197,42 @@ ENTRIES: tuple[BackendEntry, ...] = (
         overlap="any",
         by_default=False,
         installation=TORCHRL,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "pufferlib",
+        "vebench.backends.peers.pufferlib:Multiprocessing",
+        "PufferLib's Multiprocessing, several environments for each worker",
+        shapes.process_per_worker,
+        packages=(_PUFFERLIB,),
+        by_default=False,
+        installation=PUFFERLIB,
+        spins=True,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "pufferlib-core",
+        "vebench.backends.peers.pufferlib:Multiprocessing",
+        "pufferlib-core's Multiprocessing: another package, of the same origin",
+        shapes.process_per_worker,
+        packages=(_PUFFERLIB_CORE,),
+        by_default=False,
+        installation=PUFFERLIB_CORE,
+        spins=True,
+        import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "rlpyt",
+        "vebench.backends.peers.rlpyt:GpuSampler",
+        "rlpyt's GpuSampler, from a checkout that you name; the adapter serves the actions",
+        shapes.process_per_worker,
+        packages=(_TORCH, _PSUTIL, _PYPRIND),
+        options={
+            "checkout": Option(_text, None, "the folder of rlpyt's checkout (default: the variable RLPYT)"),
+            "steps_per_batch": Option(whole, 64, "steps after which all workers meet at barriers"),
+        },
+        by_default=False,
+        installation=RLPYT,
         import_bytes=_WITH_TORCH,
     ),
     BackendEntry(

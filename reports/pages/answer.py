@@ -45,6 +45,10 @@ DOUBTS = {
         "are faster than the bare simulator, which cannot be",
     ),
     Doubt.NOT_PINNED: ("was not held to its CPUs", "were not held to their CPUs"),
+    Doubt.CONTESTED: (
+        "polls on CPUs that others had, too, so that its rate says nothing",
+        "poll on CPUs that others had, too, so that their rates say nothing",
+    ),
     Doubt.NO_INTERVAL: ("has one window only", "have one window only"),
 }
 
@@ -289,7 +293,7 @@ def _doubted(answer: TaskAnswer, told: Told) -> tuple[str, str]:
 
 def _against(doubt: Doubt, cell: CellSummary, labels: Iterable[str], told: Told) -> str:
     """Return what removes a doubt about the backends with these labels, or shows where it comes from."""
-    if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL):
+    if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL, Doubt.CONTESTED):
         return f"Measure with: {told.more}"
     if doubt is Doubt.UNVERIFIED and not cell.verdict_reason and not told.compares and not told.incomplete:
         return f"Measure with: {told.again()} --verify"

@@ -121,6 +121,24 @@ def ale_loop(task: str, workers: int, ratio: int):  # noqa: ANN201 - yields afte
         yield workers
 
 
+def pufferlib_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
+    import pufferlib.emulation
+    import pufferlib.vector
+
+    envs = pufferlib.vector.make(
+        lambda buf=None, seed=0: pufferlib.emulation.GymnasiumPufferEnv(env=make_one(task), buf=buf, seed=seed),
+        backend=pufferlib.vector.Multiprocessing,
+        num_envs=workers,
+        num_workers=workers,
+        overwork=True,
+    )
+    envs.reset(seed=0)
+    actions = [envs.action_space.sample() for _ in range(256)]
+    for step in range(10**9):
+        envs.step(actions[step % 256])
+        yield workers
+
+
 LIBRARIES = {
     "gym-sync": lambda task, workers: gymnasium_loop(task, workers, "SyncVectorEnv"),
     "gym-async": lambda task, workers: gymnasium_loop(task, workers, "AsyncVectorEnv"),
@@ -133,6 +151,8 @@ LIBRARIES = {
     "tianshou-dummy": lambda task, workers: tianshou_loop(task, workers, "DummyVectorEnv"),
     "tianshou-subproc": lambda task, workers: tianshou_loop(task, workers, "SubprocVectorEnv"),
     "tianshou-shmem": lambda task, workers: tianshou_loop(task, workers, "ShmemVectorEnv"),
+    "pufferlib": pufferlib_loop,
+    "pufferlib-core": pufferlib_loop,
     "tianshou-ray": lambda task, workers: tianshou_loop(task, workers, "RayVectorEnv"),
 }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import ABOVE_CEILING, NOT_PINNED, OTHER_WORK
+from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK
 from vebench.analysis.contrasts import LEVEL, contrast, ratio, rejected, width_beside_others
 from vebench.analysis.curves import of_key
 from vebench.analysis.finding_codes import Code
@@ -38,10 +38,16 @@ class Doubt(Enum):
     UNVERIFIED = auto()
     ABOVE_CEILING = auto()
     NOT_PINNED = auto()
+    CONTESTED = auto()
     NO_INTERVAL = auto()
 
 
-STRUCK = {OTHER_WORK: Doubt.OTHER_WORK, ABOVE_CEILING: Doubt.ABOVE_CEILING, NOT_PINNED: Doubt.NOT_PINNED}
+STRUCK = {
+    OTHER_WORK: Doubt.OTHER_WORK,
+    ABOVE_CEILING: Doubt.ABOVE_CEILING,
+    NOT_PINNED: Doubt.NOT_PINNED,
+    CONTESTED: Doubt.CONTESTED,
+}
 
 
 class Reason(Enum):

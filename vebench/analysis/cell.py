@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NOTHING = Sample((), one_process=False)
 
 # Why a rate is struck: it is compared with no other.
-OTHER_WORK, ABOVE_CEILING, NOT_PINNED = "other work", "above ceiling", "not pinned"
+OTHER_WORK, ABOVE_CEILING, NOT_PINNED, CONTESTED = "other work", "above ceiling", "not pinned", "contested"
 
 
 @dataclass(frozen=True)

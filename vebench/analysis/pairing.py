@@ -7,7 +7,7 @@ from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Literal
 
-from vebench.analysis.cell import ABOVE_CEILING, OTHER_WORK, base_of, is_base
+from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, OTHER_WORK, base_of, is_base
 from vebench.analysis.contrasts import contrast
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.pooling import pooled_alone
@@ -234,6 +234,8 @@ def _why_struck(cell: CellSummary) -> str:
         return f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
     if cell.why_struck == ABOVE_CEILING:
         return "faster than the bare simulator, which no backend can be"
+    if cell.why_struck == CONTESTED:
+        return "it polls on CPUs that others had, too"
     return "not held to the CPUs that it owns"
 
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Self
 
 from vebench.analysis.acting import acting, batch_sizes, learning
-from vebench.analysis.cell import ABOVE_CEILING, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
+from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.counting import that_count
 from vebench.analysis.findings.rules import of_cell
@@ -43,8 +43,10 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     repeats = by_cell(run)
     pinned = run.header.spec.pin != "none" and run.header.host.pinning
     cells = {
-        key: _unless_strayed(
-            _with_machine(_as_built(records, usable, proves=run.header.proves), records, usable), pinned=pinned
+        key: _unless_contested(
+            _unless_strayed(
+                _with_machine(_as_built(records, usable, proves=run.header.proves), records, usable), pinned=pinned
+            )
         )
         for key, records in repeats.items()
     }
@@ -59,6 +61,13 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 def _unless_strayed(cell: CellSummary, *, pinned: bool) -> CellSummary:
     """Return ``cell``, struck if it was not held to its CPUs though it was asked for."""
     return replace(cell, struck_for=NOT_PINNED) if pinned and cell.strayed else cell
+
+
+def _unless_contested(cell: CellSummary) -> CellSummary:
+    """Return ``cell``, struck if its processes poll on CPUs that others had, too: how fast it is then says nothing."""
+    contested = cell.disturbed or cell.throttled or cell.oversubscribed
+    spins = contested and find_recorded(cell.backend).spins
+    return replace(cell, struck_for=CONTESTED) if spins and not cell.struck_for else cell
 
 
 def _with_learner(cell: CellSummary, spec: RunSpec) -> CellSummary:

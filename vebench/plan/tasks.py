@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends import bracketed
 from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as, short_name
 from vebench.backends.interface import Task
-from vebench.backends.packages import GYMNASIUM
+from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters.lookup import HOW_TO_ALLOW, PLUGINS, look_up
 from vebench.plan.grammar import MISSING_ENV
@@ -156,6 +156,14 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
         some = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
         near = did_you_mean(env_id, names)
         return f"module {module} registers no {shown(env_id)}{near}; it registers {some or 'none'}"
+    for suite in SUITES.values():
+        if (
+            suite.namespace
+            and name.startswith(suite.namespace)
+            and not any(each.startswith(suite.namespace) for each in registered)
+        ):
+            needed = [package for package in suite.packages if package is not GYMNASIUM]
+            return f"{', '.join(package.name for package in needed)} not installed? {how_to_install(needed)}"
     ours = {short_name(task.id).casefold(): short_name(task.id) for task in KNOWN}
     same = ours.get(short_name(name).casefold())
     near = f" (did you mean {same}?)" if same else _known(name) or did_you_mean(name, [*ours.values(), *registered])

@@ -70,3 +70,20 @@ def test_processes_with_more_threads_than_step_are_reported(
     backend: str, seats: tuple[tuple[str, ...], ...], found: list[str]
 ) -> None:
     assert codes(make_cell(backend, 2, STEADY, seats=seats)) == [found]
+
+
+@pytest.mark.parametrize(
+    ("backend", "steal", "workers", "contested"),
+    [
+        ("pufferlib", 3 * 10**8, 2, True),
+        ("pufferlib", 0, 4, True),
+        ("pufferlib", 0, 2, False),
+        ("gym-async", 10**9, 2, False),
+    ],
+)
+def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(
+    backend: str, steal: int, workers: int, contested: bool
+) -> None:
+    window = Window(ns=10**9, rows=1000, resets=0, steal_ns=steal)
+    (found,) = codes(make_cell(backend, workers, windows=(window,) * 4))
+    assert ("contested" in found) is contested

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Finding
+from vebench.analysis.cell import CONTESTED, Finding
 from vebench.analysis.finding_codes import Code
 from vebench.backends.packages import how_to_install
 from vebench.backends.registry import find_recorded
@@ -91,6 +91,18 @@ def disturbed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
+def contested(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if a backend whose processes poll for each other was not alone on its CPUs."""
+    if cell.why_struck != CONTESTED:
+        return None
+    return Finding(
+        Code.CONTESTED,
+        "its processes poll for each other without sleeping, and others had its CPUs, too: its rate is not low but "
+        "invalid, and compared with nothing",
+        "measure on an idle machine, with no more --workers than CPUs",
+    )
+
+
 def strayed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if a process or thread was free to run on other CPUs than those owned."""
     if not cell.strayed:
@@ -129,7 +141,7 @@ def extra_threads(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
-CELL: tuple[Rule, ...] = (oversubscribed, throttled, disturbed, strayed, unbound, extra_threads)
+CELL: tuple[Rule, ...] = (oversubscribed, throttled, disturbed, contested, strayed, unbound, extra_threads)
 
 
 def of_host(host: HostRecord, now: Surroundings) -> tuple[Finding, ...]:

@@ -1,0 +1,116 @@
+"""PufferLib's ``Multiprocessing``: workers with several environments each, shared memory, and flags that all poll.
+
+``pufferlib-core`` is another package with the same code at its heart; its batches have further parts.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.interface import Difference
+from vebench.backends.one_in_flight import OneInFlight
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from vebench.backends.interface import ArrayTree, Setup, Task
+    from vebench.backends.one_in_flight import Rows
+
+CLOSE_S = 2.0
+
+
+class Multiprocessing(OneInFlight):
+    """``workers`` processes, each of which steps its environments one after another. Rewards are float32.
+
+    Actions are handed over in the type that the library wants. A worker that dies is not noticed by it: the caller
+    polls on.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        import pufferlib.vector  # noqa: PLC0415 - imported on use
+
+        example = make(setup.task)
+        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
+        example.close()
+        each = setup.envs_per_worker
+        creators = [
+            partial(_emulated, setup.task, _cpu(setup, index // each), os.getpid(), (index // each) * (each - 1))
+            for index in range(setup.batch_size)
+        ]
+        self._vector = pufferlib.vector.make(
+            creators,
+            env_args=[[]] * setup.batch_size,
+            env_kwargs=[{}] * setup.batch_size,
+            backend=pufferlib.vector.Multiprocessing,
+            num_envs=setup.batch_size,
+            num_workers=setup.workers,
+            batch_size=setup.batch_size,
+            overwork=True,  # more workers than cores is the user's choice
+        )
+        self._action_type = self._vector.single_action_space.dtype
+        self._report(
+            setup,
+            spaces,
+            processes=setup.workers,
+            reuses_buffers=True,
+            differences=(Difference("rewards are float32"),),
+        )
+
+    def _reset(self, seed: int) -> ArrayTree:
+        self._vector.async_reset(seed)
+        observations, *_ = self._vector.recv()
+        return np.asarray(observations)
+
+    def _send(self, actions: ArrayTree) -> None:
+        self._vector.send(np.asarray(actions, self._action_type))
+
+    def _receive(self) -> Rows:
+        rows: Rows = self._vector.recv()[:4]
+        return rows
+
+    def close(self) -> None:
+        """End every process."""
+        self._first, self._stepping = None, False
+        processes, self._vector.processes = self._vector.processes, []
+        if not processes:
+            return
+        self._vector.driver_env.close()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(CLOSE_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _cpu(setup: Setup, worker: int) -> int | None:
+    return setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
+
+
+def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> gymnasium.Env[Any, Any]:
+    """Return an environment in PufferLib's own wrapper. ``offset`` is added to the seeds of its resets.
+
+    The library seeds environment ``k`` of worker ``w`` with ``seed + w + k``: with several for each worker, some have
+    the same. What else is ``given`` is PufferLib's: its buffers, and a seed that it does not use.
+    """
+    from pufferlib.emulation import GymnasiumPufferEnv  # noqa: PLC0415 - imported on use
+
+    if cpu is not None and os.getpid() != caller:
+        pinning.restrict((cpu,))
+    environment = make(task)
+    reset = environment.reset
+
+    def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return reset(seed=None if seed is None else seed + offset, options=options)
+
+    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be told
+    wrapped: gymnasium.Env[Any, Any] = GymnasiumPufferEnv(env=environment, **given)
+    return wrapped

@@ -1,0 +1,219 @@
+"""rlpyt's ``GpuSampler``, of which the adapter takes the place of the action server.
+
+rlpyt is on no registry. Its checkout is named by the option ``checkout``, or by the variable ``RLPYT``; it runs
+unmodified.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.environments.making import make
+from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.interface import Difference
+from vebench.backends.one_in_flight import OneInFlight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ArrayTree, Setup, Task
+    from vebench.backends.one_in_flight import Rows
+
+CHECKOUT = "RLPYT"
+LOOK_S = 1.0  # how often the caller looks whether workers are alive
+
+
+class GpuSampler(OneInFlight):
+    """``workers`` processes with several environments each, and a pair of semaphores for each process.
+
+    After every ``steps_per_batch`` steps all meet at barriers, as rlpyt has it: that is a part of its cost. Rewards are
+    float32. It cannot be reset: each ``reset`` starts other processes.
+    """
+
+    def __init__(self, setup: Setup, *, checkout: str = "", steps_per_batch: int = 64) -> None:
+        folder = checkout or os.environ.get(CHECKOUT, "")
+        if not os.path.isdir(os.path.join(folder, "rlpyt")):  # noqa: PTH112, PTH118 - nothing else here needs pathlib
+            raise ValueError(
+                f"rlpyt is on no registry: name its checkout with [checkout=DIR], or by the variable {CHECKOUT}"
+            )
+        if folder not in sys.path:
+            sys.path.append(folder)
+        example = make(setup.task)
+        self._spaces = read_spaces(setup.task, example.observation_space, example.action_space)
+        example.close()
+        self._setup, self._steps = setup, steps_per_batch
+        self._sampler: Any = None
+        self._step = 0  # of the batch, that the next actions are for
+        self._report(
+            setup,
+            self._spaces,
+            processes=setup.workers,
+            autoreset="same_step",
+            reuses_buffers=True,
+            differences=(Difference("rewards are float32"),),
+        )
+
+    def _reset(self, seed: int) -> ArrayTree:
+        self._end()
+        self._sampler = _sampler(self._setup, self._spaces.actions, self._steps, seed)
+        self._step = 0
+        self._begin()
+        return np.asarray(self._sampler.step_buffer_np.observation)
+
+    def _send(self, actions: ArrayTree) -> None:
+        self._sampler.step_buffer_np.action[:] = actions
+        for worker in self._sampler.sync.act_ready:
+            worker.release()
+
+    def _receive(self) -> Rows:
+        self._wait()
+        buffer, infos = self._sampler.step_buffer_np, self._sampler.samples_np.env.env_info
+        ended = np.asarray(buffer.done, np.bool_)
+        truncated = np.asarray(infos.timeout[self._step], np.bool_) & ended
+        self._step += 1
+        if self._step == self._steps:
+            self._step = 0
+            self._sampler.ctrl.barrier_out.wait()
+            _drain(self._sampler.traj_infos_queue)
+            self._begin()
+        return buffer.observation, buffer.reward, ended & ~truncated, truncated
+
+    def _begin(self) -> None:
+        """Let the workers begin a batch of the sampler's."""
+        self._sampler.ctrl.barrier_in.wait()
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait until every worker has written its rows. Raises RuntimeError if one has died."""
+        for worker, ready in enumerate(self._sampler.sync.obs_ready):
+            while not ready.acquire(timeout=LOOK_S):
+                if not self._sampler.workers[worker].is_alive():
+                    status = self._sampler.workers[worker].exitcode
+                    raise RuntimeError(f"worker {worker} of rlpyt died (exit status {status})")
+
+    def close(self) -> None:
+        """End every process."""
+        self._first, self._stepping = None, False
+        self._end()
+
+    def _end(self) -> None:
+        sampler, self._sampler = self._sampler, None
+        if sampler is None:
+            return
+        for worker in sampler.workers:  # they may wait for actions, or at a barrier
+            worker.kill()
+        for worker in sampler.workers:
+            worker.join()
+        for queue in (sampler.traj_infos_queue, sampler.eval_traj_infos_queue):
+            queue.close()
+
+
+def _told(name: str, field: str) -> Any:  # noqa: ANN401 - rlpyt has no types
+    """Return a type of rlpyt's tuples with one field, which other processes find by its name in this module."""
+    from rlpyt.utils.collections import namedarraytuple  # noqa: PLC0415 - imported on use
+
+    kind = globals().get(name)
+    if kind is None:
+        kind = globals()[name] = namedarraytuple(name, [field])
+        kind.__module__ = __name__
+    return kind
+
+
+def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa: ANN401 - rlpyt has no types
+    """Return a sampler whose workers have started."""
+    import torch  # noqa: PLC0415 - imported on use
+    from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: PLC0415 - likewise
+
+    each = setup.envs_per_worker
+    agent_told = _told("AgentInfo", "nothing")
+
+    class Seeded(Sampler):
+        """The sampler, with a seed for each environment: rlpyt's own are the same for some of them."""
+
+        def _assemble_workers_kwargs(self, affinity: Any, seed: Any, n_envs_list: Any) -> Any:  # noqa: ANN401 - as above
+            kwargs = super()._assemble_workers_kwargs(affinity, seed, n_envs_list)
+            return [{**one, "seed": seed + rank * each} for rank, one in enumerate(kwargs)]
+
+    class Agent:
+        """Stands where rlpyt asks an agent for an example of its actions; it never acts."""
+
+        def initialize(self, *_: object, **__: object) -> None:
+            """Need nothing."""
+
+        def reset(self) -> None:
+            """Have nothing to forget."""
+
+        @staticmethod
+        def step(*_: object) -> tuple[Any, Any]:
+            """Return an action, and what an agent tells beside it."""
+            return torch.from_numpy(np.zeros_like(actions.low)), agent_told(nothing=torch.zeros(1))
+
+    torch.set_num_threads(1)
+    sampler = Seeded(
+        EnvCls=Environment,
+        env_kwargs={"task": setup.task, "actions": actions},
+        batch_T=steps,
+        batch_B=setup.batch_size,
+        max_decorrelation_steps=0,
+    )
+    cpus = [setup.cpus[worker % len(setup.cpus)] for worker in range(setup.workers)]
+    sampler.initialize(Agent(), {"workers_cpus": cpus, "set_affinity": setup.pinned, "worker_torch_threads": 1}, seed)
+    return sampler
+
+
+def _drain(queue: Any) -> None:  # noqa: ANN401 - as above
+    """Take what workers tell of their episodes, as rlpyt does after each batch."""
+    from rlpyt.utils.synchronize import drain_queue  # noqa: PLC0415 - as above
+
+    drain_queue(queue)
+
+
+class ActionSpace:
+    """What rlpyt asks a space for."""
+
+    def __init__(self, bounds: Any) -> None:  # noqa: ANN401 - ``ActionSpace`` of the interface
+        self._bounds = bounds
+
+    def sample(self) -> NDArray[np.generic]:
+        """Return an action."""
+        drawn: NDArray[np.generic] = self._bounds.sample(np.random.default_rng(0))
+        return drawn
+
+    def null_value(self) -> NDArray[np.generic]:
+        """Return zeros."""
+        return np.zeros_like(self._bounds.low)
+
+
+class Environment:
+    """An environment of Gymnasium's in rlpyt's form: its first reset takes the seed that it was given before."""
+
+    spaces = observation_space = None
+
+    def __init__(self, task: Task, actions: Any) -> None:  # noqa: ANN401 - as above
+        self._environment = make(task)
+        self._info = _told("EnvInfo", "timeout")
+        self._seed: int | None = None
+        self.action_space = ActionSpace(actions)
+
+    def seed(self, seed: int) -> None:
+        """Keep the seed for the next reset."""
+        self._seed = seed
+
+    def reset(self) -> Any:  # noqa: ANN401 - one array
+        """Return the first observation of an episode."""
+        seed, self._seed = self._seed, None
+        observation, _ = self._environment.reset(seed=seed)
+        return np.asarray(observation)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, Any]:  # noqa: ANN401 - one array
+        """Return what a step returns, whether it was cut off beside it."""
+        observation, reward, terminated, truncated, _ = self._environment.step(action)
+        return observation, np.float32(reward), terminated or truncated, self._info(timeout=truncated)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()

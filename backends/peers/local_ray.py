@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import sys
@@ -31,6 +32,7 @@ def local_ray(cpus: int) -> Iterator[None]:
             yield
         finally:
             ray.shutdown(wait_for_processes=True)
+            gc.collect()  # what is left of its clients are circles, with a thread each
 
 
 def _start(cpus: int, folder: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +9,14 @@ import numpy as np
 
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
 from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch
-from vebench.backends.one_in_flight import OneInFlight
+from vebench.backends.one_in_flight import OneInFlight, spaces_of
 from vebench.backends.peers.local_ray import local_ray
 from vebench.backends.trees import as_rows, mapped, part
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, Setup, Task
@@ -37,12 +33,7 @@ class RayActors(OneInFlight):
     frames_from = THE_SIMULATOR
 
     def __init__(self, setup: Setup) -> None:
-        import ray  # noqa: PLC0415 - imported on use
-
-        self._ray: Any = ray
-        example = make(setup.task)
-        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
-        example.close()
+        spaces = spaces_of(setup.task)
         self._rows = spaces.rows(setup.batch_size)
         self._fields = [as_rows(field) for field in self._rows[:4]]
         self._report(setup, spaces, processes=setup.workers, reuses_buffers=True)
@@ -59,11 +50,14 @@ class RayActors(OneInFlight):
             raise
 
     def _start(self, setup: Setup) -> None:
+        import ray  # noqa: PLC0415 - imported on use, once its settings are in the environment
+
+        self._ray: Any = ray
         actor = self._ray.remote(num_cpus=1)(Share)
         for worker, share in enumerate(self._shares):
             rows = Batch._make(part(field, share) for field in self._rows)
             cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
-            self._actors.append(actor.remote(sys.path, setup.task, rows, cpu))
+            self._actors.append(actor.remote(setup.task, rows, cpu))
         self._ray.get([actor.ready.remote() for actor in self._actors])
 
     def _reset(self, seed: int) -> ArrayTree:
@@ -94,10 +88,9 @@ class RayActors(OneInFlight):
 
 
 class Share:
-    """The environments of one actor, in its process: ``path`` is where it finds modules, ``cpu`` where it is to run."""
+    """The environments of one actor, in its process, which is restricted to ``cpu`` unless that is None."""
 
-    def __init__(self, path: Sequence[str], task: Task, rows: Batch, cpu: int | None) -> None:
-        sys.path[:] = path
+    def __init__(self, task: Task, rows: Batch, cpu: int | None) -> None:
         if cpu is not None:
             pinning.restrict((cpu,))
         self._task = task

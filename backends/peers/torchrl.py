@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
-from vebench.backends.one_in_flight import OneInFlight, makers
+from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,14 +32,16 @@ NO_SEED = -1
 
 def _spaces(setup: Setup) -> Spaces:
     """Return the spaces of an environment. Raises ValueError if TorchRL has them in another form."""
-    example = make(setup.task)
-    try:
-        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
-    finally:
-        example.close()
+    spaces = spaces_of(setup.task)
     if _has_tuple(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
         raise ValueError("TorchRL's adapter takes actions that are one array, and observations without tuples")
     return spaces
+
+
+def _blank(spaces: Spaces, count: int) -> Batch:
+    """Return zeroed rows for ``count`` environments, with rewards as TorchRL has them."""
+    rows = spaces.rows(count)
+    return rows._replace(rewards=rows.rewards.astype(np.float32))
 
 
 def _has_tuple(tree: Tree) -> bool:
@@ -110,6 +110,7 @@ class TorchRLParallel(OneInFlight):
             autoreset="same_step",
             differences=(FLOAT32_REWARDS,),
         )
+        self._blank = _blank(spaces, setup.batch_size)
         with _forking():
             self._vector = ParallelEnv(
                 setup.batch_size,
@@ -181,7 +182,7 @@ class TorchRLAsync:
         spaces = _spaces(setup)
         self._form = spaces.observations
         count = ratio * setup.batch_size
-        self._blank = spaces.rows(setup.batch_size)
+        self._blank = _blank(spaces, setup.batch_size)
         self._seeds: Any = multiprocessing.RawArray("q", [NO_SEED] * count)
         self._unreset = self._unstepped = 0  # environments that were told to reset, and to step, and were not received
         self._waiting = False

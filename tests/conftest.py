@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from typing import TYPE_CHECKING
 
@@ -74,3 +75,9 @@ def sweep() -> Run:
 def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Return the command of a user who stands in the test's folder, which is empty."""
     return command_in(tmp_path, monkeypatch, capsys)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave alone what was imported, here and in processes that tests fork."""
+    gc.collect()
+    gc.freeze()

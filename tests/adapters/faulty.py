@@ -52,7 +52,7 @@ class Bystander(Sound):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        idle = [sys.executable, "-c", "import time; time.sleep(600)"]
+        idle = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
         self._processes = [subprocess.Popen(idle, start_new_session=far) for far in (False, True)]
 
 

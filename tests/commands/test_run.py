@@ -12,6 +12,7 @@ from support.fakes import FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 
 from vebench.commands.world import World
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,10 +46,28 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
     assert (header["type"], header["schema"]) == ("run", 2)
     assert header["command"] == "vebench run --env CartPole --workers 2 " + " ".join(BRIEF)
     assert {cell["status"] for cell in cells} <= {"ok", "skipped"}
-    for cell in (cell for cell in cells if cell["status"] == "ok"):
+    measured = [cell for cell in cells if cell["status"] == "ok"]
+    for cell in measured:
         assert len(cell["windows"]) >= 3  # one that something else disturbed is measured again
         assert cell["warmup_ns"] >= 20_000_000
         assert cell["settled"] in (True, False)
+    if pinning.SUPPORTED and header["host"]["usable_cpus"] >= 2:
+        assert_each_worker_keeps_to_a_cpu_of_its_own(
+            {cell["backend"]: cell for cell in measured if cell["workers"] == 2}
+        )
+
+
+def assert_each_worker_keeps_to_a_cpu_of_its_own(cells: dict[str, dict[str, Any]]) -> None:
+    """Look at one backend of each kind: processes beside the caller, processes and the caller, and threads."""
+    assert {"gym-async", "shm-sync"} <= cells.keys()  # EnvPool need not be installed
+    for backend, caller_steps in (("gym-async", False), ("shm-sync", True), ("envpool-sync", False)):
+        if backend not in cells:
+            continue
+        caller, *workers = cells[backend]["seats"]
+        # The threads of EnvPool's one process that were made last are those that step.
+        stepping = [thread for process in workers for thread in process] or caller[-2:]
+        seats = [*(caller if caller_steps else ()), *stepping]
+        assert sorted(seats) == sorted(map(str, cells[backend]["cpus"])), backend
 
 
 def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Command, tmp_path: Path) -> None:

@@ -65,21 +65,3 @@ def test_no_backend_leaves_the_cpus_that_the_user_allowed(
         assert cell["cpus"] == [only]
         assert {cpus for threads in cell["seats"] for cpus in threads} == {str(only)}, cell["backend"]
         assert len(cell["seats"]) >= cell["processes"]
-
-
-@pytest.mark.parametrize(
-    ("backend", "caller_steps"), [("gym-async", False), ("shm-sync", True), ("envpool-sync", False)]
-)
-def test_each_worker_is_kept_to_a_cpu_of_its_own(
-    vebench: Command, tmp_path: Path, backend: str, caller_steps: bool
-) -> None:
-    if backend.startswith("envpool"):
-        pytest.importorskip("envpool")
-    brief = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "1", *ONE_PASS, "-q", "-o", "run.jsonl")
-    assert vebench("run", "-e", "CartPole", "-w", "2", "-b", backend, "--no-base", *brief).status == 0
-    (cell,) = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])
-    caller, *workers = cell["seats"]
-    # The threads of EnvPool's one process that were made last are those that step.
-    stepping = [thread for process in workers for thread in process] or caller[-2:]
-    seats = [*(caller if caller_steps else ()), *stepping]
-    assert sorted(seats) == sorted(map(str, cell["cpus"]))

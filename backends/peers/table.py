@@ -32,6 +32,9 @@ _TENSORDICT = Package("tensordict", "tensordict", places=2)
 # Torch, once in the caller, and in each process that has not been forked from it.
 _WITH_TORCH = 160 * MIB
 
+# With pandas and what else tianshou imports.
+_WITH_TIANSHOU = 300 * MIB
+
 # Ray's own processes, and each of its actors.
 _RAY_BYTES = 512 * MIB
 _RAY_ACTOR = 128 * MIB
@@ -138,7 +141,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         packages=(_TIANSHOU,),
         by_default=False,
         installation=TIANSHOU,
-        import_bytes=_WITH_TORCH,
+        import_bytes=_WITH_TIANSHOU,
     ),
     BackendEntry(
         "tianshou-subproc",
@@ -149,7 +152,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         process_per_environment=True,
         by_default=False,
         installation=TIANSHOU,
-        import_bytes=_WITH_TORCH,
+        import_bytes=_WITH_TIANSHOU,
     ),
     BackendEntry(
         "tianshou-shmem",
@@ -160,7 +163,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         process_per_environment=True,
         by_default=False,
         installation=TIANSHOU,
-        import_bytes=_WITH_TORCH,
+        import_bytes=_WITH_TIANSHOU,
     ),
     BackendEntry(
         "tianshou-ray",
@@ -171,8 +174,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         process_per_environment=True,
         by_default=False,
         installation=TIANSHOU,
-        import_bytes=_WITH_TORCH,
-        process_bytes=lambda _options: _WITH_TORCH,
+        import_bytes=_WITH_TIANSHOU + _RAY_BYTES,
+        process_bytes=lambda _options: _WITH_TIANSHOU,
     ),
     BackendEntry(
         "torchrl-parallel",

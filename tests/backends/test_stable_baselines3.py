@@ -1,0 +1,36 @@
+"""What Stable-Baselines3's vectorisers do otherwise than the reference: tested where it is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vebench.backends.interface import Setup, Task
+from vebench.backends.packages import importable
+from vebench.backends.peers.stable_baselines3 import ONE_FLAG, Dummy, Subproc
+from vebench.child.proof.reference import Reference
+
+pytestmark = pytest.mark.skipif(not importable("stable_baselines3"), reason="Stable-Baselines3 is not installed")
+
+LIMIT = 9  # steps, about when a pole falls that is always pushed one way
+LIMITED = Task(f"CartPole-v1[max_episode_steps={LIMIT}]", "classic", 1)
+
+
+@pytest.mark.parametrize("vectoriser", [Dummy, Subproc])
+def test_an_end_that_is_a_limit_on_time_too_is_told_as_a_termination_alone(vectoriser: type[Dummy | Subproc]) -> None:
+    backend = vectoriser(Setup(LIMITED, workers=2))
+    references = [Reference(LIMITED, env_id, 0, same_step=True) for env_id in range(2)]
+    backend.reset(0)
+    backend.recv()
+    kinds = set()
+    for _ in range(300):
+        backend.send(np.ones(2, np.int64))
+        batch = backend.recv()
+        for env_id, reference in enumerate(references):
+            row = reference.step(np.array(1))
+            kinds.add((row.terminated, row.truncated))
+            told = bool(batch.terminated[env_id]), bool(batch.truncated[env_id])
+            assert told == (row.terminated, row.truncated and not row.terminated)
+    backend.close()
+    assert (True, True) in kinds
+    assert ONE_FLAG in backend.info.differences

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import secrets
+import shutil
 import sys
+import tempfile
 import time
 from functools import partial
 
@@ -139,7 +144,99 @@ def pufferlib_loop(task: str, workers: int):  # noqa: ANN201 - yields after each
         yield workers
 
 
+def wrapped(task: str):  # noqa: ANN201 - an environment of TorchRL's
+    from torchrl.envs import GymWrapper
+
+    return GymWrapper(make_one(task), categorical_action_encoding=True)
+
+
+def torchrl_parallel_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
+    from torchrl.envs import ParallelEnv
+
+    envs = ParallelEnv(workers, partial(wrapped, task), mp_start_method="fork")
+    root = envs.reset()
+    actions = [envs.action_spec.rand() for _ in range(256)]
+    for step in range(10**9):
+        root["action"] = actions[step % 256]
+        _, root = envs.step_and_maybe_reset(root)
+        yield workers
+
+
+def torchrl_async_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
+    import multiprocessing
+
+    multiprocessing.set_start_method("fork")  # it starts all others anew, by default
+    from torchrl.envs import AsyncEnvPool
+
+    envs = AsyncEnvPool([partial(wrapped, task)] * (2 * workers), backend="multiprocessing", exchange="shm")
+    root = envs.reset()
+    actions = [envs.action_spec.rand() for _ in range(256)]
+    root["action"] = actions[0]
+    envs.async_step_and_maybe_reset_send(root)
+    for step in range(10**9):
+        _, root = envs.async_step_and_maybe_reset_recv(min_get=workers, max_get=workers)
+        root["action"] = actions[step % 256][:workers]
+        envs.async_step_and_maybe_reset_send(root)
+        yield workers
+
+
+class Simulator:
+    """An actor with an environment, as Ray's documentation has them."""
+
+    def __init__(self, task: str) -> None:
+        self.env = make_one(task)
+        self.env.reset()
+
+    def step(self, action):  # noqa: ANN001, ANN201 - what Gymnasium takes and returns
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        if terminated or truncated:
+            observation, _ = self.env.reset()
+        return observation, reward, terminated, truncated
+
+
+def ray_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or it would write one into the home folder
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="ray")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(ray.shutdown)  # first, as what was registered last
+    ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+    actor = ray.remote(num_cpus=1)(Simulator)
+    simulators = [actor.remote(task) for _ in range(workers)]
+    space = make_one(task).action_space
+    actions = [[space.sample() for _ in range(workers)] for _ in range(256)]
+    for step in range(10**9):
+        answers = [each.step.remote(action) for each, action in zip(simulators, actions[step % 256], strict=True)]
+        [np.stack(field) for field in zip(*ray.get(answers), strict=True)]
+        yield workers
+
+
+def mjbatch_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
+    from mjbatch import Batch
+
+    env = make_one(task).unwrapped
+    batch = Batch(env.model, num_sims=workers, num_threads=workers)
+    position, velocity, control = batch.bind("qpos"), batch.bind("qvel"), batch.bind("ctrl")
+    actions = [np.stack([env.action_space.sample() for _ in range(workers)]) for _ in range(256)]
+    for step in range(10**9):
+        if step % 1000 == 0:
+            batch.reset()
+            position += env.np_random.uniform(-0.1, 0.1, position.shape)
+            velocity[:] = 0.1 * env.np_random.standard_normal(velocity.shape)
+        before = position[:, 0].copy()
+        control[:] = actions[step % 256]
+        batch.step(nstep=env.frame_skip)
+        np.concatenate([position[:, 1:], velocity], axis=1)
+        (position[:, 0] - before) / env.dt - 0.1 * np.square(control).sum(axis=1)
+        yield workers
+
+
 LIBRARIES = {
+    "torchrl-parallel": torchrl_parallel_loop,
+    "torchrl-async": torchrl_async_loop,
+    "ray": ray_loop,
+    "mjbatch": mjbatch_loop,
     "gym-sync": lambda task, workers: gymnasium_loop(task, workers, "SyncVectorEnv"),
     "gym-async": lambda task, workers: gymnasium_loop(task, workers, "AsyncVectorEnv"),
     "envpool-sync": lambda task, workers: envpool_loop(task, workers, 1),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.engine.runner import GIVEN_UP
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Answer, Document, Explanation, Table, TableRow, Text
@@ -17,7 +18,7 @@ from vebench.reports.pages.answer import DOUBTS, code_of
 from vebench.reports.pages.run_facts import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.tuning import Choice, Rival
@@ -43,13 +44,17 @@ class Wish:
 
 @dataclass(frozen=True)
 class TunePage:
-    """What to use of the settings that were tried in the run file ``file``. ``steps``: how long those of one take."""
+    """What to use of the settings that were tried in the run file ``file``. ``steps``: how long those of one take.
+
+    ``passed_over``: why settings were not tried, by their places.
+    """
 
     file: str
     run: Run
     choice: Choice
     wish: Wish
     steps: Timed | None = None
+    passed_over: Mapping[str, str] = field(default_factory=dict)
     kind: ClassVar[Kind] = "tune"
     title: ClassVar[str] = ""
 
@@ -213,7 +218,7 @@ class TunePage:
                 yield _place(cell), one_line(cell.reason or cell.status)
         for place in self.run.header.spec.only:
             if place not in measured:
-                yield place, "no time was left: give a larger --budget"
+                yield place, one_line(self.passed_over.get(place, GIVEN_UP))
 
     def _doubts(self) -> Iterator[Explanation]:
         why: dict[str, list[str]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,18 @@ from support.fakes import FakeClock, FakeStart
 from support.studies import paced, world_of
 
 from vebench.backends.registry import find
+from vebench.child.answers import Timed
+from vebench.engine.conversation import CellError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support.commands import Command
+    from support.fakes import Script
 
     from vebench.commands.world import World
     from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
 
 STEP = 50e-6
 OVERHEAD = {"for-loop": 0.0, "gym-sync": 5e-6, "gym-async": 400e-6, "shm-sync": 20e-6, "shm-async": 30e-6}
@@ -97,6 +102,85 @@ def test_settings_for_which_no_time_is_left_are_named(vebench: Command) -> None:
     whys = {one["why"] for one in found["not_tried"]}
     assert whys == {"no time was left: give a larger --budget"}
     assert found["tried"]
+
+
+class Taking:
+    """A world in which making, resetting and stepping environments takes time, and everything ``load`` times as long.
+
+    Cells that take longer than there is patience are given up. Cells of ``stuck`` backends never start.
+    """
+
+    def __init__(self, step: float, reset: float, load: float = 1.0, stuck: tuple[str, ...] = ()) -> None:
+        self.step, self.reset, self.load, self.stuck = step, reset, load, stuck
+        self.clock = FakeClock(0.001)
+        self.start = FakeStart()
+        paces = paced(lambda cell: self.step * cell.shape.batch_size / self.at_once(cell) + 1e-4)
+
+        def script(cell: Cell, spec: RunSpec) -> Script:
+            takes = math.inf if cell.backend.name in self.stuck else self.load * self.seconds(cell, spec)
+            if cell.patience is not None and takes > cell.patience:
+                self.clock.now += cell.patience
+                return [CellError(f"no end after {cell.patience:g} s (--budget)")]
+            self.clock.now += takes
+            if cell.timing:
+                return [Timed(50, int(self.step * 1e9), int(self.step * 1e9), 5, int(self.reset * 1e9), 10**7)]
+            return paces(cell, spec)
+
+        self.world = replace(world_of(script, 4, self.start), clock=self.clock)
+
+    @staticmethod
+    def at_once(cell: Cell) -> int:
+        return min(len(cell.cpus), cell.shape.processes * cell.shape.threads) or 1
+
+    def seconds(self, cell: Cell, spec: RunSpec) -> float:
+        """Return what a cell takes on a machine that does nothing else."""
+        if cell.timing:
+            return 0.3 + self.reset + max(cell.timing, 20 * self.step) + min(4 * self.reset, 3 + self.reset)
+        if cell.proving is not None:
+            return 0.5 + 8 * cell.proving.steps * self.step
+        batch = self.step * cell.shape.batch_size / self.at_once(cell)
+        start = 0.4 + self.reset * cell.shape.num_envs / self.at_once(cell)
+        return start + max(spec.warmup, 9 * batch) + spec.rounds * max(spec.duration, 3 * batch)
+
+    def tune(self, vebench: Command, *arguments: str) -> dict[str, Any]:
+        done = vebench("tune", "-e", "Acrobot", *OURS, *arguments, "-q", "-f", "json", world=self.world)
+        assert done.status in {0, 3}, done
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+
+def test_the_budget_is_kept_where_steps_and_resets_are_slow(vebench: Command) -> None:
+    world = Taking(step=0.02, reset=2.0)
+    found = world.tune(vebench, "--budget", "60s")
+    assert world.clock.now <= 66
+    assert found["chosen"]["backend"] != "for-loop"
+    assert any(one["why"].startswith("starting it takes about") for one in found["not_tried"])
+
+
+@pytest.mark.parametrize("load", [1.0, 3.0, 8.0])
+def test_the_budget_is_kept_on_a_machine_that_others_use(vebench: Command, load: float) -> None:
+    world = Taking(step=50e-6, reset=1e-4, load=load)
+    found = world.tune(vebench, "--budget", "60s")
+    assert world.clock.now <= 66
+    assert found["chosen"] is not None
+
+
+def test_a_backend_that_does_not_start_is_given_up_and_not_tried_again(vebench: Command) -> None:
+    world = Taking(step=50e-6, reset=1e-4, stuck=("gym-async",))
+    found = world.tune(vebench, "--budget", "60s")
+    started = [cell for cell, _ in world.start.started if cell.backend.name == "gym-async"]
+    assert len(started) < 4
+    whys = [one["why"] for one in found["not_tried"] if one["setting"].startswith("gym-async")]
+    assert any("no end after" in why and "of it failed" in why for why in whys)
+    assert found["chosen"]["backend"] in {"shm-sync", "shm-async"}
+    assert world.clock.now <= 66
+
+
+def test_there_is_an_answer_even_if_the_cheapest_setting_takes_most_of_the_budget(vebench: Command) -> None:
+    world = Taking(step=0.02, reset=14.0)
+    found = world.tune(vebench, "--budget", "60s")
+    assert world.clock.now <= 66
+    assert found["chosen"] is not None
 
 
 def test_the_run_file_is_an_ordinary_one(vebench: Command, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, RunStarted, WindowDone
 from vebench.engine.messages import decode
-from vebench.engine.runner import run
+from vebench.engine.runner import GIVEN_UP, run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 
@@ -221,6 +221,19 @@ def test_a_cell_of_a_group_that_fails_leaves_at_once_and_the_others_go_on() -> N
     assert ended[2].log == "what 2 printed"
     assert (ended[3].status, ended[3].reason) == ("failed", "no such game")
     assert "too many processes" in str(ended[4].reason)
+
+
+def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -> None:
+    table = Table(w1=IN_TURN, w2=IN_TURN, w3=IN_TURN)
+    looks = iter([False] * 6)  # two before starts, two in the first round, and the third of three cells is not started
+    plan = seated(1, 2, 3)
+    told = list(run(plan, table, out_of_time=lambda: next(looks, True) or len(table.turns) > 2))
+    ended = {event.cell.workers: event.outcome for event in finished(told)}
+    assert not table.running
+    assert all((one.status, one.reason) == ("failed", GIVEN_UP) for one in ended.values() if len(one.windows) < 2)
+    assert any(len(one.windows) < 2 for one in ended.values())
+    alone = run(Plan(plan.spec, (cell(1), cell(2, skip="no"))), FakeLaunch({}), out_of_time=lambda: True)
+    assert [(event.cell.workers, event.outcome.status) for event in finished(list(alone))] == [(2, "skipped")]
 
 
 def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:

@@ -223,13 +223,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class Timed:
-    """How long an environment's steps and resets take, in nanoseconds: the median, and what 99 of 100 do not exceed."""
+    """How long an environment's steps and resets take, in nanoseconds: the median, and what 99 of 100 do not exceed.
+
+    ``make_ns``: how long it took to make it.
+    """
 
     steps: int
     step_p50_ns: int
     step_p99_ns: int
     resets: int
     reset_p50_ns: int
+    make_ns: int = 0
 
     def __post_init__(self) -> None:
         check_counts(self, Timed, positive=("steps", "resets"))

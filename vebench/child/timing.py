@@ -21,20 +21,30 @@ TAPE = 256  # actions, over and over
 FEWEST_STEPS, MOST_STEPS = 20, 200_000
 # Where steps end no episode in time, so many resets are made all the same.
 FEWEST_RESETS = 5
+# Where steps or resets are slow, so many times the time asked for is enough for either, however few there are.
+ENOUGH = 3
 
 
 def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
-    """Return how long steps and resets of the task take, seen for ``seconds`` or ``FEWEST_STEPS``. ``clock``: in ns."""
+    """Return how long steps and resets of the task take, and making it: seen for ``seconds``. ``clock``: in ns.
+
+    Slow ones are seen a few times all the same, but for no more than ``ENOUGH`` times as long, and once at least.
+    """
+    began = clock()
     environment = make(setup.task)
+    made = clock() - began
+    span = seconds * 1e9
     try:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
         drawn = sample(spaces.actions, np.random.default_rng(setup.seed), TAPE)
         actions = [trees.part(drawn, number) for number in range(TAPE)]
         steps: list[int] = []
         resets: list[int] = []
-        began = last = clock()
+        began = clock()
         environment.reset(seed=setup.seed)
-        while len(steps) < FEWEST_STEPS or (clock() - began < seconds * 1e9 and len(steps) < MOST_STEPS):
+        resets.append(clock() - began)
+        began = clock()
+        while not steps or _goes_on(clock() - began, span, len(steps)):
             action = actions[len(steps) % TAPE]
             last = clock()
             _, _, terminated, truncated, _ = environment.step(action)
@@ -43,13 +53,19 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
             if terminated or truncated:
                 environment.reset()
                 resets.append(clock() - now)
-        while len(resets) < FEWEST_RESETS:
+        began = clock()
+        while len(resets) < FEWEST_RESETS and clock() - began < ENOUGH * span:
             last = clock()
             environment.reset()
             resets.append(clock() - last)
     finally:
         environment.close()
-    return Timed(len(steps), _share(steps, 0.5), _share(steps, 0.99), len(resets), _share(resets, 0.5))
+    return Timed(len(steps), _share(steps, 0.5), _share(steps, 0.99), len(resets), _share(resets, 0.5), made)
+
+
+def _goes_on(spent: float, span: float, steps: int) -> bool:
+    """Return whether another step is to be seen, after so many of them in ``spent`` nanoseconds."""
+    return steps < MOST_STEPS if spent < span else steps < FEWEST_STEPS and spent < ENOUGH * span
 
 
 def _share(times: Sequence[int], share: float) -> int:

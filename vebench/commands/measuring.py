@@ -92,13 +92,21 @@ def measure_pass(  # noqa: PLR0913 - a pass needs all of these
     done: int,
     quiet: bool,
     deadline: float = math.inf,
+    keeps_to_it: bool = False,
     go_on: str = "",
 ) -> int:
-    """Measure the plan's cells, but start none after the deadline. Returns the exit status; ``go_on``: as above."""
+    """Measure the plan's cells, but start none after the deadline. Returns the exit status; ``go_on``: as above.
+
+    With ``keeps_to_it``, cells that take turns are given up at the deadline.
+    """
     kept: dict[CellKey, CellRecord] = {}
+
+    def out_of_time() -> bool:
+        return keeps_to_it and world.clock() > deadline
+
     try:
         with Interrupts() as interrupts, world.start(plan.spec, interrupts) as launch:
-            for cell in follow(plan, launch, lambda _: writer, world, done=done, quiet=quiet):
+            for cell in follow(plan, launch, lambda _: writer, world, done=done, quiet=quiet, out_of_time=out_of_time):
                 kept[cell.key] = cell
                 if not writer.expects and world.clock() > deadline:
                     break
@@ -130,16 +138,18 @@ def follow(  # noqa: PLR0913 - a run needs all of these
     *,
     done: int = 0,
     quiet: bool,
+    out_of_time: Callable[[], bool] = runner.never,
 ) -> Iterator[CellRecord]:
     """Measure the plan's cells, each into the file of ``writer_of(cell)``, and yield each once it is on disk.
 
     A cell is yielded again once its proof is there, too.
-    ``done`` cells were measured before. Raises KeyboardInterrupt if the user interrupts it.
+    ``done`` cells were measured before; ``out_of_time``: see ``runner.run``. Raises KeyboardInterrupt if the user
+    interrupts it.
     """
     measured: dict[tuple[CellKey, str], CellRecord] = {}
     with (
         screen(console.for_progress(), world.clock, quiet=quiet) as display,
-        closing(runner.run(plan, launch, done)) as events,
+        closing(runner.run(plan, launch, done, out_of_time=out_of_time)) as events,
     ):
         for event in events:
             finished = None

@@ -42,7 +42,7 @@ SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 400, 2, 4
 ENOUGH_STEPS = 5000
 
 
-def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
+def learn(spec: RunSpec, knowledge: Knowledge, world: World, *, steps: int = SHORT_STEPS) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``."""
     others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
     if spec.backends and not others:
@@ -58,7 +58,7 @@ def learn(spec: RunSpec, knowledge: Knowledge, world: World) -> None:
         base=False,
         seed=drawn_seed(),
     )
-    prove(short, SHORT_STEPS, knowledge, None, world, in_full=True)
+    prove(short, steps, knowledge, None, world, in_full=True)
 
 
 def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vebench.analysis.costs import MOST_SLOWDOWN, PATIENT_SHARE, Costs, fitting
 from vebench.analysis.precision import next_repeats
 from vebench.analysis.racing import Race, affordable, standing
 from vebench.analysis.summary import by_cell, summarise
@@ -40,20 +41,29 @@ if TYPE_CHECKING:
     from vebench.commands.world import World
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
-    from vebench.results.records import CellRecord, Run, RunRecord
+    from vebench.results.records import Run, RunRecord
     from vebench.results.store import RunWriter
 
 DONE, UNDECIDED = 0, 3
 WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
 TIMING_S = 1.0  # to time steps of one environment
-# Cells that are alive at the same time. After each such group the time is looked at.
+# What that may take with a start that is slow: a share of the budget, but so many seconds always.
+TIMING_SHARE, LEAST_TIMING = 0.25, 10.0
+# Cells that are alive at the same time, at the most. After each such group the time is looked at.
 TOGETHER = 8
 # The share of the budget that trying every setting once may take; the likeliest come first.
 FIRST_PASS = 0.6
+# The share that the first group may take by all that is foreseen, before it is known how slow the machine is, and for
+# how much of the budget a first cell is waited for if nothing is known of what starts take.
+FIRST_GROUP, PATIENT_AT_FIRST = 0.2, 0.5
 # The share that is kept to compare the work of those of which nothing is known: so many backends, with so many
 # environments for each worker.
 KEPT = 0.15
 MOST_COMPARED, FEW_ENVS = 3, 1
+# A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
+# least, and the seconds that it may always take.
+STEPS_FOR_EACH = 8
+FEWEST_STEPS, LEAST_COMPARING = 40, 5.0
 NANO = 1e-9
 
 
@@ -170,8 +180,10 @@ class _Racing:
         self._plan, self._writer, self._wish, self._world, self._quiet = plan, writer, wish, world, quiet
         self.knowledge = knowing.known()
         self.steps: Timed | None = None
-        self._began = world.clock()
+        self._end = world.clock() + plan.spec.budget
         self._looks = 0
+        self._slowdown = 1.0
+        self.passed_over: dict[str, str] = {}  # by place: why a setting has not been tried
 
     def over(self) -> Race[CellKey]:
         """Measure until the race is decided or the time is spent. Returns how it then stands."""
@@ -188,7 +200,8 @@ class _Racing:
         loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
         if not loops:
             return None
-        loop = replace(loops[0], timing=TIMING_S, envs_per_worker=1)
+        patience = max(LEAST_TIMING, TIMING_SHARE * self._plan.spec.budget)
+        loop = replace(loops[0], timing=TIMING_S, envs_per_worker=1, patience=patience)
         try:
             with (
                 Interrupts() as interrupts,
@@ -207,17 +220,32 @@ class _Racing:
         if cannot := [cell for cell in left.cells if cell.skip is not None]:
             self._measure(cannot)
         tried = [cell for cell in left.cells if cell.skip is None]
-        for start in range(0, len(tried), TOGETHER):
-            if start and self._left < (1 - FIRST_PASS) * self._plan.spec.budget:
-                return
-            self._measure(tried[start : start + TOGETHER])
+        while tried:
+            costs = self._costs()
+            refused = {cell.key.place: why for cell in tried if (why := costs.refused(cell))}
+            self.passed_over |= refused
+            tried = [cell for cell in tried if cell.key.place not in refused]
+            each = [costs.of(cell) for cell in tried]
+            room = self._left - (1 - FIRST_PASS) * self._plan.spec.budget
+            if not costs.measured:
+                room = FIRST_GROUP * self._plan.spec.budget
+            chosen = fitting(each, room, self._plan.spec.budget, TOGETHER)
+            share = PATIENT_SHARE
+            if tried and not costs.measured and (self.steps is None or not chosen):
+                chosen, share = [_smallest(tried)], PATIENT_AT_FIRST  # whatever it takes: there has to be an answer
+            if not chosen:
+                break
+            self._measure([tried[number] for number in chosen], share)
+            tried = [cell for number, cell in enumerate(tried) if number not in chosen]
+        self.passed_over |= {cell.key.place: costs.why_not(cell) for cell in tried}
 
     def _another_pass(self, race: Race[CellKey]) -> bool:
         """Give those that may still be the fastest another pass. Returns whether there was time for it."""
         run = self._run()
         records = by_cell(run)
         left = self._left - KEPT * self._plan.spec.budget
-        costs = {key: _seconds(records[key]) for key in race.alive}
+        known = self._costs()
+        costs = {cell.key.without_repeat: known.of(cell) for cell in self._plan.cells}
         alive = affordable(race, {key: len(records[key]) for key in race.alive}, costs, left)
         more = next_pass(self._plan, frozenset(alive), next_repeats(run))
         if not more.cells or sum(costs[key] for key in alive) > left:
@@ -230,18 +258,45 @@ class _Racing:
         cells = {cell.key: cell for cell in summarise(informed(self._run(), self.knowledge))}
         unknown = [cells[key] for key in race.alive if cells[key].verdict == "unverified"]
         first = {cell.label: cell for cell in unknown}
-        if not first or self._left <= 0:
-            return
         chosen = list(first.values())[:MOST_COMPARED]
-        asked = replace(
-            self._plan.spec, only=(), backends=tuple(cell.choice for cell in chosen), envs_per_worker=(FEW_ENVS,)
-        )
-        proving.learn(asked, self.knowledge, self._world)
+        for number, cell in enumerate(chosen):
+            seconds = max(LEAST_COMPARING, self._left / (len(chosen) - number))
+            if number and self._left <= 0:
+                return
+            asked = replace(
+                self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(FEW_ENVS,), timeout=seconds
+            )
+            proving.learn(asked, self.knowledge, self._world, steps=self._steps_to_compare(seconds))
 
-    def _measure(self, cells: Sequence[Cell]) -> None:
-        together = replace(self._plan, cells=in_groups([cells], self._world.memory_available()))
+    def _steps_to_compare(self, seconds: float) -> int:
+        """Return over how many steps a backend can be compared in so many seconds: fewer where steps are slow."""
+        if self.steps is None:
+            return proving.SHORT_STEPS
+        fit = int(seconds / (STEPS_FOR_EACH * max(1, self.steps.step_p50_ns) * NANO))
+        return max(FEWEST_STEPS, min(proving.SHORT_STEPS, fit))
+
+    def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:
+        """Measure a pass of these cells in turn. A cell may always take this share of the budget before it is ended."""
+        costs, began = self._costs(), self._world.clock()
+        patient = [replace(cell, patience=costs.patience(cell, self._left, share)) for cell in cells]
+        together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
         done = len(self._run().cells)
-        measuring.measure_pass(together, self._writer, self._world, done=done, quiet=self._quiet, go_on=self._go_on)
+        measuring.measure_pass(
+            together,
+            self._writer,
+            self._world,
+            done=done,
+            quiet=self._quiet,
+            deadline=self._end,
+            keeps_to_it=True,
+            go_on=self._go_on,
+        )
+        foreseen = sum(costs.of(cell) for cell in cells if cell.skip is None) / costs.slowdown
+        if foreseen:
+            self._slowdown = min(MOST_SLOWDOWN, max(1.0, (self._world.clock() - began) / foreseen))
+
+    def _costs(self) -> Costs:
+        return Costs(self._plan.spec, self.steps, by_cell(self._run()), self._slowdown)
 
     @property
     def _go_on(self) -> str:
@@ -267,24 +322,22 @@ class _Racing:
     @property
     def _left(self) -> float:
         """How many seconds of the budget are left."""
-        return self._plan.spec.budget - (self._world.clock() - self._began)
+        return self._end - self._world.clock()
 
     def _run(self) -> Run:
         self._writer.secure()
         return store.read(self._writer.path)
 
 
-def _seconds(records: Sequence[CellRecord]) -> float:
-    """Return how long a pass of a cell takes, by its last one."""
-    last = records[-1]
-    counted = (last.startup_ns or 0) + (last.warmup_ns or 0) + sum(window.ns for window in last.windows)
-    return counted * NANO
+def _smallest(cells: Sequence[Cell]) -> int:
+    """Return the number of the cell that starts the soonest, by all that is known before anything was measured."""
+    return min(range(len(cells)), key=lambda number: (cells[number].shape.num_envs, cells[number].shape.processes))
 
 
 def _answer(path: Path, wish: Wish, race: Race[CellKey], racing: _Racing, target: Target) -> int:
     run = informed(store.read(path), racing.knowledge)
     tried = [cell for cell in summarise(run, str(path)) if cell.key.place in run.header.spec.only]
     found = choose(tried, wish.tolerance, decided=race.decided)
-    page = TunePage(str(path), run, found, wish, racing.steps)
+    page = TunePage(str(path), run, found, wish, racing.steps, racing.passed_over)
     target.give(page)
     return DONE if found.chosen is not None and found.decided else UNDECIDED

@@ -133,7 +133,7 @@ class Launcher:
             keep_off = partial(self._keep_off, _owned(cell))
             watch = self._guarded.renew
             running = RunningCell(
-                process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch
+                process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch, cell.patience
             )
             stack.callback(running.wait_for_close)
             yield running
@@ -213,7 +213,7 @@ class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
 
     ``timeout`` is in seconds, without rests, and for each backend that the cell compares. ``keep_off`` takes this
-    process off the cell's CPUs; ``watch`` sees that the guardians are alive.
+    process off the cell's CPUs; ``watch`` sees that the guardians are alive. ``patience`` is that of the cell.
     """
 
     process: subprocess.Popen[bytes]
@@ -224,10 +224,12 @@ class RunningCell:
     timeout: float
     keep_off: Callable[[], None]
     watch: Callable[[], None]
+    patience: float | None = None
 
     def __post_init__(self) -> None:
         self._pace, self._lapses = Pace(time.perf_counter_ns), wakeful.lapses
-        self._deadline = wakeful() + self.timeout
+        self._whole = self.timeout if self.patience is None else min(self.timeout, self.patience)
+        self._deadline = wakeful() + self._whole
         self._resting_since = 0.0
         self._may_close_until = 0.0
         self._lines: deque[bytes] = deque()
@@ -291,7 +293,7 @@ class RunningCell:
 
     def _begin_anew(self) -> None:
         """Give a process that compares several backends as much time for the next, and an empty log."""
-        self._deadline = wakeful() + self.timeout
+        self._deadline = wakeful() + self._whole
         os.ftruncate(self.output.fileno(), 0)
 
     def _receive(self) -> bool:
@@ -337,7 +339,8 @@ class RunningCell:
         """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
         self.watch()
         if wakeful() > self._deadline:
-            raise CellError(f"no end after {self.timeout:g} s (--timeout)")
+            option = "--timeout" if self._whole == self.timeout else "--budget"
+            raise CellError(f"no end after {self._whole:.3g} s ({option})")
         if os.fstat(self.output.fileno()).st_size > MOST_LOG:
             end = self._end_of_log()
             os.ftruncate(self.output.fileno(), 0)

@@ -26,7 +26,7 @@ from vebench.engine.events import (
 from vebench.engine.replayer import SEED_BITS, broken_off, recorded, replayed
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from vebench.child.answers import Layout
     from vebench.engine.conversation import Conversation, Launch
@@ -34,22 +34,38 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
 
 
-def run(plan: Plan, launch: Launch, done: int = 0) -> Generator[Event]:
+# The reason of a cell that was at work when there was no time any more.
+GIVEN_UP = "no time was left: give a larger --budget"
+
+
+def never() -> bool:
+    """Say that there is time."""
+    return False
+
+
+def run(plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], bool] = never) -> Generator[Event]:
     """Measure the plan's cells in order, and yield events.
 
     ``done`` is the number of cells that an earlier run has measured. If the user interrupts a cell that has windows,
     it is finished as failed with these windows. Then KeyboardInterrupt is raised. What cells have recorded is compared
     with the reference once they have finished, and those that they take turns with; if the user interrupts, that is
     reported as broken off.
+
+    Once ``out_of_time`` returns true, no cell is started any more, and of those that take turns all that still have
+    windows to measure are given up: they finish as failed.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(SEED_BITS)
     cells = [recorded(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
+            if part[0].skip is None and out_of_time():
+                continue
             measured: list[CellFinished] = []
             try:
-                for event in _alone(part[0], launch) if number is None else _in_turn(part, launch):
+                for event in (
+                    _alone(part[0], launch) if number is None else _in_turn(part, launch, plan.spec.rounds, out_of_time)
+                ):
                     yield event
                     if isinstance(event, CellFinished):
                         measured.append(event)
@@ -81,7 +97,7 @@ def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
     yield CellFinished(cell, progress.outcome())
 
 
-def _in_turn(cells: Sequence[Cell], launch: Launch) -> Iterator[Event]:
+def _in_turn(cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
     So each cell comes before another as often as after it, and what slows the machine for a while slows them all.
@@ -89,17 +105,31 @@ def _in_turn(cells: Sequence[Cell], launch: Launch) -> Iterator[Event]:
     in_turn = tuple(InTurn(cell) for cell in cells)
     try:
         with ExitStack() as stack:
-            for cell in in_turn:
+            for number, cell in enumerate(in_turn):
+                if number and out_of_time():
+                    break
                 yield from cell.start(launch, stack)
-            while order := [cell for cell in in_turn if cell.at_work]:
-                for cell in (*order, *reversed(order)):
-                    if cell.at_work:
-                        yield from cell.take_turn()
+            yield from _turns(in_turn, rounds, out_of_time)
+        for cell in in_turn:
+            if cell.at_work:
+                yield CellFinished(cell.cell, cell.progress.outcome(GIVEN_UP))
     except InterruptedCellError as error:
         for cell in in_turn:
             if cell.at_work and cell.progress.windows:
                 yield CellFinished(cell.cell, cell.progress.outcome(str(error)))
         raise KeyboardInterrupt from None
+
+
+def _turns(in_turn: Sequence[InTurn], rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event]:
+    """Let cells take turns until all have ended, or there is no time for those that lack windows."""
+
+    def goes_on(cell: InTurn) -> bool:
+        return cell.at_work and (len(cell.progress.windows) >= rounds or not out_of_time())
+
+    while order := [cell for cell in in_turn if goes_on(cell)]:
+        for cell in (*order, *reversed(order)):
+            if goes_on(cell):
+                yield from cell.take_turn()
 
 
 class InTurn:

@@ -96,7 +96,7 @@ class Cell:
     it that are not those here. ``replicas`` is empty if there is only one. ``side`` names the interpreter if the cells
     of a run use different ones. Consecutive cells with the same ``group`` number take turns, window by window; a cell
     without a number is measured alone. With ``timing``, steps of one environment are timed for so many seconds, and no
-    backend.
+    backend. With ``patience``, it is given up if it has not ended after so many seconds, rests not counted.
     """
 
     task: Task
@@ -120,6 +120,7 @@ class Cell:
     group: int | None = None
     then: tuple[Cell, ...] = ()
     timing: float = 0.0
+    patience: float | None = None
 
     @property
     def all_replicas(self) -> tuple[Replica, ...]:

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.exchange import exchange
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, find_recorded
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.exchange import Exchange
+    from vebench.analysis.statistics import Estimate
     from vebench.analysis.tuning import Choice, Rival
     from vebench.child.answers import Timed
     from vebench.reports.page import Kind
     from vebench.results.records import Run
 
 MOST_RIVALS = 8
+NANOSECONDS = 1e9  # in a second
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ class TunePage:
             "code": list(self.code),
             "tried": [_facts(cell) for cell in self._choices],
             "steps": None if self.steps is None else asdict(self.steps),
+            "exchange": None if self.exchange is None else _exchange_facts(self.exchange),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried()],
             "file": self.file,
         }
@@ -165,6 +170,17 @@ class TunePage:
             )
         if self.steps is not None:
             yield from self._times(self.steps, chosen)
+        if self.exchange is not None:
+            yield from _exchange_words(self.exchange, chosen)
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """What handing over takes what is recommended, or, if that hands nothing over, the fastest that does."""
+        chosen = self.choice.chosen
+        if chosen is None:
+            return None
+        found = (exchange(cell, self._cells) for cell in (chosen, *(rival.cell for rival in self.choice.rivals)))
+        return next((one for one in found if one is not None), None)
 
     @staticmethod
     def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
@@ -244,6 +260,42 @@ def _beside_loop(cell: CellSummary) -> str:
     if cell.speedup is None or cell.label == REFERENCE:
         return ""
     return f", {figures.times(cell.speedup)} of a plain loop"
+
+
+def _exchange_words(found: Exchange, chosen: CellSummary) -> Iterator[str]:
+    """Yield what handing over takes, and the break-even: for what is recommended, or why a loop is."""
+    cell, here = found.cell, figures.short(found.step * NANOSECONDS)
+    name = "it" if cell is chosen else one_line(_place(cell))
+    together = f"{figures.counted(found.at_once, 'environment')} at a time"
+    if found.hand_over.median <= 0:
+        yield f"Beside steps, {together}, handing over takes {name} next to nothing."
+        return
+    what = f"a batch of {cell.batch_size} takes {name} {_time(found.hand_over)} beside steps, {together}"
+    if found.break_even is None:
+        yield f"Handing over {what}: too uncertain to say where a plain loop is faster."
+    else:
+        yield (
+            f"Handing over {what}: a plain loop is faster where a step takes less than {_time(found.break_even)}; here "
+            f"it takes {here}."
+        )
+
+
+def _exchange_facts(found: Exchange) -> dict[str, object]:
+    return {
+        "setting": found.cell.key.place,
+        "at_once": found.at_once,
+        "loop_step_seconds": found.step,
+        "hand_over_seconds": found.hand_over,
+        "break_even_seconds": found.break_even,
+    }
+
+
+def _time(seconds: Estimate) -> str:
+    """Return a time with its interval, which may begin at nothing."""
+    median, *ends = (
+        figures.short(max(0.0, one or 0.0) * NANOSECONDS) for one in (seconds.median, seconds.low, seconds.high)
+    )
+    return median if seconds.low is None else f"{median} ({' to '.join(ends)})"
 
 
 def _texts(cell: CellSummary, rival: Rival | None, *, best: bool) -> tuple[Text, ...]:

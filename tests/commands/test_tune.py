@@ -82,6 +82,23 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended(vebench:
     assert (found["chosen"]["backend"], found["fastest"]["batch_size"]) == ("for-loop", 16)
 
 
+def test_what_handing_over_takes_and_below_which_step_time_a_loop_wins_are_told(vebench: Command) -> None:
+    found = tuned(vebench, *OURS, "--batch", "16")["exchange"]
+    assert (found["setting"], found["at_once"]) == ("shm-sync:4x4", 4)
+    overhead = OVERHEAD["shm-sync"]
+    for name, true in (("hand_over_seconds", overhead), ("break_even_seconds", overhead / (16 * (1 - 1 / 4)))):
+        assert found[name]["low"] <= true <= found[name]["high"], (name, found)
+    told = " ".join(vebench("tune", "-e", "Acrobot", *OURS, "--batch", "16", "-q", world=world()).out.split())
+    assert "Handing over a batch of 16 takes it" in told
+    assert "a plain loop is faster where a step takes less than" in told
+
+
+def test_where_a_loop_wins_it_is_told_from_which_step_time_on_another_would(vebench: Command) -> None:
+    found = tuned(vebench, "-b", "for-loop,gym-async", "--batch", "4")
+    assert (found["chosen"]["backend"], found["exchange"]["setting"]) == ("for-loop", "gym-async:4x1")
+    assert found["exchange"]["break_even_seconds"]["median"] > STEP
+
+
 def test_whether_it_matters_is_told_for_a_learner_of_a_stated_time(vebench: Command) -> None:
     done = vebench("tune", "-e", "Acrobot", *OURS, "--learner", "100ms", "-q", world=world())
     told = " ".join(done.out.split())

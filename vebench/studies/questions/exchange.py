@@ -7,9 +7,9 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from vebench.analysis.contrasts import contrast
-from vebench.analysis.lines import Point, line
-from vebench.analysis.statistics import Error, Estimate
+from vebench.analysis.exchange import inverse, point_of, step_seconds
+from vebench.analysis.lines import line
+from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.environments.timed_names import env_name, kind_of
 from vebench.backends.registry import ENTRIES, REFERENCE, find_recorded
@@ -23,7 +23,7 @@ from vebench.studies.study import PLAN, Part, Study
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.lines import Line
+    from vebench.analysis.lines import Line, Point
     from vebench.studies.study import Measured
 
 STEP_TIMES = (5, 20, 50, 200, 1000)  # microseconds
@@ -137,40 +137,19 @@ def _curves(found: Sequence[Pair]) -> Iterator[Curve]:
             tuple(map(_step_seconds, members)),
             tuple(members),
             share,
-            _inverse(crossing),
+            inverse(crossing),
         )
 
 
 def _step_seconds(pair: Pair) -> float:
-    """Return what a step takes in the loop, which is what its user can measure."""
-    rate = pair.base.steps_per_second
-    return 1 / rate.median if rate is not None and rate.median > 0 else 0.0
+    """Return what a step takes in the loop of a pair."""
+    return step_seconds(pair.base)
 
 
 def _points(found: Sequence[Pair]) -> list[Point]:
-    """Return the shares of the loop's time over 1 / step time.
-
-    An error of the step time counts as well: by the slope, it becomes one of the share (the effective variance of
-    J. Orear, American Journal of Physics 50, 1982).
-    """
-    points = []
-    for pair in found:
-        share, level = contrast([(1.0, pair.base.sample), (-1.0, pair.one.sample)]), contrast([(1.0, pair.base.sample)])
-        if share is None or level is None or pair.ratio is None:
-            continue
-        value = 1 / pair.ratio.median
-        # The share is a constant plus the part that falls with the step time; of that, all above 1 / CPUs at most.
-        falling = max(0.0, value - 1 / max(1, pair.one.cpus_owned))
-        variance = value**2 * share.error.variance + falling**2 * level.error.variance
-        points.append(Point(1 / _step_seconds(pair), value, Error(variance, share.error.freedom)))
-    return points
-
-
-def _inverse(crossing: Estimate | None) -> Estimate | None:
-    """Return the step time of a crossing; None unless both of its ends are step times."""
-    if crossing is None or crossing.low is None or crossing.high is None or crossing.low <= 0:
-        return None
-    return Estimate(1 / crossing.median, 1 / crossing.high, 1 / crossing.low)
+    """Return the shares of the loop's time over 1 / step time."""
+    points = (point_of(pair.one, pair.base) for pair in found if pair.ratio is not None)
+    return [point for point in points if point is not None]
 
 
 def _headline(curves: Sequence[Curve]) -> str:

@@ -501,7 +501,10 @@ def study(  # noqa: PLR0913 - one parameter for each option
 
 @app.command()
 @options.asks_for_spec(
-    only=("envs", "backends", "seed", "pin", "membind", "smt", "timeout", "policy", "device", "torch_threads"),
+    only=(
+        *("envs", "backends", "seed", "pin", "membind", "smt", "reserve_cpus", "memory"),
+        *("timeout", "policy", "device", "torch_threads"),
+    ),
     instead="--resume",
 )
 def tune(  # noqa: PLR0913 - one parameter for each option

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.analysis.tuning import Choice, Rival
     from vebench.child.answers import Timed
+    from vebench.plan.spec import RunSpec
     from vebench.reports.page import Kind
     from vebench.results.records import Run
 
@@ -151,6 +152,10 @@ class TunePage:
         return summarise(self.run, self.file)
 
     @property
+    def _spec(self) -> RunSpec:
+        return self.run.header.spec
+
+    @property
     def _choices(self) -> tuple[CellSummary, ...]:
         return tuple(cell for cell in self._cells if cell.key.place in self.run.header.spec.only)
 
@@ -243,6 +248,11 @@ class TunePage:
         for reason, places in why.items():
             yield Explanation("not tried", reason, (", ".join(places),), "")
         for rival in self.choice.rivals:
+            if rival.too_large:
+                took, most = (figures.size(count or 0) for count in (rival.cell.peak_rss_bytes, self._spec.memory))
+                yield Explanation(
+                    "not offered", f"{_place(rival.cell)} takes {took}, more than --memory {most}", (), ""
+                )
             if rival.doubt is not None:
                 text = f"{_place(rival.cell)} {DOUBTS[rival.doubt][0]}"
                 yield Explanation("not offered", text, (), self.run.header.verify_command(self.env, [rival.cell.label]))

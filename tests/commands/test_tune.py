@@ -12,7 +12,7 @@ from support.fakes import FakeClock, FakeStart
 from support.studies import paced, world_of
 
 from vebench.backends.registry import find
-from vebench.child.answers import Timed
+from vebench.child.answers import Done, Timed
 from vebench.engine.conversation import CellError
 
 if TYPE_CHECKING:
@@ -75,6 +75,35 @@ def test_without_asynchronous_use_no_backend_is_tried_that_returns_whatever_is_r
     found = tuned(vebench, *OURS, "--async", "no")
     assert all(find(one["backend"]).overlap == "none" for one in found["tried"])
     assert "shm-async" not in {one["backend"] for one in found["tried"]}
+
+
+def test_cpus_that_are_kept_free_get_no_worker(vebench: Command) -> None:
+    start = FakeStart()
+    done = vebench(
+        "tune", "-e", "Acrobot", *OURS, "--reserve-cpus", "2", "-q", "-f", "json", world=world(start=start, cpus=4)
+    )
+    assert json.loads(done.out)["chosen"]["workers"] == 2
+    assert {cpu for cell, _ in start.started for cpu in cell.cpus} == {0, 1}
+
+
+def test_what_would_take_more_memory_than_it_may_is_not_tried(vebench: Command) -> None:
+    found = tuned(vebench, *OURS, "--memory", "120M")
+    whys = {one["setting"]: one["why"] for one in found["not_tried"]}
+    assert "more than --memory 120 MiB" in whys["gym-async with 4 workers x 16 envs"]
+    assert found["chosen"]["backend"] in {"for-loop", "shm-sync"}
+
+
+def test_what_took_more_memory_than_it_may_is_not_offered(vebench: Command) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        answers = paced(batch_seconds)(cell, spec)
+        size = (400 if cell.backend.name == "shm-sync" else 100) << 20
+        return [replace(one, peak_rss_bytes=size) if isinstance(one, Done) else one for one in answers]
+
+    large = replace(world_of(script, 4), clock=FakeClock(0.02))
+    done = vebench("tune", "-e", "Acrobot", *OURS, "--memory", "300M", "-q", "-f", "markdown", world=large)
+    told = " ".join(done.out.split())
+    assert "Acrobot: use shm-async" in told
+    assert "takes 400 MiB, more than --memory 300 MiB" in told
 
 
 def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended(vebench: Command) -> None:
@@ -233,6 +262,10 @@ def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command
         (("-e", "Acrobot", "--tolerance", "200%"), "--tolerance 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
+        (("-e", "Acrobot", "--memory", "much"), "--memory much: write a size such as 512M or 8G"),
+        (("-e", "Acrobot", "--memory", "-8G"), "write a size such as 512M or 8G"),
+        (("-e", "Acrobot", "--reserve-cpus", "4"), "--reserve-cpus 4: no CPU is left for workers (4 usable)"),
+        (("-e", "Acrobot", "--reserve-cpus", "-1"), "--reserve-cpus -1"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
         (("-e", "Acrobot", "--allow-local-code"), "needs --resume"),
         ((), "--env: name at least one environment"),

@@ -214,3 +214,31 @@ def test_cpus_that_are_not_allowed_are_named() -> None:
 def test_what_is_no_cpu_list_is_one_clear_error(text: str) -> None:
     with pytest.raises(UsageError, match="--pin"):
         place(text, frozenset(range(128)))
+
+
+@given(some_allowed(), POLICY, SMT, st.integers(0, 4))
+def test_cpus_kept_free_are_whole_cores_as_far_as_possible_and_workers_get_the_rest_in_the_same_order(
+    some: tuple[Topology, frozenset[int]], policy: str, smt: str, reserve: int
+) -> None:
+    topology, allowed = some
+    whole = place(policy, allowed, topology=topology, smt=smt)
+    if reserve >= whole.usable:
+        with pytest.raises(UsageError, match=f"--reserve-cpus {reserve}: no CPU is left for workers"):
+            place(policy, allowed, topology=topology, smt=smt, reserve=reserve)
+        return
+    left = place(policy, allowed, topology=topology, smt=smt, reserve=reserve)
+    assert left.usable == len(left.order) == whole.usable - reserve
+    assert list(left.order) == [cpu for cpu in whole.order if cpu in set(left.order)]
+    free = set(whole.order) - set(left.order)
+    shared = [core for core in topology.cores if free & set(core) and set(left.order) & set(core)]
+    assert len(shared) <= 1  # the last of them only in part
+
+
+def test_of_a_quota_as_much_is_kept_free_and_without_pinning_there_are_fewer_workers() -> None:
+    eight = machine(1, 1, 8, 1)
+    assert place("compact", frozenset(range(8)), 4.0, topology=eight, reserve=1).usable == 3
+    assert place("compact", frozenset(range(8)), 4.0, topology=eight, reserve=1).order == tuple(range(7))
+    assert place("none", frozenset(range(8)), topology=eight, reserve=3).usable == 5
+    assert place("0-3,6", frozenset(range(8)), topology=eight, reserve=2).order == (0, 1, 2)
+    with pytest.raises(UsageError, match=r"no CPU is left for workers \(4 usable\)"):
+        place("compact", frozenset(range(8)), 4.0, topology=eight, reserve=4)

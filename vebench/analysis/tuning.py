@@ -23,11 +23,15 @@ SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
 
 @dataclass(frozen=True)
 class Rival:
-    """A cell beside the one that is chosen: its rate over that one's, None if it has none, and why it is in doubt."""
+    """A cell beside the one that is chosen: its rate over that one's, None if it has none, and why it is in doubt.
+
+    ``too_large``: it takes more memory than it may.
+    """
 
     cell: CellSummary
     ratio: Estimate | None
     doubt: Doubt | None
+    too_large: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,19 +49,22 @@ class Choice:
     rivals: tuple[Rival, ...]
 
 
-def choose(cells: Sequence[CellSummary], tolerance: float, *, decided: bool) -> Choice:
-    """Return what to use of the cells of one task. ``decided``: see ``Choice``; a race says so."""
+def choose(cells: Sequence[CellSummary], tolerance: float, *, decided: bool, memory: int | None = None) -> Choice:
+    """Return what to use of the cells of one task. ``decided``: see ``Choice``; a race says so.
+
+    What was seen to take more than ``memory`` bytes is not chosen, whatever was planned.
+    """
     rated = sorted((cell for cell in cells if not cell.reference_row and _rate(cell)), key=_rate, reverse=True)
-    sure = [cell for cell in rated if doubt_of(cell) is None]
+    sure = [cell for cell in rated if doubt_of(cell) is None and not too_large(cell, memory)]
     if not sure:
-        return Choice(None, None, decided=False, rivals=tuple(_rivals(rated, None)))
+        return Choice(None, None, decided=False, rivals=tuple(_rivals(rated, None, memory)))
     most = max(cell.repeats for cell in sure)
     fastest = next(cell for cell in sure if cell.repeats >= min(most, FEWEST_PASSES))
     chosen = min(
         (cell for cell in sure if cell is fastest or _as_good(cell, fastest, tolerance)),
         key=lambda cell: (SIMPLEST_FIRST.get(cell.backend, len(SIMPLEST_FIRST)), -_rate(cell)),
     )
-    return Choice(chosen, fastest, decided, tuple(_rivals(rated, chosen)))
+    return Choice(chosen, fastest, decided, tuple(_rivals(rated, chosen, memory)))
 
 
 def _as_good(cell: CellSummary, fastest: CellSummary, tolerance: float) -> bool:
@@ -69,12 +76,18 @@ def _as_good(cell: CellSummary, fastest: CellSummary, tolerance: float) -> bool:
     return estimate.median >= 1 - tolerance and estimate.high is not None and estimate.high >= 1
 
 
-def _rivals(cells: Iterable[CellSummary], chosen: CellSummary | None) -> Iterable[Rival]:
+def too_large(cell: CellSummary, memory: int | None) -> bool:
+    """Return whether a cell was seen to take more than ``memory`` bytes."""
+    return memory is not None and cell.peak_rss_bytes is not None and cell.peak_rss_bytes > memory
+
+
+def _rivals(cells: Iterable[CellSummary], chosen: CellSummary | None, memory: int | None) -> Iterable[Rival]:
     seen = set() if chosen is None else {chosen.label}
     for cell in cells:
         if cell.label not in seen:
             seen.add(cell.label)
-            yield Rival(cell, None if chosen is None else ratio(cell.sample, chosen.sample), doubt_of(cell))
+            beside = None if chosen is None else ratio(cell.sample, chosen.sample)
+            yield Rival(cell, beside, doubt_of(cell), too_large(cell, memory))
 
 
 def _rate(cell: CellSummary) -> float:

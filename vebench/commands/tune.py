@@ -12,7 +12,7 @@ from vebench.analysis.costs import MOST_SLOWDOWN, PATIENT_SHARE, Costs, fitting
 from vebench.analysis.precision import next_repeats
 from vebench.analysis.racing import Race, affordable, standing
 from vebench.analysis.summary import by_cell, summarise
-from vebench.analysis.tuning import choose
+from vebench.analysis.tuning import choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Timed
@@ -317,7 +317,8 @@ class _Racing:
         The loop that is there for speedups alone may not.
         """
         cannot_be_proven = cell.verdict == "unverified" and bool(cell.verdict_reason)
-        return cell.key.place in self._plan.spec.only and not (cell.struck or cannot_be_proven)
+        large = too_large(cell, self._plan.spec.memory)
+        return cell.key.place in self._plan.spec.only and not (cell.struck or cannot_be_proven or large)
 
     @property
     def _left(self) -> float:
@@ -337,7 +338,7 @@ def _smallest(cells: Sequence[Cell]) -> int:
 def _answer(path: Path, wish: Wish, race: Race[CellKey], racing: _Racing, target: Target) -> int:
     run = informed(store.read(path), racing.knowledge)
     tried = [cell for cell in summarise(run, str(path)) if cell.key.place in run.header.spec.only]
-    found = choose(tried, wish.tolerance, decided=race.decided)
+    found = choose(tried, wish.tolerance, decided=race.decided, memory=run.header.spec.memory)
     page = TunePage(str(path), run, found, wish, racing.steps, racing.passed_over)
     target.give(page)
     return DONE if found.chosen is not None and found.decided else UNDECIDED

@@ -61,13 +61,15 @@ def place(  # noqa: PLR0913 - a placement depends on all of these
     topology: Topology | None = None,
     smt: str = "last",
     nodes: Cpus | None = None,
+    reserve: int = 0,
 ) -> Placement:
     """Return the placement for ``pin``: ``compact``, ``scatter``, ``none`` or a list such as ``0-3,8``.
 
     ``quota`` is the CPU time that the container may use at any one time, in CPUs, None if it is not limited. For a
     list, ``smt`` ``off`` keeps only the first CPU of each core; any other value changes nothing. Without pinning,
-    ``smt`` only decides how many CPUs are usable. ``nodes`` are the allowed memory nodes, None for all. Raises
-    UsageError if ``pin`` is not a valid list, or names CPUs that are not allowed.
+    ``smt`` only decides how many CPUs are usable. ``nodes`` are the allowed memory nodes, None for all. So many CPUs as
+    ``reserve`` says are kept free of workers, whole cores as far as possible, and of the quota as much. Raises
+    UsageError if ``pin`` is not a valid list, or names CPUs that are not allowed, and if none is left.
     """
     machine = topology or flat(allowed)
     if pin == "none":
@@ -80,8 +82,25 @@ def place(  # noqa: PLR0913 - a placement depends on all of these
         order = _listed(pin, allowed, machine, smt)
         count = len(order)
     limit = count if quota is None else max(1, int(quota))
+    usable = min(count, limit) - reserve
+    if usable < 1:
+        raise UsageError(f"--reserve-cpus {reserve}: no CPU is left for workers ({min(count, limit)} usable)")
+    if reserve and pin != "none":
+        order = _without_last(order, machine, reserve)
+        usable = min(len(order), usable)
     homes = {cpu: home for cpu in order if (home := _home(cpu, machine, nodes))}
-    return Placement(order, min(count, limit), pinned=pin != "none", homes=homes)
+    return Placement(order, usable, pinned=pin != "none", homes=homes)
+
+
+def _without_last(order: Cpus, topology: Topology, count: int) -> Cpus:
+    """Return the order without ``count`` CPUs: those of the cores that would come last."""
+    core = {cpu: cpus for cpus in topology.cores for cpu in cpus}
+    by_core: dict[Cpus, list[int]] = {}
+    for cpu in order:
+        by_core.setdefault(core.get(cpu, (cpu,)), []).append(cpu)
+    last_first = [cpu for cpus in reversed(by_core.values()) for cpu in reversed(cpus)]
+    kept = frozenset(last_first[count:])
+    return tuple(cpu for cpu in order if cpu in kept)
 
 
 def _home(cpu: int, topology: Topology, allowed: Cpus | None) -> Cpus:

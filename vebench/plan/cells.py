@@ -228,6 +228,7 @@ def placement_of(spec: RunSpec, host: Host) -> Placement:
         topology=host.topology,
         smt=spec.smt,
         nodes=host.allowance.nodes,
+        reserve=spec.reserve_cpus,
     )
 
 
@@ -307,7 +308,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
         replicas = _replicas(entry, choice, envs_per_worker, shares, where.placement)
         shape = _together([replica.shape for replica in replicas])
         needed = memory.estimate(task.suite, entry, shape, choice.options)
-        skip = why_not or memory.too_much(needed, least, where.memory_available)
+        skip = why_not or memory.too_much(needed, least, where.memory_available) or memory.above(needed, spec.memory)
         yield Cell(
             task,
             choice,

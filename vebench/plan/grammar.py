@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from vebench.backends import bracketed, registry
 from vebench.child.policies.named import parse_time
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import MAX_ENVS_PER_WORKER, MAX_WORKERS, MOST_LEARNER_STEPS, BackendChoice, LearnerStep
+from vebench.plan.spec import (
+    MAX_ENVS_PER_WORKER,
+    MAX_WORKERS,
+    MOST_LEARNER_STEPS,
+    MOST_MEMORY,
+    BackendChoice,
+    LearnerStep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
 
+SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 DURATIONS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 ALL_PEERS = "all-peers"
 COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
@@ -156,6 +164,15 @@ def parse_duration(option: str, text: str) -> float:
     if not _REAL.fullmatch(number) or not math.isfinite(float(number)) or float(number) <= 0:
         raise UsageError(f"{option} {shown(text)}: write a time such as 90s, 2m or 1h")
     return float(number) * DURATIONS[unit]
+
+
+def parse_memory(option: str, text: str) -> int:
+    """Return the bytes in ``8G``, ``512M`` or ``1.5GiB``: units are binary. Raises UsageError for anything else."""
+    size = text.strip().upper().removesuffix("B").removesuffix("I")
+    number, unit = (size[:-1], size[-1:]) if size[-1:] in SIZES else (size, "")
+    if not unit or not _REAL.fullmatch(number) or not 0 < float(number) * SIZES[unit] <= MOST_MEMORY:
+        raise UsageError(f"{option} {shown(text)}: write a size such as 512M or 8G")
+    return max(1, int(float(number) * SIZES[unit]))
 
 
 def parse_learner(option: str, text: str) -> LearnerStep:

@@ -38,6 +38,13 @@ def too_much(needed: int, least: int, available: int | None) -> str | None:
     return f"{reason}; fewer workers or --envs-per-worker would fit" if least <= available else reason
 
 
+def above(needed: int, most: int | None) -> str | None:
+    """Return why a cell that needs ``needed`` bytes is not wanted if it may have ``most``, None if it is."""
+    if most is None or needed <= most:
+        return None
+    return f"needs about {format_bytes(needed)} of memory, more than --memory {format_bytes(most)}"
+
+
 def format_bytes(count: int) -> str:
     """Return a number of bytes in a suitable binary unit: ``512 MiB``, ``1.8 GiB``, ``21 GiB``."""
     if count < GIB:

@@ -22,6 +22,7 @@ MAX_ENVS_PER_WORKER = 1 << 16
 MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
+MOST_MEMORY = 1 << 60
 PER_NODE = "node"
 MOST_LEARNER_STEPS = 1 << 40
 PROOFS = ("auto", "full", "off")
@@ -161,6 +162,10 @@ class RunSpec:
     smt: str = option(
         "last", "WHEN", "When to use a core's second thread: last (after all cores), off, or close (at once)."
     )
+    reserve_cpus: int = option(0, "N", "CPUs that no worker gets, left for a learner: whole cores as far as possible.")
+    memory: int | None = option(
+        None, "SIZE", "Most memory of a cell, such as 8G: what needs more is left out.", parse="parse_memory"
+    )
     timeout: float = option(
         300.0, "SECONDS", "Longest time for a cell, or for comparing a backend, before it is ended."
     )
@@ -241,6 +246,9 @@ def check(spec: RunSpec) -> None:
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
     check_smt(spec.smt)
+    check_count("--reserve-cpus", spec.reserve_cpus, 0, MAX_WORKERS)
+    if spec.memory is not None and not 1 <= spec.memory <= MOST_MEMORY:
+        raise UsageError(f"--memory {spec.memory}: must be between 1 byte and {MOST_MEMORY} bytes")
     if spec.proof not in PROOFS:
         raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(PROOFS)}")
     _check_policy(spec)

@@ -169,6 +169,38 @@ def _ale_vector(built: Built, settings: Sequence[str], notes: Sequence[str]) -> 
     return (*lines, *notes, *call("envs = gymnasium.make_vec", arguments))
 
 
+def sb3_dummy(built: Built) -> tuple[str, ...]:
+    """Return lines that make Stable-Baselines3's ``DummyVecEnv``."""
+    return _listed(built, "stable_baselines3.common.vec_env", "DummyVecEnv")
+
+
+def sb3_subproc(built: Built) -> tuple[str, ...]:
+    """Return lines that make Stable-Baselines3's ``SubprocVecEnv``, whose processes do not fork by default."""
+    return _listed(built, "stable_baselines3.common.vec_env", "SubprocVecEnv", guarded=True)
+
+
+def tianshou_dummy(built: Built) -> tuple[str, ...]:
+    """Return lines that make tianshou's ``DummyVectorEnv``."""
+    return _listed(built, "tianshou.env", "DummyVectorEnv")
+
+
+def tianshou_subproc(built: Built) -> tuple[str, ...]:
+    """Return lines that make tianshou's ``SubprocVectorEnv``."""
+    return _listed(built, "tianshou.env", "SubprocVectorEnv")
+
+
+def tianshou_shmem(built: Built) -> tuple[str, ...]:
+    """Return lines that make tianshou's ``ShmemVectorEnv``."""
+    return _listed(built, "tianshou.env", "ShmemVectorEnv")
+
+
+def _listed(built: Built, module: str, name: str, *, guarded: bool = False) -> tuple[str, ...]:
+    """Return lines for a class that takes a list of functions; ``guarded`` if its processes import the script."""
+    line = f"envs = {name}([make_env] * {built.num_envs})"
+    lines = ('if __name__ == "__main__":', f"    {line}") if guarded else (line,)
+    return _with_environment(built, (f"from {module} import {name}",), lines)
+
+
 def _with_environment(built: Built, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
     recipe = SUITES[built.task.suite].recipe(built.task)
     if not recipe.function:

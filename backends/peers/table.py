@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.backends import shapes
+from vebench.backends import lines, shapes
 from vebench.backends.entry import BackendEntry, Option, whole
 from vebench.backends.environments.suites import MIB
 from vebench.backends.packages import Package
@@ -118,6 +118,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         shapes.in_caller,
         packages=(_STABLE_BASELINES3,),
         by_default=False,
+        lines=lines.sb3_dummy,
         installation=SB3,
         import_bytes=_WITH_TORCH,
     ),
@@ -129,6 +130,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         packages=(_STABLE_BASELINES3,),
         process_per_environment=True,
         by_default=False,
+        lines=lines.sb3_subproc,
         installation=SB3,
         import_bytes=_WITH_TORCH,
         process_bytes=lambda _options: _WITH_TORCH,
@@ -140,6 +142,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         shapes.in_caller,
         packages=(_TIANSHOU,),
         by_default=False,
+        lines=lines.tianshou_dummy,
         installation=TIANSHOU,
         import_bytes=_WITH_TIANSHOU,
     ),
@@ -151,6 +154,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         packages=(_TIANSHOU,),
         process_per_environment=True,
         by_default=False,
+        lines=lines.tianshou_subproc,
         installation=TIANSHOU,
         import_bytes=_WITH_TIANSHOU,
     ),
@@ -162,6 +166,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         packages=(_TIANSHOU,),
         process_per_environment=True,
         by_default=False,
+        lines=lines.tianshou_shmem,
         installation=TIANSHOU,
         import_bytes=_WITH_TIANSHOU,
     ),

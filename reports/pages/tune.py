@@ -327,6 +327,7 @@ def _texts(cell: CellSummary, rival: Rival | None, *, best: bool) -> tuple[Text,
 
 def _facts(cell: CellSummary) -> dict[str, object]:
     return {
+        "setting": cell.key.place,
         "backend": cell.backend,
         "options": dict(cell.options),
         "workers": cell.workers,

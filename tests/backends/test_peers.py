@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from backends.test_pasted import PASTED, built, pasted
 from support.leaks import segments
 
 from vebench.backends.packages import importable
@@ -93,3 +94,14 @@ def test_an_environment_that_fails_ends_a_peers_cell_with_a_reason(
     (line,) = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines() if peer.name in line][1:]
     assert (done.status, line["status"]) == (1, "failed"), done
     assert line["reason"]
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in PASTED if entry.installation is not None], ids=lambda entry: entry.name
+)
+def test_its_lines_to_paste_step_as_many_environments_as_was_promised(entry: BackendEntry, tmp_path: Path) -> None:
+    python = MADE / str(entry.installation and entry.installation.name) / "bin" / "python"
+    if not python.exists():
+        pytest.skip("not set up")
+    planned = built(entry, BY_NAME["CartPole"])
+    pasted(planned, entry.lines(planned), tmp_path, str(python))

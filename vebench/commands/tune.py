@@ -57,12 +57,12 @@ FIRST_PASS = 0.6
 # how much of the budget a first cell is waited for if nothing is known of what starts take.
 FIRST_GROUP, PATIENT_AT_FIRST = 0.2, 0.5
 # The share that is kept to compare the work of those of which nothing is known: so many backends, with so many
-# environments for each worker.
-KEPT = 0.15
+# environments for each worker. Where steps are slow it may be more.
+KEPT, MOST_KEPT = 0.15, 0.3
 MOST_COMPARED, FEW_ENVS = 3, 1
 # A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
 # least, and the seconds that it may always take.
-STEPS_FOR_EACH = 8
+STEPS_FOR_EACH = 20
 FEWEST_STEPS, LEAST_COMPARING = 40, 5.0
 NANO = 1e-9
 
@@ -103,7 +103,7 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
     InterruptedRunError if the user interrupts.
     """
-    plan, head = _planned(spec, wish, world)
+    plan, head = planned(spec, wish, world)
     if dry_run:
         show(PlanPage(plan))
         return DONE
@@ -132,7 +132,7 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
     return _answer(path, wish, race, racing, target)
 
 
-def _planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
+def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
     check(spec)
     if len(spec.envs) != 1:
@@ -243,7 +243,7 @@ class _Racing:
         """Give those that may still be the fastest another pass. Returns whether there was time for it."""
         run = self._run()
         records = by_cell(run)
-        left = self._left - KEPT * self._plan.spec.budget
+        left = self._left - self._kept
         known = self._costs()
         costs = {cell.key.without_repeat: known.of(cell) for cell in self._plan.cells}
         alive = affordable(race, {key: len(records[key]) for key in race.alive}, costs, left)
@@ -258,22 +258,33 @@ class _Racing:
         cells = {cell.key: cell for cell in summarise(informed(self._run(), self.knowledge))}
         unknown = [cells[key] for key in race.alive if cells[key].verdict == "unverified"]
         first = {cell.label: cell for cell in unknown}
-        chosen = list(first.values())[:MOST_COMPARED]
-        for number, cell in enumerate(chosen):
-            seconds = max(LEAST_COMPARING, self._left / (len(chosen) - number))
+        least = FEWEST_STEPS * self._seconds_to_compare_a_step
+        count = max(1, min(MOST_COMPARED, int(self._left / max(least, LEAST_COMPARING))))
+        for number, cell in enumerate(list(first.values())[:count]):
             if number and self._left <= 0:
                 return
+            seconds = max(LEAST_COMPARING, self._left)
+            steps = int(seconds / (count - number) / self._seconds_to_compare_a_step)
             asked = replace(
                 self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(FEW_ENVS,), timeout=seconds
             )
-            proving.learn(asked, self.knowledge, self._world, steps=self._steps_to_compare(seconds))
+            steps = max(FEWEST_STEPS, min(proving.SHORT_STEPS, steps))
+            proving.learn(asked, self.knowledge, self._world, steps=steps)
 
-    def _steps_to_compare(self, seconds: float) -> int:
-        """Return over how many steps a backend can be compared in so many seconds: fewer where steps are slow."""
+    @property
+    def _seconds_to_compare_a_step(self) -> float:
+        """About how long a comparison takes for each step that it is asked for."""
         if self.steps is None:
-            return proving.SHORT_STEPS
-        fit = int(seconds / (STEPS_FOR_EACH * max(1, self.steps.step_p50_ns) * NANO))
-        return max(FEWEST_STEPS, min(proving.SHORT_STEPS, fit))
+            return LEAST_COMPARING / FEWEST_STEPS
+        times = self.steps
+        each = times.step_p50_ns + times.reset_p50_ns * times.resets / times.steps
+        return STEPS_FOR_EACH * self._slowdown * each * NANO
+
+    @property
+    def _kept(self) -> float:
+        """The seconds that are kept to compare work: more where steps are slow."""
+        budget = self._plan.spec.budget
+        return min(MOST_KEPT * budget, max(KEPT * budget, FEWEST_STEPS * self._seconds_to_compare_a_step))
 
     def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:
         """Measure a pass of these cells in turn. A cell may always take this share of the budget before it is ended."""

@@ -9,8 +9,8 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from backends.test_pasted import PASTED, built, pasted
 from support.leaks import segments
+from support.pasting import PASTED, built, pasted
 
 from vebench.backends.packages import importable
 from vebench.backends.registry import ENTRIES

@@ -129,7 +129,9 @@ def _ahead(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
     tape = _tape(envs.single_action_space, size)
     ended: set[int] = set()
     envs.reset(seed=0)
-    envs.send(_tape(envs.single_action_space, envs.num_envs)[0])
+    # What the reset of ale-py's returned is a batch already; of ours it is every environment.
+    first = size if type(envs).__module__.startswith("ale_py") else envs.num_envs
+    envs.send(_tape(envs.single_action_space, first)[0])
     try:
         for batch in range(sys.maxsize):
             received = envs.recv()

@@ -36,8 +36,8 @@ def write(folder: Path, lines: tuple[str, ...], asked: str) -> Path:
 def drive(envs: Any, batches: int = 0, seconds: float = 0.0) -> None:  # noqa: ANN401 - each library has its own
     """Step so many batches, or for so many seconds after a second of warm-up, and print what was counted.
 
-    ``num_envs``: environments whose rows were seen. ``batch_size``: rows of each batch, a list if they differ.
-    ``steps``: rows but those that only tell of a reset.
+    ``num_envs``: environments whose rows were seen. ``batch_size``: rows of each batch, a list if they differ. Both are
+    0 where time is measured. ``steps``: rows but those that only tell of a reset.
     """
     stepping = _way(envs)(envs)
     sizes, seen, steps = set(), set(), 0
@@ -48,15 +48,16 @@ def drive(envs: Any, batches: int = 0, seconds: float = 0.0) -> None:  # noqa: A
     done = 0
     while done < batches or time.perf_counter() - began < seconds:
         ids, resets = next(stepping)
-        sizes.add(len(ids))
-        seen.update(map(int, ids))
+        if batches:  # where time is measured, nothing else is
+            sizes.add(len(ids))
+            seen.update(map(int, ids))
         steps += len(ids) - resets
         done += 1
     took = time.perf_counter() - began
     sizes_seen = sorted(sizes)
     told = {
         "num_envs": len(seen),
-        "batch_size": sizes_seen[0] if len(sizes_seen) == 1 else sizes_seen,
+        "batch_size": sizes_seen if len(sizes_seen) > 1 else sum(sizes_seen),
         "batches": done,
         "steps": steps,
         "seconds": took,

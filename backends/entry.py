@@ -125,6 +125,8 @@ class BackendEntry:
     - ``no_ops``: how many no-ops each reset makes in the exact variant of a game on which it is compared.
     - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
       ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
+    - ``worth_trying``: options beside the defaults that may be faster on some machine or task; each is a setting of its
+      own where somebody asks what to use.
     - ``overlap``: which environments step while those of the last batch get their actions. ``by_default``: a run that
       names no backends measures it, too.
     - ``installation``: how an interpreter is made that has its library, None if it is of vebench's own extras.
@@ -145,6 +147,7 @@ class BackendEntry:
     library: str = ""
     name_of: Callable[[Task], str | None] = same_name
     options: Mapping[str, Option] = field(default_factory=dict)
+    worth_trying: tuple[Options, ...] = ()
     process_per_environment: bool = False
     at_work: Callable[[int, int, Options], int] = all_threads
     own_classes: Callable[[Task], OwnClasses | None] | None = None

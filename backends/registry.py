@@ -126,6 +126,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         shapes.process_per_cpu,
         options=_SHARED_MEMORY_OPTIONS,
         gymnasium_api=True,
+        worth_trying=({"caller_steps": False},),
         lines=lines.shm_sync,
     ),
     BackendEntry(
@@ -140,6 +141,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         },
         overlap="any",
         gymnasium_api=True,
+        worth_trying=({"ratio": 3},),
         lines=lines.shm_async,
     ),
     BackendEntry(
@@ -164,6 +166,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         uncompiled=_FAST_UNCOMPILED,
         options=_FAST_OPTIONS,
         gymnasium_api=True,
+        worth_trying=({"caller_steps": False},),
         lines=lines.fast_sync,
     ),
     BackendEntry(
@@ -181,6 +184,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         },
         overlap="any",
         gymnasium_api=True,
+        worth_trying=({"ratio": 3},),
         lines=lines.fast_async,
     ),
     BackendEntry(
@@ -225,6 +229,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         chance=env_pool_tasks.chance,
         options={"ratio": Option(whole, 3, "environments alive for each row of a batch")},
         overlap="any",
+        worth_trying=({"ratio": 2},),
         lines=lines.envpool_async,
         import_bytes=_ENVPOOL_BYTES,
     ),

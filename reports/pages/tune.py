@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.exchange import exchange
 from vebench.analysis.summary import summarise
+from vebench.analysis.tuning import bends, training_gain
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.engine.runner import GIVEN_UP
@@ -19,18 +22,19 @@ from vebench.reports.pages.answer import DOUBTS, code_of
 from vebench.reports.pages.run_facts import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.exchange import Exchange
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.tuning import Choice, Rival
+    from vebench.analysis.tuning import Choice, Latency, Rival
     from vebench.child.answers import Timed
+    from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
     from vebench.reports.page import Kind
     from vebench.results.records import Run
 
-MOST_RIVALS = 8
+MOST_RIVALS, MOST_TIED, MOST_LEFT_OUT = 8, 3, 6
 NANOSECONDS = 1e9  # in a second
 
 
@@ -51,7 +55,9 @@ class Wish:
 class TunePage:
     """What to use of the settings that were tried in the run file ``file``. ``steps``: how long those of one take.
 
-    ``passed_over``: why settings were not tried, by their places.
+    ``passed_over``: why settings were not tried, by their places. ``latencies``: how long a batch is waited for, of
+    those of which that was seen. ``pools``: the rate of what is recommended with a pool on each memory node, over that
+    of one pool; None if that was not tried.
     """
 
     file: str
@@ -60,6 +66,8 @@ class TunePage:
     wish: Wish
     steps: Timed | None = None
     passed_over: Mapping[str, str] = field(default_factory=dict)
+    latencies: Mapping[CellKey, Latency] = field(default_factory=dict)
+    pools: Estimate | None = None
     kind: ClassVar[Kind] = "tune"
     title: ClassVar[str] = ""
 
@@ -70,7 +78,7 @@ class TunePage:
         table = Table(
             title="What the best setting of each backend costs",
             corner="backend",
-            columns=("rate", "beside it", "CPUs and processes", "memory", "environments of a row", "same work"),
+            columns=("rate", "beside it", "a batch", "CPUs", "memory", "envs of a row", "same work"),
             rows=tuple(TableRow(_place(cell), texts) for cell, texts in self._rows()),
             numbers=False,
             notes=tuple(self._notes()),
@@ -113,7 +121,7 @@ class TunePage:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The answer, how it compares with the fastest, and whether it matters."""
-        return (self.headline, *self._why(), *self._matters(), f"{self.certainty}.")
+        return (self.headline, *self._why(), *self._ties(), *self._bends(), *self._matters(), f"{self.certainty}.")
 
     @property
     def certainty(self) -> str:
@@ -137,17 +145,23 @@ class TunePage:
             "env": self.env,
             "headline": self.headline,
             "decided": self.choice.decided,
-            "chosen": None if self.choice.chosen is None else _facts(self.choice.chosen),
-            "fastest": None if self.choice.fastest is None else _facts(self.choice.fastest),
+            "certainty": self.certainty,
+            "chosen": None if self.choice.chosen is None else self._facts(self.choice.chosen),
+            "fastest": None if self.choice.fastest is None else self._facts(self.choice.fastest),
+            "tied": [cell.key.place for cell in self.choice.tied],
             "code": list(self.code),
-            "tried": [_facts(cell) for cell in self._choices],
+            "tried": [self._facts(cell) for cell in self._choices],
+            "bends": self._bend_facts(),
+            "pool_on_each_node": self.pools,
+            "learning": self._learning_facts(),
             "steps": None if self.steps is None else asdict(self.steps),
             "exchange": None if self.exchange is None else _exchange_facts(self.exchange),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried()],
+            "not_offered": [{"setting": rival.cell.key.place, "why": why} for rival, why in self._not_offered()],
             "file": self.file,
         }
 
-    @property
+    @cached_property
     def _cells(self) -> tuple[CellSummary, ...]:
         return summarise(self.run, self.file)
 
@@ -198,26 +212,80 @@ class TunePage:
             cpus = figures.counted(chosen.cpus_owned, "CPU")
             yield f"Here one is done every {figures.short(each)}, as if {at_once}, on {cpus}."
 
+    def _ties(self) -> Iterator[str]:
+        others = [cell for cell in self.choice.tied if cell is not self.choice.fastest]
+        if others:
+            more = len(others) - MOST_TIED
+            named = [*map(_place, others[:MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
+            yield f"Not told apart from the fastest, and within {self.wish.tolerance:.0%}: {', '.join(named)}."
+
+    def _bends(self) -> Iterator[str]:
+        """Yield what fewer workers, or other numbers of environments for each, reach of what is recommended."""
+        if self.choice.chosen is None:
+            return
+        workers, envs = bends(self._choices, self.choice.chosen)
+        parts = []
+        if workers:
+            reached = ", ".join(f"{figures.counted(one.cell.workers, 'worker')} {one.share:.0%}" for one in workers)
+            parts.append(f"{reached} of its rate")
+        if envs:
+            reached = ", ".join(f"{one.cell.envs_per_worker} {one.share:.0%}" for one in envs)
+            parts.append(f"of environments for each worker, {reached}")
+        if parts:
+            yield f"With {'; '.join(parts)}."
+        if self.pools is not None:
+            yield f"With a pool on each memory node (vebench run --replicas node), {figures.times(self.pools)} of it."
+
+    def _bend_facts(self) -> dict[str, object]:
+        chosen = self.choice.chosen
+        workers, envs = ([], []) if chosen is None else bends(self._choices, chosen)
+        return {
+            "workers": [{"workers": one.cell.workers, "share": one.share} for one in workers],
+            "envs_per_worker": [{"envs_per_worker": one.cell.envs_per_worker, "share": one.share} for one in envs],
+        }
+
+    @property
+    def _loop(self) -> CellSummary | None:
+        """The plain loop with the highest rate, None if none has one."""
+        loops = [cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1]
+        rated = [(cell.steps_per_second.median, cell) for cell in loops if cell.steps_per_second]
+        return max(rated, key=lambda one: one[0])[1] if rated else None
+
+    def _gain(self) -> float | None:
+        chosen, loop = self.choice.chosen, self._loop
+        if chosen is None or loop is None or chosen.label == REFERENCE:
+            return None
+        return training_gain(chosen, loop, self._spec.learner)
+
     def _matters(self) -> Iterator[str]:
-        chosen, learner = self.choice.chosen, self.run.header.spec.learner
+        chosen, learner = self.choice.chosen, self._spec.learner
         if chosen is None or learner is None or chosen.learning is None:
             return
-        found = chosen.learning
+        found, gain = chosen.learning, self._gain()
+        beside = "" if gain is None else f", {gain:.2f}x of what it is with a plain loop"
         yield (
             f"With a learner of {learner_words(learner)}, sampling is {found.sampling:.0%} of training: "
-            f"{figures.number(found.steps_per_second)} steps/s, and at most {found.at_most:.2f}x with a faster sampler."
+            f"{figures.number(found.steps_per_second)} steps/s{beside}, and at most {found.at_most:.2f}x with a faster "
+            "sampler."
         )
+
+    def _learning_facts(self) -> dict[str, object] | None:
+        chosen = self.choice.chosen
+        if chosen is None or chosen.learning is None:
+            return None
+        return {**asdict(chosen.learning), "times_that_of_a_loop": self._gain()}
 
     def _rows(self) -> Iterator[tuple[CellSummary, tuple[Text, ...]]]:
         chosen = self.choice.chosen
         if chosen is not None:
-            yield chosen, _texts(chosen, None, best=True)
+            yield chosen, self._texts(chosen, None, best=True)
         for rival in self.choice.rivals[:MOST_RIVALS]:
-            yield rival.cell, _texts(rival.cell, rival, best=False)
+            yield rival.cell, self._texts(rival.cell, rival, best=False)
 
     def _notes(self) -> Iterator[str]:
         yield "rate: frames/s; beside it: over the rate of what is recommended, with its 95 % interval."
-        yield "environments of a row: how many are alive for each row of a batch; above 1, rows lag behind the policy."
+        yield "a batch: how long it is waited for by what acts at once, and 99 of 100 at most; or its time on average."
+        yield "envs of a row: how many are alive for each row of a batch; above 1, so many batches old may a row be."
         if len(self.choice.rivals) > MOST_RIVALS:
             yield f"{len(self.choice.rivals) - MOST_RIVALS} more: vebench report."
 
@@ -236,26 +304,89 @@ class TunePage:
         measured = {cell.key.place for cell in self._cells}
         for cell in self._choices:
             if cell.status != "ok":
-                yield _place(cell), one_line(cell.reason or cell.status)
+                yield cell.key.place, one_line(cell.reason or cell.status)
         for place in self.run.header.spec.only:
             if place not in measured:
                 yield place, one_line(self.passed_over.get(place, GIVEN_UP))
 
-    def _doubts(self) -> Iterator[Explanation]:
-        why: dict[str, list[str]] = {}
-        for place, reason in self._not_tried():
-            why.setdefault(reason, []).append(place)
-        for reason, places in why.items():
-            yield Explanation("not tried", reason, (", ".join(places),), "")
+    def _not_offered(self) -> Iterator[tuple[Rival, str]]:
+        """Yield what has a rate, and may not be recommended, with why."""
         for rival in self.choice.rivals:
             if rival.too_large:
                 took, most = (figures.size(count or 0) for count in (rival.cell.peak_rss_bytes, self._spec.memory))
-                yield Explanation(
-                    "not offered", f"{_place(rival.cell)} takes {took}, more than --memory {most}", (), ""
-                )
-            if rival.doubt is not None:
-                text = f"{_place(rival.cell)} {DOUBTS[rival.doubt][0]}"
-                yield Explanation("not offered", text, (), self.run.header.verify_command(self.env, [rival.cell.label]))
+                yield rival, f"takes {took}, more than --memory {most}"
+            elif rival.doubt is not None:
+                yield rival, DOUBTS[rival.doubt][0]
+
+    def _doubts(self) -> Iterator[Explanation]:
+        why: dict[str, list[str]] = {}
+        for place, reason in self._left_out():
+            why.setdefault(reason, []).append(place)
+        for reason, places in why.items():
+            yield Explanation("not tried", f"{_shortened(places)}: {reason}", (), "")
+        for rival, reason in self._not_offered():
+            command = "" if rival.doubt is None else self.run.header.verify_command(self.env, [rival.cell.label])
+            yield Explanation("not offered", f"{_place(rival.cell)} {reason}", (), command)
+
+    def _left_out(self) -> Iterator[tuple[str, str]]:
+        """Yield what was not tried with why, of each backend in one line: the label alone if nothing of it was."""
+        tried = {cell.label for cell in self._choices if cell.status == "ok"}
+        left: dict[tuple[str, str], list[str]] = {}
+        for place, reason in self._not_tried():
+            label, _, size = place.rpartition(":")
+            left.setdefault((label, reason), []).append(size)
+        reasons = Counter(label for label, _ in left)
+        for (label, reason), sizes in left.items():
+            whole = label not in tried and reasons[label] == 1
+            yield (one_line(label) if whole else f"{one_line(label)} {', '.join(sizes)}"), reason
+
+    def _texts(self, cell: CellSummary, rival: Rival | None, *, best: bool) -> tuple[Text, ...]:
+        threads = (f"{figures.counted(cell.threads, 'thread')} each",) if cell.threads > 1 else ()
+        processes = f"{cell.processes} process{'es' * (cell.processes != 1)}"
+        beside = "" if rival is None or rival.ratio is None else figures.times(rival.ratio)
+        rate = "-" if cell.frames_per_second is None else figures.rate(cell.frames_per_second)
+        return (
+            Text((rate,), "best" if best else "plain", cell.frames_per_second),
+            Text((beside or "what to use",)),
+            self._batch(cell),
+            Text((figures.counted(cell.cpus_owned, "CPU"), processes, *threads)),
+            Text(("-" if cell.peak_rss_bytes is None else figures.size(cell.peak_rss_bytes),)),
+            Text((f"{_alive(cell):g}",), "plain", _alive(cell)),
+            Text((cell.verdict or "-", *(f"needs {name}" for name in _needs(cell)))),
+        )
+
+    def _batch(self, cell: CellSummary) -> Text:
+        """Return how long a batch is waited for, or takes on average if that was not seen."""
+        if (seen := self.latencies.get(cell.key)) is not None:
+            return Text((figures.short(seen.p50_ns), f"p99 {figures.short(seen.p99_ns)}"), "plain", seen.p50_ns)
+        if cell.ns_per_batch is None:
+            return Text((figures.NOTHING,), "missing")
+        return Text((figures.short(cell.ns_per_batch.median), "on average"), "plain", cell.ns_per_batch.median)
+
+    def _facts(self, cell: CellSummary) -> dict[str, object]:
+        seen = self.latencies.get(cell.key)
+        return {
+            "setting": cell.key.place,
+            "backend": cell.backend,
+            "options": dict(cell.options),
+            "workers": cell.workers,
+            "envs_per_worker": cell.envs_per_worker,
+            "num_envs": cell.num_envs,
+            "batch_size": cell.batch_size,
+            "envs_of_a_row": _alive(cell),
+            "status": cell.status,
+            "frames_per_second": cell.frames_per_second,
+            "steps_per_second": cell.steps_per_second,
+            "seconds_per_batch": None if cell.ns_per_batch is None else cell.ns_per_batch.scaled(1 / NANOSECONDS),
+            "latency": None if seen is None else {"p50_ns": seen.p50_ns, "p99_ns": seen.p99_ns},
+            "cpus": cell.cpus_owned,
+            "processes": cell.processes,
+            "threads": cell.threads,
+            "memory_bytes": cell.peak_rss_bytes,
+            "needs": _needs(cell),
+            "verdict": cell.verdict,
+            "repeats": cell.repeats,
+        }
 
 
 def _place(cell: CellSummary) -> str:
@@ -277,17 +408,14 @@ def _exchange_words(found: Exchange, chosen: CellSummary) -> Iterator[str]:
     cell, here = found.cell, figures.short(found.step * NANOSECONDS)
     name = "it" if cell is chosen else one_line(_place(cell))
     together = f"{figures.counted(found.at_once, 'environment')} at a time"
-    if found.hand_over.median <= 0:
+    if not found.hand_over.high:
         yield f"Beside steps, {together}, handing over takes {name} next to nothing."
         return
     what = f"a batch of {cell.batch_size} takes {name} {_time(found.hand_over)} beside steps, {together}"
-    if found.break_even is None:
-        yield f"Handing over {what}: too uncertain to say where a plain loop is faster."
-    else:
-        yield (
-            f"Handing over {what}: a plain loop is faster where a step takes less than {_time(found.break_even)}; here "
-            f"it takes {here}."
-        )
+    bound = f"less than {_time(found.break_even)}"
+    if not found.break_even.low:
+        bound = f"at most {figures.short((found.break_even.high or 0.0) * NANOSECONDS)}"
+    yield f"Handing over {what}: a plain loop is faster where a step takes {bound}; here it takes {here}."
 
 
 def _exchange_facts(found: Exchange) -> dict[str, object]:
@@ -302,39 +430,21 @@ def _exchange_facts(found: Exchange) -> dict[str, object]:
 
 def _time(seconds: Estimate) -> str:
     """Return a time with its interval, which may begin at nothing."""
-    median, *ends = (
-        figures.short(max(0.0, one or 0.0) * NANOSECONDS) for one in (seconds.median, seconds.low, seconds.high)
-    )
+    median, *ends = (figures.short((one or 0.0) * NANOSECONDS) for one in (seconds.median, seconds.low, seconds.high))
     return median if seconds.low is None else f"{median} ({' to '.join(ends)})"
 
 
-def _texts(cell: CellSummary, rival: Rival | None, *, best: bool) -> tuple[Text, ...]:
-    threads = f", {figures.counted(cell.threads, 'thread')} each" if cell.threads > 1 else ""
-    processes = f"{cell.processes} process{'es' * (cell.processes != 1)}"
-    shares = cell.num_envs / max(1, cell.batch_size)
-    beside = "" if rival is None or rival.ratio is None else figures.times(rival.ratio)
-    rate = "-" if cell.frames_per_second is None else figures.rate(cell.frames_per_second)
-    needs = find_recorded(cell.backend).packages
-    return (
-        Text((rate,), "best" if best else "plain", cell.frames_per_second),
-        Text((beside or "what to use",)),
-        Text((f"{figures.counted(cell.cpus_owned, 'CPU')}, {processes}{threads}",)),
-        Text(("-" if cell.peak_rss_bytes is None else figures.size(cell.peak_rss_bytes),)),
-        Text((f"{shares:g}",), "plain", shares),
-        Text((cell.verdict or "-", *(f"needs {package.name}" for package in needs))),
-    )
+def _alive(cell: CellSummary) -> float:
+    """Return how many environments are alive for each row of a batch."""
+    return cell.num_envs / max(1, cell.batch_size)
 
 
-def _facts(cell: CellSummary) -> dict[str, object]:
-    return {
-        "setting": cell.key.place,
-        "backend": cell.backend,
-        "options": dict(cell.options),
-        "workers": cell.workers,
-        "envs_per_worker": cell.envs_per_worker,
-        "num_envs": cell.num_envs,
-        "batch_size": cell.batch_size,
-        "frames_per_second": cell.frames_per_second,
-        "verdict": cell.verdict,
-        "repeats": cell.repeats,
-    }
+def _needs(cell: CellSummary) -> list[str]:
+    """Return the packages that a backend adds to what Gymnasium needs."""
+    return [package.name for package in find_recorded(cell.backend).packages]
+
+
+def _shortened(places: Sequence[str]) -> str:
+    """Return places in a line: no more than a screen has room for, and how many more there are."""
+    more = len(places) - MOST_LEFT_OUT
+    return "; ".join([*places[:MOST_LEFT_OUT], *([f"{more} more backends: -f json names them"] if more > 0 else [])])

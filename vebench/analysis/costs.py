@@ -76,7 +76,7 @@ class Costs:
         """Return why there was no time for a cell."""
         start = self._start(cell)
         if start > MOST_SHARE * self.spec.budget:
-            return f"starting it takes about {start:.0f} s: give a larger --budget"
+            return f"starting it takes more than {MOST_SHARE:.0%} of the time: give a larger --budget"
         return GIVEN_UP
 
     def _start(self, cell: Cell) -> float:

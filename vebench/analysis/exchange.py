@@ -26,7 +26,7 @@ class Exchange:
     """What ``cell`` takes beside the steps of a plain ``loop``, if ``at_once`` of its environments step at a time.
 
     ``step``: seconds of a step in the loop. ``hand_over``: seconds of a batch, beside steps. ``break_even``: the step
-    time in seconds below which the loop is faster, None if nothing bounds it.
+    time in seconds below which the loop is faster. Both may begin at nothing.
     """
 
     cell: CellSummary
@@ -34,7 +34,7 @@ class Exchange:
     at_once: int
     step: float
     hand_over: Estimate
-    break_even: Estimate | None
+    break_even: Estimate
 
 
 def exchange(cell: CellSummary, loops: Iterable[CellSummary]) -> Exchange | None:
@@ -58,9 +58,16 @@ def exchange(cell: CellSummary, loops: Iterable[CellSummary]) -> Exchange | None
         loop,
         at_once,
         step_seconds(loop),
-        share.slope_estimate.scaled(cell.batch_size),
-        inverse(share.crossing(1.0)) if share.slope > 0 else None,
+        _from_nothing(share.slope_estimate.scaled(cell.batch_size)),
+        # Where the line crosses 1. It begins at a number that is known, so that the slope alone makes the interval.
+        _from_nothing(share.slope_estimate.scaled(1 / (1 - share.intercept))),
     )
+
+
+def _from_nothing(seconds: Estimate) -> Estimate:
+    """Return a time without what is below zero."""
+    low, high = (None if end is None else max(0.0, end) for end in (seconds.low, seconds.high))
+    return Estimate(max(0.0, seconds.median), low, high)
 
 
 def step_seconds(loop: CellSummary) -> float:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vebench.analysis.acting import learning
 from vebench.analysis.answer import doubt_of
 from vebench.analysis.contrasts import contrast, ratio
 from vebench.analysis.racing import FEWEST_PASSES
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 from vebench.backends.registry import ENTRIES
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from vebench.analysis.answer import Doubt
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
+    from vebench.plan.spec import LearnerStep
 
 # What a user has already comes before what he would have to add: the registry begins with Gymnasium's own.
 SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
@@ -40,13 +43,31 @@ class Choice:
 
     They differ where something simpler cannot be told from the fastest, and cannot be slower by more than the
     tolerance. ``decided``: nothing that was tried is faster than the fastest by more than the tolerance, beyond doubt.
-    ``rivals``: the best cell of each other backend, the fastest first.
+    ``rivals``: the best cell of each other backend, the fastest first. ``tied``: those that do as well as the fastest,
+    as far as is known, without the one that is chosen, the simplest first.
     """
 
     chosen: CellSummary | None
     fastest: CellSummary | None
     decided: bool
     rivals: tuple[Rival, ...]
+    tied: tuple[CellSummary, ...] = ()
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long a batch is waited for by a caller that acts at once: the median, and what 99 of 100 do not exceed."""
+
+    p50_ns: int
+    p99_ns: int
+
+
+@dataclass(frozen=True)
+class Bend:
+    """A cell like the one that is chosen but for one number: ``share`` is its rate over that one's."""
+
+    cell: CellSummary
+    share: float
 
 
 def choose(cells: Sequence[CellSummary], tolerance: float, *, decided: bool, memory: int | None = None) -> Choice:
@@ -58,19 +79,45 @@ def choose(cells: Sequence[CellSummary], tolerance: float, *, decided: bool, mem
     sure = [cell for cell in rated if doubt_of(cell) is None and not too_large(cell, memory)]
     if not sure:
         return Choice(None, None, decided=False, rivals=tuple(_rivals(rated, None, memory)))
-    most = max(cell.repeats for cell in sure)
-    fastest = next(cell for cell in sure if cell.repeats >= min(most, FEWEST_PASSES))
-    chosen = min(
-        (cell for cell in sure if cell is fastest or _as_good(cell, fastest, tolerance)),
-        key=lambda cell: (SIMPLEST_FIRST.get(cell.backend, len(SIMPLEST_FIRST)), -_rate(cell)),
+    enough = min(FEWEST_PASSES, max(cell.repeats for cell in sure))  # a race may be decided before that
+    fastest = next(cell for cell in sure if cell.repeats >= enough)
+    known = [cell for cell in sure if cell.repeats >= max(enough, FEWEST_FOR_INTERVAL) or cell is fastest]
+    chosen, *tied = sorted(
+        (cell for cell in known if cell is fastest or _as_good(cell, fastest, tolerance)),
+        key=lambda cell: (SIMPLEST_FIRST.get(cell.backend, len(SIMPLEST_FIRST)), bool(cell.options), -_rate(cell)),
     )
-    return Choice(chosen, fastest, decided, tuple(_rivals(rated, chosen, memory)))
+    return Choice(chosen, fastest, decided, tuple(_rivals(rated, chosen, memory)), tuple(tied))
+
+
+def bends(cells: Iterable[CellSummary], chosen: CellSummary) -> tuple[list[Bend], list[Bend]]:
+    """Return what other numbers of workers reach, and other numbers of environments for each, the most first.
+
+    Point estimates: they show where a curve bends, and decide nothing.
+    """
+    rest = [cell for cell in cells if cell.label == chosen.label and cell.key != chosen.key and _rate(cell)]
+    workers = [cell for cell in rest if cell.envs_per_worker == chosen.envs_per_worker]
+    envs = [cell for cell in rest if cell.workers == chosen.workers]
+    return (
+        [_bend(cell, chosen) for cell in sorted(workers, key=lambda cell: -cell.workers)],
+        [_bend(cell, chosen) for cell in sorted(envs, key=lambda cell: -cell.envs_per_worker)],
+    )
+
+
+def _bend(cell: CellSummary, chosen: CellSummary) -> Bend:
+    return Bend(cell, _rate(cell) / _rate(chosen))
+
+
+def training_gain(chosen: CellSummary, loop: CellSummary, learner: LearnerStep | None) -> float | None:
+    """Return how many times as fast training is as it would be with a plain loop; None without a learner."""
+    one = learning(learner, chosen.steps_per_second, chosen.batch_size)
+    other = learning(learner, loop.steps_per_second, chosen.batch_size)
+    return None if one is None or other is None else one.steps_per_second / other.steps_per_second
 
 
 def _as_good(cell: CellSummary, fastest: CellSummary, tolerance: float) -> bool:
     """Return whether a cell's rate is within the tolerance of the fastest's, and not beyond doubt lower."""
     found = contrast([(1.0, cell.sample), (-1.0, fastest.sample)])
-    if found is None or cell.repeats < FEWEST_PASSES:
+    if found is None:
         return False
     estimate = found.estimate
     return estimate.median >= 1 - tolerance and estimate.high is not None and estimate.high >= 1

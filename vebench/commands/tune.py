@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from vebench.analysis.contrasts import ratio
 from vebench.analysis.costs import MOST_SLOWDOWN, PATIENT_SHARE, Costs, fitting
 from vebench.analysis.precision import next_repeats
 from vebench.analysis.racing import Race, affordable, standing
+from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, summarise
-from vebench.analysis.tuning import choose, too_large
+from vebench.analysis.tuning import Latency, choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Timed
+from vebench.child.window import Window
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.interrupts import Interrupts
@@ -25,7 +28,7 @@ from vebench.plan.grammar import parse_duration, parse_learner, parse_share
 from vebench.plan.interleaving import in_groups
 from vebench.plan.passes import next_pass
 from vebench.plan.settings import asynchronous, settings
-from vebench.plan.spec import BackendChoice, check, check_count
+from vebench.plan.spec import PER_NODE, BackendChoice, check, check_count
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.tune import TunePage, Wish
@@ -37,8 +40,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.statistics import Estimate
     from vebench.commands.target import Target
     from vebench.commands.world import World
+    from vebench.machine.host import Host
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.results.records import Run, RunRecord
@@ -46,6 +51,9 @@ if TYPE_CHECKING:
 
 DONE, UNDECIDED = 0, 3
 WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
+# To see how long a batch is waited for, by what acts at once: of what is recommended, and of so many others.
+AT_ONCE, LATENCY_S, MOST_TIMED = "sleep:0.001ms", 0.3, 3
+PROBES = 3  # processes of what is looked at once there is a winner
 TIMING_S = 1.0  # to time steps of one environment
 # What that may take with a start that is slow: a share of the budget, but so many seconds always.
 TIMING_SHARE, LEAST_TIMING = 0.25, 10.0
@@ -65,6 +73,8 @@ MOST_COMPARED, FEW_ENVS = 3, 1
 STEPS_FOR_EACH = 20
 FEWEST_STEPS, LEAST_COMPARING = 40, 5.0
 NANO = 1e-9
+
+T = TypeVar("T")
 
 
 def wish(batch: int | None, asynchronous: str, tolerance: str) -> Wish:
@@ -111,8 +121,7 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     path = path or paths.default_path(world.now(), spec.envs)
     with measuring.kept(store.RunWriter.create(path, msgspec.structs.replace(head, cells=None))) as writer:
         racing = _Racing(plan, writer, wish, world, quiet=quiet)
-        race = racing.over()
-    return _answer(path, wish, race, racing, target)
+        return _answer(path, wish, racing.over(), racing, target)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
@@ -128,8 +137,7 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
     with measuring.kept(store.RunWriter.resume(path)) as writer:
         racing = _Racing(plan, writer, wish, world, quiet=quiet)
-        race = racing.over()
-    return _answer(path, wish, race, racing, target)
+        return _answer(path, wish, racing.over(), racing, target)
 
 
 def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
@@ -137,12 +145,14 @@ def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     check(spec)
     if len(spec.envs) != 1:
         raise UsageError(f"--env: tune answers for one environment, not {len(spec.envs)}: run it once for each")
-    cpus = placement_of(spec, world.read_host()).usable
+    host = world.read_host()
+    placement = placement_of(spec, host)
+    cpus = placement.usable
     asked = spec.backends or _everything(spec, world)
     choices = [choice for choice in asked if wish.asynchronous or not asynchronous(choice)]
     if not choices:
         raise UsageError("--async no: every backend that was named returns whichever environments are ready")
-    tried = settings(choices, cpus, wish.batch)
+    tried = settings(choices, cpus, wish.batch, _cores(placement.owned(cpus), host))
     if not tried:
         raise UsageError(f"--batch {wish.batch}: none of the backends can have batches of so many rows on {cpus} CPUs")
     spec = replace(
@@ -154,6 +164,11 @@ def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     )
     plan, head = planning.plan_here(spec, world)
     return _in_order(plan), head
+
+
+def _cores(cpus: Collection[int], host: Host) -> int:
+    """Return of how many cores these CPUs are."""
+    return sum(not set(core).isdisjoint(cpus) for core in host.topology.cores)
 
 
 def _everything(spec: RunSpec, world: World) -> tuple[BackendChoice, ...]:
@@ -202,17 +217,65 @@ class _Racing:
             return None
         patience = max(LEAST_TIMING, TIMING_SHARE * self._plan.spec.budget)
         loop = replace(loops[0], timing=TIMING_S, envs_per_worker=1, patience=patience)
+        timed = self._asked(self._plan.spec, loop, Timed)
+        return timed[0] if timed else None
+
+    def _asked(self, spec: RunSpec, cell: Cell, kind: type[T]) -> list[T]:
+        """Return the answers of this kind of a cell that is no part of the run; none if it fails."""
         try:
             with (
                 Interrupts() as interrupts,
-                self._world.start(self._plan.spec, interrupts) as launch,
-                launch(loop) as conversation,
+                self._world.start(spec, interrupts) as launch,
+                launch(cell) as conversation,
             ):
-                return next((answer for answer in conversation.messages() if isinstance(answer, Timed)), None)
+                return [answer for answer in conversation.messages() if isinstance(answer, kind)]
         except InterruptedCellError:
-            raise InterruptedRunError(f"interrupted: nothing has been measured yet: {self._go_on}") from None
-        except CellError:
+            raise InterruptedRunError(f"interrupted: {self._go_on}") from None
+        except (CellError, OSError):
+            return []
+
+    def latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:
+        """Return how long each of these waits for a batch, as far as there is time: what acts does so at once."""
+        acting = replace(self._plan.spec, policy=AT_ONCE, rounds=1, warmup=WARMUP_S, duration=LATENCY_S)
+        planned = {cell.key.without_repeat: cell for cell in self._plan.cells}
+        found = {}
+        for number, summary in enumerate(cells):
+            if summary.acting is not None:  # a policy has shown it
+                found[summary.key] = Latency(round(summary.acting.latency_p50_ns), round(summary.acting.latency_p99_ns))
+                continue
+            cell = replace(planned[summary.key], patience=LEAST_TIMING)
+            if (number and self._left <= 0) or cell.skip is not None:
+                break
+            windows = self._asked(acting, cell, Window)
+            if windows and (latency := _latency_in(windows[0])):
+                found[summary.key] = latency
+        return found
+
+    def pools(self, chosen: CellSummary) -> Estimate | None:
+        """Return the rate of a pool on each memory node over that of one pool; None with one node, or no time left.
+
+        They are no part of the run: its cells have one pool each.
+        """
+        choice, size = chosen.choice, (chosen.workers, chosen.envs_per_worker)
+        spec = replace(
+            self._plan.spec,
+            backends=(choice,),
+            workers=size[:1],
+            envs_per_worker=size[1:],
+            only=(),
+            base=False,
+            interleave=False,
+            replicas=PER_NODE,
+        )
+        (cell,) = planning.plan_here(spec, self._world)[0].cells
+        cost = self._costs().of(replace(cell, replicas=()))
+        if not cell.replicas or cell.skip is not None or PROBES * cost > self._left:
             return None
+        rates = {}
+        for number in range(PROBES):
+            windows = self._asked(spec, replace(cell, repeat=number, patience=LEAST_TIMING + cost), Window)
+            rates[number] = [cell.task.frame_skip * (one.rows - one.resets) / (one.ns * NANO) for one in windows]
+        return ratio(Sample.of(rates), chosen.sample)
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as the time suffices."""
@@ -341,6 +404,12 @@ class _Racing:
         return store.read(self._writer.path)
 
 
+def _latency_in(window: Window) -> Latency | None:
+    if window.latency_p50_ns is None or window.latency_p99_ns is None:
+        return None
+    return Latency(window.latency_p50_ns, window.latency_p99_ns)
+
+
 def _smallest(cells: Sequence[Cell]) -> int:
     """Return the number of the cell that starts the soonest, by all that is known before anything was measured."""
     return min(range(len(cells)), key=lambda number: (cells[number].shape.num_envs, cells[number].shape.processes))
@@ -350,6 +419,9 @@ def _answer(path: Path, wish: Wish, race: Race[CellKey], racing: _Racing, target
     run = informed(store.read(path), racing.knowledge)
     tried = [cell for cell in summarise(run, str(path)) if cell.key.place in run.header.spec.only]
     found = choose(tried, wish.tolerance, decided=race.decided, memory=run.header.spec.memory)
-    page = TunePage(str(path), run, found, wish, racing.steps, racing.passed_over)
+    shown = [cell for cell in (found.chosen, *(rival.cell for rival in found.rivals[:MOST_TIMED])) if cell is not None]
+    latencies = racing.latencies(shown)
+    pools = None if found.chosen is None else racing.pools(found.chosen)
+    page = TunePage(str(path), run, found, wish, racing.steps, racing.passed_over, latencies, pools)
     target.give(page)
     return DONE if found.chosen is not None and found.decided else UNDECIDED

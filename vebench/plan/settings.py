@@ -1,7 +1,8 @@
-"""Which settings of backends are worth trying on a machine: backends, workers, and environments per worker."""
+"""Which settings of backends are worth trying on a machine: backends, their options, workers, environments for each."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends import registry
@@ -31,14 +32,21 @@ class Setting(NamedTuple):
         return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 
-def settings(choices: Sequence[BackendChoice], cpus: int, batch: int | None = None) -> tuple[Setting, ...]:
+def settings(
+    choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None
+) -> tuple[Setting, ...]:
     """Return the settings to try with ``cpus`` CPUs, those first that are the likeliest to be fast.
 
-    With ``batch``, a batch of every setting has so many rows.
+    With ``batch``, a batch of every setting has so many rows. ``cores``: how many cores these CPUs are of, where some
+    are second threads: with as many workers, no core has two. Where the user gave options, no others are tried.
     """
-    found = [setting for choice in choices for setting in _of(choice, cpus, batch)]
-    # All CPUs first, then half of them: of each backend, so that no backend is left out for want of time.
-    return tuple(sorted(found, key=lambda one: _rank(one, cpus)))
+    counts = _counts(cpus, cores)
+    found = [setting for choice in choices for setting in _of(choice, counts, batch)]
+    found += [setting for choice in choices for other in _others(choice) for setting in _of(other, counts[:1], batch)]
+    # All CPUs first, then half of them: of each backend, so that no backend is left out for want of time. Other options
+    # than the defaults change less than the rest does.
+    given = {choice.label for choice in choices}
+    return tuple(sorted(found, key=lambda one: (one.choice.label not in given, _rank(one, cpus))))
 
 
 def _rank(one: Setting, cpus: int) -> int:
@@ -47,10 +55,16 @@ def _rank(one: Setting, cpus: int) -> int:
     return (0 if alone else 2) + (one.envs_per_worker == 1)
 
 
-def _of(choice: BackendChoice, cpus: int, batch: int | None) -> Iterator[Setting]:
+def _others(choice: BackendChoice) -> list[BackendChoice]:
+    """Return the same backend with those options that may be faster, unless the user gave some."""
+    if choice.options:
+        return []
+    return [replace(choice, options=dict(options)) for options in registry.find(choice.name).worth_trying]
+
+
+def _of(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
     entry = registry.find(choice.name)
-    counts = (1,) if _in_caller(entry) else _counts(cpus)
-    for workers in counts:
+    for workers in (1,) if _in_caller(entry) else counts:
         for envs in USUAL_ENVS if batch is None else (batch // workers,):
             if envs and (batch is None or workers * envs == batch) and envs <= MOST_ENVS:
                 yield Setting(choice, workers, envs)
@@ -62,9 +76,11 @@ def _in_caller(entry: BackendEntry) -> bool:
     return shape.processes == 1 and shape.threads == 1
 
 
-def _counts(cpus: int) -> list[int]:
-    """Return the numbers of workers to try: as many as there are CPUs, half as many, and so on, down to an eighth."""
-    return list(dict.fromkeys(max(1, cpus >> halvings) for halvings in range(4)))
+def _counts(cpus: int, cores: int | None) -> list[int]:
+    """Return the numbers of workers to try: all CPUs, one for each core, and half of the CPUs, down to an eighth."""
+    halved = [max(1, cpus >> halvings) for halvings in range(4)]
+    each_core = [cores] if cores is not None and 0 < cores < cpus else []
+    return sorted({*halved, *each_core}, reverse=True)
 
 
 def asynchronous(choice: BackendChoice) -> bool:

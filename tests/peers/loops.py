@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import secrets
 import shutil
@@ -163,8 +164,6 @@ def torchrl_parallel_loop(task: str, workers: int):  # noqa: ANN201 - yields aft
 
 
 def torchrl_async_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
-    import multiprocessing
-
     multiprocessing.set_start_method("fork")  # it starts all others anew, by default
     from torchrl.envs import AsyncEnvPool
 
@@ -264,6 +263,8 @@ def main(library: str, task: str, workers: str, windows: str, seconds: str) -> N
         if window:
             print(count / took)
     sys.stdout.flush()
+    for process in multiprocessing.active_children():  # TorchRL's would otherwise be waited for
+        process.kill()
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ def _environment(
     from gymnasium import spaces, wrappers  # noqa: PLC0415 - imported on use
 
     logging.getLogger("rl").setLevel(logging.ERROR)
-    environment = made[place.worker_index]()
+    environment = made[int(place.worker_index)]()
     reset, observed, taken = environment.reset, environment.observation_space, environment.action_space
 
     def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.interface import ActionSpace, Difference
-from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, spaces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class SampleFactory(OneInFlight):
         self._setup, self._rollout, self._action_size = setup, rollout, spaces.actions.low.size
         self._groups = 2 if setup.envs_per_worker % 2 == 0 else 1
         self._sampler: Any = None
-        told = (Difference("rewards are float32"), ONE_FLAG)
+        told = (FLOAT32_REWARDS, ONE_FLAG)
         self._report(setup, spaces, processes=setup.workers, autoreset="same_step", differences=told)
         self._start()
 

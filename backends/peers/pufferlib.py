@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.making import make
-from vebench.backends.interface import Difference
-from vebench.backends.one_in_flight import OneInFlight, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, spaces_of
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Multiprocessing(OneInFlight):
             spaces,
             processes=setup.workers,
             reuses_buffers=True,
-            differences=(Difference("rewards are float32"),),
+            differences=(FLOAT32_REWARDS,),
         )
 
     def _reset(self, seed: int) -> ArrayTree:

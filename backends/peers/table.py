@@ -107,6 +107,15 @@ MJBATCH = Installation(
     (Step(("mujoco==3.11.0", "mjbatch==0.1.0")),),
     without=("mujoco",),
 )
+# What carries a policy of its own, and so has no backend.
+COLLECTORS = (
+    Installation(
+        "rllib",
+        "RLlib 2.60.0, whose environment runners carry a policy of their own",
+        (Step((TORCH, "ray[rllib]==2.60.0", "gymnasium==1.2.2")),),
+        without=("gymnasium",),
+    ),
+)
 
 # Tasks whose rows show nothing but what mj_step computes: forces of contacts would need mj_rnePostConstraint after it.
 _MJBATCH_TASKS = frozenset(

@@ -144,7 +144,7 @@ def states(token: str) -> list[str]:
 def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
     spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=2)
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    processes = {"faulty:Sound": 1, "faulty:Bystander": 3}  # of which one is in a group of its own
+    processes = {"faulty:Sound": 1, "faulty:Bystander": 3, "faulty:Stranger": 2}  # two are in groups of their own
     cells = [replace(cell(name, cpus[:1]), group=0) for name in processes]
     ended = {}
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:

@@ -1,7 +1,7 @@
 """Rates of samplers that carry their own policy: RLlib's environment runners, TorchRL's collectors. Prints steps/s.
 
-``python collectors.py table`` measures each in the interpreter that ``vebench peers setup`` has made for it, in turn
-with vebench's own backends, and prints a table: a check to be run on a quiet machine, no part of the tests.
+``python collectors.py table [ROUNDS]`` measures each in the interpreter that ``vebench peers setup`` has made for it,
+in turn with vebench's own backends, and prints a table: to be run on a quiet machine, no part of the tests.
 ``python collectors.py COLLECTOR TASK WORKERS ENVS WINDOWS SECONDS``, for instance ``rllib CartPole-v1 2 8 5 2``,
 measures one here. ``python collectors.py check`` compares what RLlib's runners return of CartPole with a plain loop
 that takes the same actions.
@@ -190,15 +190,15 @@ TOLD = {
     "for-loop": ("", "the same, in one process"),
 }
 TASKS = ("CartPole-v1", "HalfCheetah-v5")
-WORKERS, ENVS, ROUNDS = "2", "8", 5
+WORKERS, ENVS = "2", "8"
 
 
-def print_table() -> None:
+def print_table(rounds: int) -> None:
     """Print medians of rounds in which all take turns, with the least and the greatest."""
-    print(f"steps/s, {WORKERS} workers x {ENVS}: medians of {ROUNDS} rounds in turn, and the least and greatest")
+    print(f"steps/s, {WORKERS} workers x {ENVS}: medians of {rounds} rounds in turn, and the least and greatest")
     print(f"| sampler | {' | '.join(TASKS)} | what is counted |\n| --- | {' --- |' * (len(TASKS) + 1)}")
     rates: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name in TOLD:
             for task in TASKS:
                 rates[name, task] += one_round(name, task)
@@ -245,7 +245,7 @@ def main(collector: str, *arguments: str) -> None:
     if collector == "check":
         return check()
     if collector == "table":
-        return print_table()
+        return print_table(int(arguments[0]) if arguments else 5)
     task, workers, envs, windows, seconds = arguments
     batches = COLLECTORS[collector](task, int(workers), int(envs))
     next(batches)

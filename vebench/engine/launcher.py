@@ -205,6 +205,14 @@ def _send(number: signal.Signals, to: Callable[[int], None]) -> None:
         to(number)
 
 
+def _group_of(pid: int) -> int | None:
+    """Return the process group of a process, None if it has ended."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
 def _owned(cell: Cell) -> tuple[int, ...]:
     """Return the CPUs that a cell has for itself. What is not timed uses all that are free."""
     return cell.cpus if _is_timed(cell) else ()
@@ -262,7 +270,8 @@ class RunningCell:
         """
         _send(signal.SIGSTOP, partial(os.killpg, self.process.pid))
         with contextlib.suppress(OSError):  # no /proc
-            self._strays = guardian.members(self.mark, variable=guardian.CELL_VARIABLE)
+            members = guardian.members(self.mark, variable=guardian.CELL_VARIABLE)
+            self._strays = [pid for pid in members if _group_of(pid) not in {self.process.pid, None}]
         for pid in self._strays:
             _send(signal.SIGSTOP, partial(os.kill, pid))
         self._resting_since = wakeful()

@@ -7,17 +7,18 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vebench.backends.environments.frames import make_counting
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import gymnasium
-    import numpy as np
     from numpy.typing import NDArray
 
     from vebench.backends.environments.spaces import Spaces
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
     Rows = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
+
+FLOAT32_REWARDS = Difference("rewards are float32")
 
 
 def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
@@ -77,6 +80,8 @@ class OneInFlight(ABC):
             "in_order": True,
         }
         self.info = BackendInfo(**{**facts, **reported})
+        if FLOAT32_REWARDS in self.info.differences:
+            self._blank = self._blank._replace(rewards=self._blank.rewards.astype(np.float32))
 
     @abstractmethod
     def _reset(self, seed: int) -> ArrayTree:

@@ -354,9 +354,12 @@ PACKAGES: tuple[Package, ...] = tuple(
     )
 )
 
-# How interpreters are made for other projects' backends, each once.
+# How interpreters are made for other projects' backends and collectors, each once.
 INSTALLATIONS: tuple[Installation, ...] = tuple(
-    {entry.installation.name: entry.installation for entry in ENTRIES if entry.installation is not None}.values()
+    {
+        **{entry.installation.name: entry.installation for entry in ENTRIES if entry.installation is not None},
+        **{one.name: one for one in peers.COLLECTORS},
+    }.values()
 )
 
 # The names of packages whose versions a run file records, since they decide what a cell does and how fast.

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.interface import Difference
-from vebench.backends.one_in_flight import OneInFlight
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, spaces_of
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -36,9 +34,7 @@ class Multiprocessing(OneInFlight):
     def __init__(self, setup: Setup) -> None:
         import pufferlib.vector  # noqa: PLC0415 - imported on use
 
-        example = make(setup.task)
-        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
-        example.close()
+        spaces = spaces_of(setup.task)
         each = setup.envs_per_worker
         creators = [
             partial(_emulated, setup.task, _cpu(setup, index // each), os.getpid(), (index // each) * (each - 1))
@@ -60,10 +56,12 @@ class Multiprocessing(OneInFlight):
             spaces,
             processes=setup.workers,
             reuses_buffers=True,
-            differences=(Difference("rewards are float32"),),
+            differences=(FLOAT32_REWARDS,),
         )
 
     def _reset(self, seed: int) -> ArrayTree:
+        # It would wait for the ``info`` that the last ``recv`` has taken, if there was one.
+        self._vector.waiting_workers = []
         self._vector.async_reset(seed)
         observations, *_ = self._vector.recv()
         return np.asarray(observations)

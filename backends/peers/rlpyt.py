@@ -14,8 +14,7 @@ import numpy as np
 
 from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
-from vebench.backends.interface import Difference
-from vebench.backends.one_in_flight import OneInFlight
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +53,7 @@ class GpuSampler(OneInFlight):
             processes=setup.workers,
             autoreset="same_step",
             reuses_buffers=True,
-            differences=(Difference("rewards are float32"),),
+            differences=(FLOAT32_REWARDS,),
         )
 
     def _reset(self, seed: int) -> ArrayTree:

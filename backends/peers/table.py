@@ -27,6 +27,7 @@ _TORCH = Package("torch", "torch", places=0)
 _PSUTIL = Package("psutil", "psutil", places=0)
 _PYPRIND = Package("PyPrind", "pyprind", places=0)
 _RAY = Package("ray", "ray", places=2)
+_SAMPLE_FACTORY = Package("sample-factory", "sample_factory")
 _TORCHRL = Package("torchrl", "torchrl", places=2)
 _TENSORDICT = Package("tensordict", "tensordict", places=2)
 # Torch, once in the caller, and in each process that has not been forked from it.
@@ -80,11 +81,40 @@ RLPYT = Installation(
     (Step((TORCH, "psutil==7.1.3", "PyPrind==2.11.3")),),
     note="clone github.com/astooke/rlpyt, and name the folder: -b 'rlpyt[checkout=DIR]', or the variable RLPYT",
 )
+# Its metadata wants a gymnasium and a numpy of years ago; with numpy 2.4 its workers fail.
+SAMPLE_FACTORY = Installation(
+    "sample-factory",
+    "Sample Factory 2.1.1, with newer versions of Gymnasium and NumPy than it asks for",
+    (
+        Step(
+            (
+                TORCH,
+                "numpy==2.3.5",
+                "signal-slot-mp==1.0.5",
+                "faster-fifo==1.5.2",
+                "psutil==7.1.3",
+                "threadpoolctl==3.6.0",
+                "colorlog==6.10.1",
+            )
+        ),
+        Step(("sample-factory==2.1.1",), ("--no-deps",)),
+    ),
+    without=("numpy",),
+)
 MJBATCH = Installation(
     "mjbatch",
     "mjbatch",
     (Step(("mujoco==3.11.0", "mjbatch==0.1.0")),),
     without=("mujoco",),
+)
+# What carries a policy of its own, and so has no backend.
+COLLECTORS = (
+    Installation(
+        "rllib",
+        "RLlib 2.60.0, whose environment runners carry a policy of their own",
+        (Step((TORCH, "ray[rllib]==2.60.0", "gymnasium==1.2.2")),),
+        without=("gymnasium",),
+    ),
 )
 
 # Tasks whose rows show nothing but what mj_step computes: forces of contacts would need mj_rnePostConstraint after it.
@@ -242,6 +272,18 @@ ENTRIES: tuple[BackendEntry, ...] = (
         by_default=False,
         installation=RLPYT,
         import_bytes=_WITH_TORCH,
+    ),
+    BackendEntry(
+        "sample-factory",
+        "vebench.backends.peers.sample_factory:SampleFactory",
+        "Sample Factory's rollout workers; the adapter is their inference worker",
+        shapes.process_per_worker,
+        packages=(_SAMPLE_FACTORY, _TORCH),
+        options={"rollout": Option(whole, 32, "steps after which a worker hands its trajectories over")},
+        by_default=False,
+        installation=SAMPLE_FACTORY,
+        import_bytes=_WITH_TORCH,
+        process_bytes=lambda _options: _WITH_TORCH,
     ),
     BackendEntry(
         "ray",

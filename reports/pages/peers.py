@@ -51,12 +51,12 @@ class PeersPage:
 
 def _texts(one: Installation) -> tuple[Text, ...]:
     backends = [entry.name for entry in ENTRIES if entry.installation == one]
-    return Text((", ".join(backends),)), Text((one.title,)), _here(one)
+    return Text((", ".join(backends) or "none: a collector",)), Text((one.title,)), _here(one)
 
 
 def _here(one: Installation) -> Text:
     packages = {package for entry in ENTRIES if entry.installation == one for package in entry.packages}
-    if all(importable(package.module) for package in packages):
+    if packages and all(importable(package.module) for package in packages):
         return Text(("beside vebench",))
     if (python := python_of(one.name)) is not None:
         return Text((python,))

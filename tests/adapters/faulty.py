@@ -56,6 +56,15 @@ class Bystander(Sound):
         self._processes = [subprocess.Popen(idle, start_new_session=far) for far in (False, True)]
 
 
+class Stranger(Sound):
+    """Starts a process that leaves the process group, and has nothing of its environment."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        idle = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+        self._process = subprocess.Popen(idle, start_new_session=True, env={})
+
+
 class HasWorkers(Bystander):
     """Forks a process that hangs, besides those that it starts."""
 

@@ -123,7 +123,12 @@ def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command)
         (("--policy", "sleep:1ms", "--torch-threads", "0"), "--torch-threads 0: must be a whole number from 1 to"),
         (("--precision", "fp16"), "--precision fp16: must be one of fp32, bf16"),
         (("--policy-cpus", "0"), "--policy-cpus: needs a --policy that computes"),
-        (("--policy", "nowhere:act"), "--policy nowhere:act: there is no module nowhere"),
+        (
+            ("--policy", "nowhere:act"),
+            "--policy nowhere:act: module nowhere cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
+        ),
+        (("--policy", "json:dumbs"), "--policy json:dumbs: module json has no dumbs (did you mean dumps"),
+        (("--policy", "math:pi"), "--policy math:pi: pi is not a class or function"),
         (("--learner", "4"), "--learner 4: write a time such as 4ms, for each batch, or 300ms/2048"),
         (("--learner", "4ms/0"), "--learner 0: must be a whole number from 1 to"),
         (("--policy", "sleep:1ms", "--pin", "none", "--policy-cpus", "0"), "--policy-cpus 0: with --pin none"),

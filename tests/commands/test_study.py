@@ -181,7 +181,7 @@ def test_an_interrupted_study_goes_on_where_it_ended(vebench: Command, own: Path
 def test_code_of_the_current_folder_that_only_the_run_files_name_has_to_be_allowed(
     vebench: Command, own: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "mine_too.py").write_text("")
+    (tmp_path / "mine_too.py").write_text("def act(observations): ...\n")
     stopped = vebench(*MINE, "--policy", "mine_too:act", "--folder", "runs", "-q", world=world_of(interrupted))
     again = "study own:STUDY --resume runs --allow-local-code"
     assert (stopped.status, own.exists()) == (130, True)

@@ -58,9 +58,8 @@ def main() -> None:
     parser.add_argument("--envs", default="Pong,HalfCheetah-v5")
     parser.add_argument("backends", nargs="*")
     asked = parser.parse_args()
-    print(
-        f"{'task':16} {'library':18} {'own loop':>10} {'vebench':>10} {'ratio':>6}   steps/s, median of {asked.rounds}"
-    )
+    print(f"steps/s, medians of {asked.rounds} rounds; ratios: of the medians, and the least and greatest of a round")
+    print(f"{'task':16} {'library':18} {'own loop':>10} {'vebench':>10} {'ratio':>6}")
     for task in asked.envs.split(","):
         for library in asked.backends or LIBRARIES:
             try:
@@ -69,7 +68,9 @@ def main() -> None:
                 print(f"{task:16} {library:18} not measured: {_why(error)}", flush=True)
                 continue
             loop, ours = (statistics.median(side) for side in zip(*rates, strict=True))
-            print(f"{task:16} {library:18} {loop:10,.0f} {ours:10,.0f} {ours / loop:6.3f}", flush=True)
+            ratios = [ours / loop for loop, ours in rates]
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+            print(f"{task:16} {library:18} {loop:10,.0f} {ours:10,.0f} {ours / loop:6.3f}   {spread}", flush=True)
 
 
 def both(library: str, task: str, rounds: int) -> list[tuple[float, float]]:

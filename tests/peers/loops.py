@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import multiprocessing
 import os
 import secrets
 import shutil
@@ -13,6 +15,8 @@ import sys
 import tempfile
 import time
 from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -163,8 +167,6 @@ def torchrl_parallel_loop(task: str, workers: int):  # noqa: ANN201 - yields aft
 
 
 def torchrl_async_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
-    import multiprocessing
-
     multiprocessing.set_start_method("fork")  # it starts all others anew, by default
     from torchrl.envs import AsyncEnvPool
 
@@ -232,7 +234,120 @@ def mjbatch_loop(task: str, workers: int):  # noqa: ANN201 - yields after each s
         yield workers
 
 
+class Told(NamedTuple):
+    """What rlpyt's workers keep of an environment's information beside a step."""
+
+    timeout: bool
+
+
+class RlpytEnvironment:
+    """An environment in the form that rlpyt's documentation asks for."""
+
+    spaces = observation_space = None
+
+    def __init__(self, task: str) -> None:
+        self.env = make_one(task)
+        sample = self.env.action_space.sample
+        self.action_space = SimpleNamespace(sample=lambda: np.array(sample()), null_value=lambda: 0)
+
+    def seed(self, seed: int) -> None:
+        self.env.reset(seed=seed)
+
+    def reset(self):  # noqa: ANN201 - what Gymnasium returns
+        return self.env.reset()[0]
+
+    def step(self, action):  # noqa: ANN001, ANN201 - as above
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, np.float32(reward), terminated or truncated, Told(truncated)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class RlpytAgent:
+    """An agent with actions drawn before."""
+
+    def __init__(self, actions) -> None:  # noqa: ANN001 - arrays
+        import torch
+
+        self.actions, self.told, self.count = torch.from_numpy(np.array(actions)), Told(torch.zeros(())), 0
+
+    def step(self, observation, action, reward):  # noqa: ANN001, ANN201, ARG002 - rlpyt's interface
+        self.count += 1
+        actions = self.actions[self.count % 256]
+        return (actions if np.ndim(reward) else actions[0]), self.told  # asked for an example at first
+
+    def initialize(self, *_: object, **__: object) -> None:
+        """Need nothing."""
+
+    reset = reset_one = sample_mode = initialize
+
+
+def rlpyt_loop(task: str, workers: int):  # noqa: ANN201 - yields after each batch
+    sys.path.append(os.environ["RLPYT"])
+    from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+
+    space = make_one(task).action_space
+    sampler = GpuSampler(RlpytEnvironment, {"task": task}, batch_T=64, batch_B=workers, max_decorrelation_steps=0)
+    agent = RlpytAgent([[space.sample() for _ in range(workers)] for _ in range(256)])
+    with contextlib.redirect_stdout(sys.stderr):  # of its workers, too
+        sampler.initialize(agent, {"workers_cpus": range(workers), "set_affinity": False}, seed=0)
+    atexit.register(lambda: [worker.kill() for worker in sampler.workers])
+    for batch in range(10**9):
+        sampler.obtain_samples(batch)
+        yield 64 * workers
+
+
+def made_for_sample_factory(task: str, *_: object):  # noqa: ANN201 - a Gymnasium environment
+    return make_one(task)
+
+
+def sample_factory_loop(task: str, workers: int):  # noqa: ANN201 - yields after each step
+    from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler
+    from sample_factory.algo.utils.env_info import extract_env_info
+    from sample_factory.algo.utils.make_env import make_env_func_non_batched
+    from sample_factory.algo.utils.shared_buffers import BufferMgr
+    from sample_factory.cfg.arguments import parse_sf_args
+    from sample_factory.envs.env_utils import register_env
+
+    register_env("task", partial(made_for_sample_factory, task))
+    one_each = [f"--num_workers={workers}", "--num_envs_per_worker=1", "--worker_num_splits=1"]
+    alone = ["--policy_workers_per_policy=0", "--use_rnn=False", "--device=cpu", "--env_gpu_observations=False"]
+    quiet = ["--log_to_file=False", "--set_workers_cpu_affinity=False"]
+    cfg = parse_sf_args(["--env=task", *one_each, *alone, *quiet])[1]
+    env = make_env_func_non_batched(cfg, None)
+    env_info = extract_env_info(env, cfg)
+    loop, buffers = EventLoop("own"), BufferMgr(cfg, env_info)
+    sampler = ParallelSampler(loop, buffers, {}, cfg, env_info)
+    for index, worker in enumerate(sampler.rollout_workers):
+        sampler.connect("begin", worker.init)
+        sampler.connect(f"advance{index}", worker.advance_rollouts)
+    sampler.connect_on_new_trajectories(0, loop.broadcast)
+    sampler.init()
+    atexit.register(lambda: [process.kill() for process in sampler.processes])
+    sampler.emit("begin")
+    observations = buffers.traj_tensors_torch["cpu"]["obs"]["obs"].numpy()
+    actions = [np.array([env.action_space.sample() for _ in range(workers)]) for _ in range(256)]
+    actions = [one.reshape(workers, 1, 1, 1, -1) for one in actions]
+    answers = buffers.policy_output_tensors_torch["cpu"].numpy()[..., : actions[0].shape[-1]]
+    for step in range(10**9):
+        requests = []
+        while len(requests) < workers:
+            requests += sampler.inference_queues[0].get_many()
+        places = np.array([place[2:] for _, _, asked, _ in requests for place in asked])
+        observations[tuple(places.T)]
+        if step and step % cfg.rollout == 0:  # what its batcher does
+            for _, _, (full, _) in loop.signal_queue.get_many():
+                buffers.traj_buffer_queues["cpu"].put_many([one["traj_buffer_idx"] for one in full])
+        answers[:] = actions[step % 256]
+        for index in range(workers):
+            sampler.emit_many(f"advance{index}", [(0, 0)])
+        yield workers
+
+
 LIBRARIES = {
+    "rlpyt": rlpyt_loop,
+    "sample-factory": sample_factory_loop,
     "torchrl-parallel": torchrl_parallel_loop,
     "torchrl-async": torchrl_async_loop,
     "ray": ray_loop,
@@ -264,6 +379,8 @@ def main(library: str, task: str, workers: str, windows: str, seconds: str) -> N
         if window:
             print(count / took)
     sys.stdout.flush()
+    for process in multiprocessing.active_children():  # TorchRL's would otherwise be waited for
+        process.kill()
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {
     ("breaks:Adapter", ()): "module breaks cannot be imported: ZeroDivisionError",
     ("adapters_of_mine:Adaptor", ()): "module adapters_of_mine has no Adaptor (did you mean Adapter?)",
     ("adapters_of_mine:Half", ()): "Half has no method send, close",
-    ("adapters_of_mine:size", ()): "size is not a class",
+    ("adapters_of_mine:size", ()): "size is not a class or function",
     ("adapters_of_mine:Adapter", ("depth",)): "no option depth; it has none",
     ("adapters_of_mine:build", ("depth",)): "no option depth; it has none",
     ("adapters_of_mine:Tuned", ("dept", "width")): "no option dept; it has depth, width (did you mean depth?)",

@@ -6,11 +6,11 @@ request is optional:
 
 - ``packages`` and ``modules``, lists of names: ``packages`` of the answer has the versions of the installed packages,
   and ``modules`` the modules that can be imported.
-- ``adapters``, ``[["module:Class", [option]]]``, and ``envs``, ``[["name", {argument: value}]]``: the answer has the
-  facts of each, with an ``error`` if there is one. ``plugins`` are modules that register environments; they are
-  imported first if they are installed. ``scratch`` is a folder to work in, so that nothing is written into the user's
-  folder. Unless ``local`` is true, nothing is imported from the folder in which the script was started, not even what
-  is not found elsewhere.
+- ``adapters``, ``[["module:Class", [option]]]``, ``functions``, ``["module:name"]``, and ``envs``,
+  ``[["name", {argument: value}]]``: the answer has the facts of each, with an ``error`` if there is one. ``plugins``
+  are modules that register environments; they are imported first if they are installed. ``scratch`` is a folder to work
+  in, so that nothing is written into the user's folder. Unless ``local`` is true, nothing is imported from the folder
+  in which the script was started, not even what is not found elsewhere.
 
 The answer also has the ``version`` of Python and, for ``envs``, all ids that are ``registered`` in the end.
 """
@@ -57,6 +57,7 @@ def main() -> None:
     if "scratch" in request:
         os.chdir(request["scratch"])
     reply["adapters"] = [adapter_facts(*adapter) for adapter in request.get("adapters", ())]
+    reply["functions"] = [function_facts(target)[1] for target in request.get("functions", ())]
     if request.get("envs"):
         reply.update(look_up(request["envs"], request.get("plugins", ())))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
@@ -246,26 +247,37 @@ def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
     return 1
 
 
-def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
-    """Return an ``error`` if ``module:Class`` cannot be loaded or is not an adapter, otherwise an empty dictionary.
+def function_facts(target: str) -> tuple[Any, dict[str, Any]]:
+    """Return what ``module:name`` is, and an ``error`` if it cannot be imported or called, else an empty dictionary.
 
     If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
     """
     module, _, name = target.partition(":")
     if is_forbidden(module):
-        return {"error": f"module {module} is in the current folder and not installed", "local": True}
+        return None, {"error": f"module {module} is in the current folder and not installed", "local": True}
     try:
         loaded = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer
-        return {"error": f"module {module} cannot be imported: {one_line(error)}"}
-    factory = getattr(loaded, name, None)
-    if factory is None:
+        return None, {"error": f"module {module} cannot be imported: {one_line(error)}"}
+    function = getattr(loaded, name, None)
+    if function is None:
         known = [other for other in vars(loaded) if not other.startswith("_")]
-        return {"error": f"module {module} has no {name}", "wanted": name, "names": known}
-    if not callable(factory):
-        return {"error": f"{name} is not a class"}
+        return None, {"error": f"module {module} has no {name}", "wanted": name, "names": known}
+    return function, {} if callable(function) else {"error": f"{name} is not a class or function"}
+
+
+def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
+    """Return an ``error`` if ``module:Class`` cannot be loaded or is not an adapter, otherwise an empty dictionary.
+
+    If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
+    """
+    factory, facts = function_facts(target)
+    if facts:
+        return facts
     lacking = [method for method in METHODS if isinstance(factory, type) and not hasattr(factory, method)]
-    return {"error": f"{name} has no method {', '.join(lacking)}"} if lacking else options_error(factory, options)
+    if lacking:
+        return {"error": f"{target.partition(':')[2]} has no method {', '.join(lacking)}"}
+    return options_error(factory, options)
 
 
 def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - any object of a module

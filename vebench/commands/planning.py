@@ -7,16 +7,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends.packages import importable
 from vebench.backends.registry import find
 from vebench.commands import knowing
-from vebench.errors import NotComparableError, RunFileError, UsageError, shown
-from vebench.interpreters.lookup import HOW_TO_ALLOW, is_local
+from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices, check_envs
 from vebench.plan.interleaving import interleaved
 from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check
+from vebench.plan.tasks import check_policy
 from vebench.results import header, store
 
 if TYPE_CHECKING:
@@ -135,7 +134,8 @@ def plan_here(spec: RunSpec, world: World, *, local: bool = True) -> tuple[Plan,
     ``local`` is whether modules that the spec names may be imported from the current folder.
     """
     check(spec)
-    _check_policy_module(spec, local=local)
+    if spec.acting.module:
+        check_policy(spec.policy, local=local)
     tasks = world.resolve(spec.envs, _here(spec.backends), local=local)
     plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world, local=local))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
@@ -144,19 +144,6 @@ def plan_here(spec: RunSpec, world: World, *, local: bool = True) -> tuple[Plan,
 def _here(choices: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
     """Return the choices whose adapters are loaded in vebench's own interpreter."""
     return tuple(choice for choice in choices if not choice.python)
-
-
-def _check_policy_module(spec: RunSpec, *, local: bool) -> None:
-    """Raise UsageError unless the module of a user's policy is there, and may be imported. It is not."""
-    module = spec.acting.module
-    if not module:
-        return
-    if not local and is_local(module):
-        raise UsageError(
-            f"--policy {shown(spec.policy)}: module {module} is in the current folder and not installed: {HOW_TO_ALLOW}"
-        )
-    if not is_local(module) and not importable(module.partition(".")[0]):
-        raise UsageError(f"--policy {shown(spec.policy)}: there is no module {module}")
 
 
 def plan_again(spec: RunSpec, path: Path, world: World, *, local: bool) -> tuple[Plan, RunRecord]:

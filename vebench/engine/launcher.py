@@ -133,7 +133,16 @@ class Launcher:
             keep_off = partial(self._keep_off, _owned(cell))
             watch = self._guarded.renew
             running = RunningCell(
-                process, results, go_ahead, log, self._interrupts, self._spec.timeout, keep_off, watch, cell.patience
+                process,
+                mark,
+                results,
+                go_ahead,
+                log,
+                self._interrupts,
+                self._spec.timeout,
+                keep_off,
+                watch,
+                cell.patience,
             )
             stack.callback(running.wait_for_close)
             yield running
@@ -199,6 +208,20 @@ class Launcher:
         self._guarded.discard(process.pid)
 
 
+def _send(number: signal.Signals, to: Callable[[int], None]) -> None:
+    # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        to(number)
+
+
+def _group_of(pid: int) -> int | None:
+    """Return the process group of a process, None if it has ended."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
 def _owned(cell: Cell) -> tuple[int, ...]:
     """Return the CPUs that a cell has for itself. What is not timed uses all that are free."""
     return cell.cpus if _is_timed(cell) else ()
@@ -212,11 +235,13 @@ def _is_timed(cell: Cell) -> bool:
 class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
 
-    ``timeout`` is in seconds, without rests, and for each backend that the cell compares. ``keep_off`` takes this
-    process off the cell's CPUs; ``watch`` sees that the guardians are alive. ``patience`` is that of the cell.
+    ``mark`` is the token that all its processes have in their environment. ``timeout`` is in seconds, without rests,
+    and for each backend that the cell compares. ``keep_off`` takes this process off the cell's CPUs; ``watch`` sees
+    that the guardians are alive. ``patience`` is that of the cell.
     """
 
     process: subprocess.Popen[bytes]
+    mark: str
     results: int
     go_ahead: int
     output: IO[bytes]
@@ -232,6 +257,7 @@ class RunningCell:
         self._deadline = wakeful() + self._whole
         self._resting_since = 0.0
         self._may_close_until = 0.0
+        self._strays: list[int] = []
         self._lines: deque[bytes] = deque()
         self._rest = b""
 
@@ -243,18 +269,23 @@ class RunningCell:
         """Let the cell run until the end of its next window."""
         self._deadline += wakeful() - self._resting_since
         self.keep_off()
-        self._signal(signal.SIGCONT)
+        for pid in self._strays:
+            _send(signal.SIGCONT, partial(os.kill, pid))
+        _send(signal.SIGCONT, partial(os.killpg, self.process.pid))
         self._write(b"\n")
 
     def rest(self) -> None:
-        """Stop the cell's processes: otherwise they might keep working, uncounted, during another cell's turn."""
-        self._signal(signal.SIGSTOP)
-        self._resting_since = wakeful()
+        """Stop the cell's processes: otherwise they might keep working, uncounted, during another cell's turn.
 
-    def _signal(self, number: signal.Signals) -> None:
-        # An ended process is noticed when its answers are read. macOS forbids signals to processes not waited for.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
+        Those that have left its process group are stopped, too, where they can be found: Ray's, for instance.
+        """
+        _send(signal.SIGSTOP, partial(os.killpg, self.process.pid))
+        with contextlib.suppress(OSError):  # no /proc
+            members = guardian.members(self.mark, variable=guardian.CELL_VARIABLE)
+            self._strays = [pid for pid in members if _group_of(pid) not in {self.process.pid, None}]
+        for pid in self._strays:
+            _send(signal.SIGSTOP, partial(os.kill, pid))
+        self._resting_since = wakeful()
 
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed when its answers are read

@@ -56,6 +56,21 @@ class Answer(TypedDict):
 FOUND = {"id", "package", "module", "frame_skip", "called", "problem"}
 
 
+class FunctionsAnswer(TypedDict):
+    """The facts of the functions that were asked for."""
+
+    functions: list[AdapterFacts]
+
+
+def look_up_function(target: str, python: str, timeout: float, *, local: bool = True) -> AdapterFacts:
+    """Return the facts of ``module:function``; the arguments and errors are those of ``look_up``."""
+    request: dict[str, object] = {"functions": [target], "local": local}
+    answer = ask(f"looking up {shown(target)}", python, request, timeout, FunctionsAnswer)
+    if len(answer["functions"]) != 1:
+        raise UsageError(f"looking up {shown(target)}: Python gave a wrong answer: it has not what was asked for")
+    return answer["functions"][0]
+
+
 def is_local(module: str) -> bool:
     """Return whether a module is in the current folder, and nowhere else as far as this Python tells.
 

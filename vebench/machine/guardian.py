@@ -24,16 +24,27 @@ PATIENCE_S = 2.0
 
 
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
-    """Return the ids of living processes that have the token in their environment or belong to one of the groups."""
+    """Return the ids of living processes that have the token in their environment or belong to one of the groups.
+
+    What these have started is among them, whatever it has made of its environment and group: Ray's actors write their
+    titles over the one, and have left the other.
+    """
     mark = f"{variable}={token}".encode()
     found = []
+    children: dict[int, list[int]] = {}
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208 - a lack of descriptors is an error
         # The command name is in parentheses and may contain anything: proc(5).
-        state, _parent, own_group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"", b"0")
-        # A process may have replaced its environment or left its group; hardly any does both.
-        in_group = int(own_group) in groups
-        if state != b"Z" and (in_group or mark in _read(pid, "environ").split(b"\0")):
+        state, parent, own_group, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"0", b"0")
+        if state == b"Z":
+            continue
+        children.setdefault(int(parent), []).append(pid)
+        if int(own_group) in groups or mark in _read(pid, "environ").split(b"\0"):
             found.append(pid)
+    known = {*found}
+    for pid in found:  # which grows meanwhile
+        new = [child for child in children.get(pid, ()) if child not in known]
+        found += new
+        known.update(new)
     return found
 
 

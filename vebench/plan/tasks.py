@@ -11,7 +11,7 @@ from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.interpreters.lookup import HOW_TO_ALLOW, PLUGINS, look_up
+from vebench.interpreters.lookup import HOW_TO_ALLOW, PLUGINS, look_up, look_up_function
 from vebench.plan.grammar import MISSING_ENV
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def resolve(
     if unknown or adapters:
         answer = look_up(unknown, adapters, python, timeout, local=local)
         for (target, _), facts in zip(adapters, answer["adapters"], strict=True):
-            _check_adapter(target, facts)
+            _check_loaded("--backend", target, facts)
         for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
             found[name] = _task(name, of_env, answer.get("registered", ()))
     return _distinct([found[name] for name in names])
@@ -116,10 +116,15 @@ def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
     return Task(env, OTHER.name, frame_skip, module=module or None)
 
 
-def _check_adapter(target: str, facts: Mapping[str, Any]) -> None:
+def check_policy(target: str, *, python: str = sys.executable, timeout: float = 120.0, local: bool = True) -> None:
+    """Raise UsageError unless a user's policy, ``module:function``, can be loaded; arguments as for ``resolve``."""
+    _check_loaded("--policy", target, look_up_function(target, python, timeout, local=local))
+
+
+def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
     if "error" in facts:
         near = did_you_mean(facts.get("wanted", ""), facts.get("names", ()))
-        raise UsageError(f"--backend {shown(target)}: {facts['error']}{near}{_how_to_allow(facts)}")
+        raise UsageError(f"{option} {shown(target)}: {facts['error']}{near}{_how_to_allow(facts)}")
 
 
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:

@@ -1,0 +1,197 @@
+"""Sample Factory's rollout workers, of which the adapter takes the place of the inference worker.
+
+They are the library's own processes: they ask for actions over a queue, write rows into shared trajectories, and hand
+these over when they are full. There is no policy, and no learner but for what gives the buffers back.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from contextlib import suppress
+from functools import partial
+from multiprocessing.sharedctypes import RawValue
+from queue import Empty
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, spaces_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ctypes import c_longlong
+
+    import gymnasium
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ArrayTree, Setup
+    from vebench.backends.one_in_flight import Rows
+
+LOOK_S = 1.0  # how often the caller looks whether workers are alive
+CLOSE_S = 2.0  # how long a worker may take to close its environments
+NAME = "vebench"  # what the library knows the environment by
+POLICY = 0
+ONE_FLAG = Difference("an end that is a limit on time, too, is told as that alone", "terminated", "end")
+
+
+class SampleFactory(OneInFlight):
+    """``workers`` processes with several environments each, in two groups (``worker_num_splits``) if they are even.
+
+    A worker steps one group while the rows of the other are on their way; a batch has those of all. After ``rollout``
+    steps trajectories are full. It cannot be reset: each ``reset`` but the first starts other processes.
+    """
+
+    def __init__(self, setup: Setup, *, rollout: int = 32) -> None:
+        spaces = spaces_of(setup.task)
+        _ = spaces.shape  # which there is for one array alone
+        if not isinstance(spaces.actions, ActionSpace):
+            raise ValueError("actions are not one array")  # noqa: TRY004 - by contract
+        self._setup, self._rollout, self._action_size = setup, rollout, spaces.actions.low.size
+        self._groups = 2 if setup.envs_per_worker % 2 == 0 else 1
+        self._sampler: Any = None
+        told = (FLOAT32_REWARDS, ONE_FLAG)
+        self._report(setup, spaces, processes=setup.workers, autoreset="same_step", differences=told)
+        self._start()
+
+    def _start(self) -> None:
+        """Start the workers. They make their environments once they are told to begin."""
+        from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler  # noqa: PLC0415 - imported on use
+        from sample_factory.algo.utils.env_info import extract_env_info  # noqa: PLC0415 - likewise
+        from sample_factory.algo.utils.make_env import make_env_func_non_batched  # noqa: PLC0415 - likewise
+        from sample_factory.algo.utils.shared_buffers import BufferMgr  # noqa: PLC0415 - likewise
+        from sample_factory.algo.utils.tensor_dict import to_numpy  # noqa: PLC0415 - likewise
+        from sample_factory.envs.env_utils import register_env  # noqa: PLC0415 - likewise
+
+        self._seed: c_longlong = RawValue("q")
+        logging.getLogger("rl").setLevel(logging.ERROR)
+        register_env(NAME, partial(_environment, makers(self._setup), self._seed))
+        cfg = _configuration(self._setup, self._groups, self._rollout)
+        example = make_env_func_non_batched(cfg, SimpleNamespace(worker_index=0))
+        env_info = extract_env_info(example, cfg)
+        example.close()
+        self._loop = EventLoop(NAME)
+        self._buffers = BufferMgr(cfg, env_info)
+        self._trajectories = to_numpy(self._buffers.traj_tensors_torch["cpu"])
+        self._actions_of = to_numpy(self._buffers.policy_output_tensors_torch["cpu"])[..., : self._action_size]
+        self._sampler = ParallelSampler(self._loop, self._buffers, {}, cfg, env_info)
+        for index, worker in enumerate(self._sampler.rollout_workers):
+            self._sampler.connect("begin", worker.init)
+            self._sampler.connect(f"advance{index}", worker.advance_rollouts)
+            self._sampler.connect("stop", worker.on_stop)
+        self._sampler.connect_on_new_trajectories(POLICY, self._loop.broadcast)
+        self._sampler.init()
+        self._begun = False
+
+    def _reset(self, seed: int) -> ArrayTree:
+        if self._begun:
+            self._end()
+            self._start()
+        self._begun = True
+        self._seed.value = seed
+        self._sampler.emit("begin")
+        return self._wait()
+
+    def _send(self, actions: ArrayTree) -> None:
+        self._actions_of[:] = np.asarray(actions).reshape(self._actions_of.shape)
+        for worker in range(self._setup.workers):
+            self._sampler.emit_many(f"advance{worker}", [(group, POLICY) for group in range(self._groups)])
+
+    def _receive(self) -> Rows:
+        acted = self._places, self._step
+        observations = self._wait()
+        rewards, ended, truncated = (self._trajectories[name][acted] for name in ("rewards", "dones", "time_outs"))
+        if self._step == 0:
+            self._hand_back()
+        return observations, rewards, ended & ~truncated, truncated
+
+    def _wait(self) -> NDArray[np.generic]:
+        """Wait until all ask for actions, and return what they observe. Raises RuntimeError if a worker has died."""
+        self._places = np.empty(self._setup.batch_size, np.intp)  # each environment's trajectory
+        missing = self._setup.workers * self._groups
+        while missing:
+            try:
+                requests = self._sampler.inference_queues[POLICY].get_many(timeout=LOOK_S)
+            except Empty:
+                self._look()
+                continue
+            for worker, group, asked, _ in requests:
+                first = (worker * self._groups + group) * len(asked)
+                self._places[first : first + len(asked)] = [trajectory for _, _, trajectory, _ in asked]
+                self._step = asked[0][-1]
+            missing -= len(requests)
+        observations: NDArray[np.generic] = self._trajectories["obs"]["obs"][self._places, self._step]
+        return observations
+
+    def _look(self) -> None:
+        for worker, process in enumerate(self._sampler.processes):
+            if not process.is_alive():
+                raise RuntimeError(f"worker {worker} of Sample Factory died (exit status {process.exitcode})")
+
+    def _hand_back(self) -> None:
+        """Take the trajectories that are full, as the learner does, and free their buffers."""
+        with suppress(Empty):
+            while True:
+                for _, _, (full, device) in self._loop.signal_queue.get_many(block=False):
+                    self._buffers.traj_buffer_queues[device].put_many([one["traj_buffer_idx"] for one in full])
+
+    def close(self) -> None:
+        """End every process."""
+        self._first, self._stepping = None, False
+        self._end()
+
+    def _end(self) -> None:
+        if self._sampler is None:
+            return
+        self._sampler.emit("stop")
+        for process in self._sampler.processes:
+            process.join(CLOSE_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._sampler = self._loop = self._buffers = self._trajectories = self._actions_of = process = None
+        gc.collect()  # the library's objects refer to each other, and hold memory that is shared
+
+
+def _configuration(setup: Setup, groups: int, rollout: int) -> Any:  # noqa: ANN401 - the library has no types
+    """Return the library's defaults, but for what was asked for and what would change the environments' work."""
+    from sample_factory.cfg.arguments import parse_sf_args  # noqa: PLC0415 - imported on use
+
+    asked = {"num_workers": setup.workers, "num_envs_per_worker": setup.envs_per_worker, "worker_num_splits": groups}
+    no_policy = {"policy_workers_per_policy": 0, "use_rnn": False, "device": "cpu", "env_gpu_observations": False}
+    same_work = {"reward_clip": "inf", "decorrelate_envs_on_one_worker": False}
+    few_buffers = {"rollout": rollout, "batch_size": rollout}
+    ours = {"env": NAME, "log_to_file": False, "set_workers_cpu_affinity": False}  # vebench pins if that was asked for
+    chosen = {**asked, **no_policy, **same_work, **few_buffers, **ours}
+    return parse_sf_args([f"--{key}={value}" for key, value in chosen.items()])[1]
+
+
+def _environment(
+    made: list[Callable[[], gymnasium.Env[Any, Any]]],
+    base: c_longlong,
+    _name: str,
+    _cfg: object,
+    place: Any,  # noqa: ANN401 - as above
+    _mode: object,
+) -> gymnasium.Env[Any, Any]:
+    """Return an environment with spaces that the library takes, seeded with its id, as it does, plus ``base``."""
+    from gymnasium import spaces, wrappers  # noqa: PLC0415 - imported on use
+
+    logging.getLogger("rl").setLevel(logging.ERROR)
+    environment = made[int(place.worker_index)]()
+    reset, observed, taken = environment.reset, environment.observation_space, environment.action_space
+
+    def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return reset(seed=None if seed is None else seed + base.value, options=options)
+
+    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be told
+    if isinstance(observed, spaces.Discrete):
+        environment = wrappers.TransformObservation(environment, np.asarray, observed)
+    if not isinstance(taken, spaces.Discrete) and (taken.dtype != np.float32 or len(taken.shape or ()) != 1):
+        flat = spaces.Box(-np.inf, np.inf, (int(np.prod(taken.shape or ())),), np.float32)
+        environment = wrappers.TransformAction(
+            environment, lambda action: action.reshape(taken.shape).astype(taken.dtype), flat
+        )
+    return environment

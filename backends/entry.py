@@ -176,7 +176,8 @@ class BackendEntry:
     @property
     def is_peer(self) -> bool:
         """Whether a user may pick it: it is a backend that a run measures by default, or another project's."""
-        return not self.reference_row and (self.by_default or self.installation is not None)
+        of_others = bool(self.library) or self.installation is not None
+        return not self.reference_row and (self.by_default or of_others)
 
     @property
     def builds_environments(self) -> bool:

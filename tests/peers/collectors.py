@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import multiprocessing
 import os
 import secrets
 import shutil
@@ -96,6 +97,7 @@ def rllib(task: str, workers: int, envs: int) -> Iterator[int]:
 
 def torchrl(task: str, workers: int, envs: int, collector: str) -> Iterator[int]:
     """Yield the transitions that a collector has handed over, of processes with a ``SerialEnv`` each."""
+    multiprocessing.set_start_method("fork")  # or it would send them the policy, which is of no module
     import torch
     import torchrl.collectors
     from tensordict.nn import TensorDictModule
@@ -191,6 +193,7 @@ TOLD = {
 }
 TASKS = ("CartPole-v1", "HalfCheetah-v5")
 WORKERS, ENVS = "2", "8"
+PATIENCE_S = 120.0  # with a sampler that does not come up
 
 
 def print_table(rounds: int) -> None:
@@ -223,7 +226,10 @@ def one_round(name: str, task: str) -> list[float]:
         if (python := python_of(interpreter)) is None:
             return []
         command = [python, __file__, name, task, WORKERS, ENVS, "3", "1"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return []
         rates = [float(line) for line in done.stdout.splitlines() if line.replace(".", "", 1).isdigit()]
         return [statistics.median(rates)] if rates else []
     with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.pasting import BATCHES, OWN, PASTED, TASKS, built, pasted, task_of
+from support.pasting import OWN, PASTED, TASKS, built, pasted, task_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def test_pasted_lines_step_as_many_environments_as_was_promised(entry: BackendEntry, tmp_path: Path) -> None:
     planned = built(entry, task_of(entry))
     counted = pasted(planned, entry.lines(planned), tmp_path)
-    resets = BATCHES * planned.batch_size - counted["steps"]
-    assert 0 <= resets < BATCHES * planned.batch_size / 2
+    resets = counted["batches"] * planned.batch_size - counted["steps"]
+    assert 0 <= resets < counted["batches"] * planned.batch_size / 2
 
 
 @pytest.mark.parametrize("name", ["for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async"])
@@ -26,7 +26,7 @@ def test_so_do_those_of_an_environment_of_the_users_own(name: str, tmp_path: Pat
     (entry,) = (one for one in PASTED if one.name == name)
     planned = built(entry, OWN)
     counted = pasted(planned, entry.lines(planned), tmp_path)
-    ends = BATCHES * planned.batch_size - counted["steps"]
+    ends = counted["batches"] * planned.batch_size - counted["steps"]
     assert (ends > 0) == (name != "for-loop")  # a row of Gymnasium's that only tells of a reset is no step
 
 

@@ -33,8 +33,10 @@ def write(folder: Path, lines: tuple[str, ...], asked: str) -> Path:
     return path
 
 
-def drive(envs: Any, batches: int = 0, seconds: float = 0.0) -> None:  # noqa: ANN401 - each library has its own
+def drive(envs: Any, batches: int = 0, seconds: float = 0.0, num_envs: int = 0) -> None:  # noqa: ANN401 - any library's
     """Step so many batches, or for so many seconds after a second of warm-up, and print what was counted.
+
+    It goes on until rows of ``num_envs`` environments were seen: of those that are ready in any order, one may be late.
 
     ``num_envs``: environments whose rows were seen. ``batch_size``: rows of each batch, a list if they differ. Both are
     0 where time is measured. ``steps``: rows but those that only tell of a reset.
@@ -46,7 +48,7 @@ def drive(envs: Any, batches: int = 0, seconds: float = 0.0) -> None:  # noqa: A
         next(stepping)
     began = time.perf_counter()
     done = 0
-    while done < batches or time.perf_counter() - began < seconds:
+    while done < batches or len(seen) < num_envs or time.perf_counter() - began < seconds:
         ids, resets = next(stepping)
         if batches:  # where time is measured, nothing else is
             sizes.add(len(ids))

@@ -1,6 +1,6 @@
 """Does vebench measure what each library's own loop measures? Both in turn, on the same CPUs; prints the ratios.
 
-``python tests/peers/agree.py [--rounds N] [--envs TASK,...] [BACKEND ...]``, by default every library in ``loops.py``
+``python tests/peers/agree.py [--rounds N] [--envs TASK,...] [--workers N] [BACKEND ...]``, by default every library in ``loops.py``
 that is installed here or was set up by ``vebench peers setup``: its loop runs in that interpreter, as its cells do. A
 check to be run on a quiet machine, no part of the tests. Rows that only report a reset are counted as steps on both
 sides here, as the loops have no way to tell.
@@ -24,7 +24,7 @@ from vebench.plan.pythons import path_of
 from vebench.plan.spec import BackendChoice
 
 LOOPS = Path(__file__).with_name("loops.py")
-WORKERS, WINDOWS, SECONDS = "2", "3", "1"
+WINDOWS, SECONDS = "3", "1"
 
 
 def python_for(library: str) -> str:
@@ -32,19 +32,19 @@ def python_for(library: str) -> str:
     return path_of(BackendChoice(library), {}) or sys.executable
 
 
-def by_loop(library: str, task: str) -> float:
+def by_loop(library: str, task: str, workers: int) -> float:
     """Return the median rate that the library's own loop gives, in rows/s."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
-    command = [python_for(library), str(LOOPS), library, task, WORKERS, WINDOWS, SECONDS]
+    command = [python_for(library), str(LOOPS), library, task, str(workers), WINDOWS, SECONDS]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return statistics.median(float(line) for line in done.stdout.splitlines())
 
 
-def by_vebench(library: str, task: str) -> float:
+def by_vebench(library: str, task: str, workers: int) -> float:
     """Return the median rate that vebench gives, in rows/s."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
-        arguments = ["-e", task, "-b", library, "-w", WORKERS, "--rounds", WINDOWS, "--duration", SECONDS]
+        arguments = ["-e", task, "-b", library, "-w", str(workers), "--rounds", WINDOWS, "--duration", SECONDS]
         plain = ["--no-base", "--repeats", "1", "--proof", "off", "--pin", "none", "-q", "-o", str(path)]
         subprocess.run([sys.executable, "-m", "vebench", "run", *arguments, *plain], check=True)
         windows = json.loads(path.read_text().splitlines()[1])["windows"]
@@ -56,6 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--envs", default="Pong,HalfCheetah-v5")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("backends", nargs="*")
     asked = parser.parse_args()
     print(f"steps/s, medians of {asked.rounds} rounds; ratios: of the medians, and the least and greatest of a round")
@@ -63,7 +64,7 @@ def main() -> None:
     for task in asked.envs.split(","):
         for library in asked.backends or LIBRARIES:
             try:
-                rates = both(library, task, asked.rounds)
+                rates = both(library, task, asked.workers, asked.rounds)
             except (subprocess.CalledProcessError, UsageError) as error:
                 print(f"{task:16} {library:18} not measured: {_why(error)}", flush=True)
                 continue
@@ -73,12 +74,12 @@ def main() -> None:
             print(f"{task:16} {library:18} {loop:10,.0f} {ours:10,.0f} {ours / loop:6.3f}   {spread}", flush=True)
 
 
-def both(library: str, task: str, rounds: int) -> list[tuple[float, float]]:
+def both(library: str, task: str, workers: int, rounds: int) -> list[tuple[float, float]]:
     """Return the rates of the library's own loop and of vebench in each round; they take turns at being first."""
     pairs = []
     for turn in range(rounds):
         sides = (by_loop, by_vebench) if turn % 2 == 0 else (by_vebench, by_loop)
-        rates = {side: side(library, task) for side in sides}
+        rates = {side: side(library, task, workers) for side in sides}
         pairs.append((rates[by_loop], rates[by_vebench]))
     return pairs
 

@@ -60,7 +60,8 @@ def measure_grid(env: str, backends: str, repeats: int, file: Path, took: Path) 
         asked = RunSpec(parse_envs([env]), (1,), parse_backends([backends]))
         spec = planned(short(asked, 1.0, None), wish(None, "ok", f"{WITHIN:.0%}"), World())[0].spec
         vebench(
-            *("run", "-e", env, "-b", backends, "-q", "-o", str(file), "--no-interleave", "--proof", "off"),
+            *("run", "-e", env, "-q", "-o", str(file), "--no-interleave", "--proof", "off"),
+            *("-b", ",".join(choice.label for choice in spec.backends)),
             *("-w", ",".join(map(str, spec.workers)), "--envs-per-worker", ",".join(map(str, spec.envs_per_worker))),
             *("--only", ",".join(spec.only), "--repeats", str(repeats)),
             *("--duration", str(spec.duration), "--warmup", str(spec.warmup), "--rounds", str(spec.rounds)),

@@ -106,7 +106,7 @@ class Explanation:
     """Why a table shows what it shows, listed like a finding under ``label``, such as a verdict.
 
     It is no finding: it has no code and no gravity, and what it explains is in the table and in the data. ``command``
-    is what the remedy says to run, as it can be pasted; empty if it says none.
+    is what the remedy says to run, as it can be pasted; empty if it says none. Where nothing is to be done, both are.
     """
 
     label: str

@@ -157,7 +157,8 @@ def _advice(items: Sequence[FindingText | Explanation], writer: _Writer) -> Iter
         yield f"- **{item.label}**: {writer.escaped(item.text)}"
         yield from (f"  - {writer.escaped(place)}" for place in item.places)
         command = getattr(item, "command", "")  # findings have none
-        yield f"  - → {writer.escaped(item.remedy)}" + (f" {_code(writer.plain(command))}" if command else "")
+        if item.remedy or command:
+            yield f"  - → {writer.escaped(item.remedy)}" + (f" {_code(writer.plain(command))}" if command else "")
     yield ""
 
 

@@ -261,7 +261,7 @@ def _explanation(item: Explanation) -> Group:
     places = (Padding(Line(place), INDENT) for place in item.places)
     remedy = Grid.grid(padding=(0, 1, 0, 0))
     remedy.add_row(Line("->"), Line(item.remedy, overflow="fold"))
-    return Group(Line(item.text), *places, remedy)
+    return Group(Line(item.text), *places, *([remedy] if item.remedy or item.command else []))
 
 
 def _answers(document: Document, *, in_full: bool) -> Iterator[Section]:

@@ -227,12 +227,14 @@ class TunePage:
         parts = []
         if workers:
             reached = ", ".join(f"{figures.counted(one.cell.workers, 'worker')} {one.share:.0%}" for one in workers)
-            parts.append(f"{reached} of its rate")
+            parts.append(f"with {reached} of its rate")
         if envs:
-            reached = ", ".join(f"{one.cell.envs_per_worker} {one.share:.0%}" for one in envs)
-            parts.append(f"of environments for each worker, {reached}")
+            (first, *rest) = envs
+            each = figures.counted(first.cell.envs_per_worker, "environment")
+            reached = ", ".join(f"with {one.cell.envs_per_worker} {one.share:.0%}" for one in rest)
+            parts.append(f"with {each} for each worker {first.share:.0%}{', ' if rest else ''}{reached}")
         if parts:
-            yield f"With {'; '.join(parts)}."
+            yield f"W{'; '.join(parts)[1:]}."
         if self.pools is not None:
             yield f"With a pool on each memory node (vebench run --replicas node), {figures.times(self.pools)} of it."
 

@@ -162,9 +162,9 @@ def test_the_answer_has_all_that_a_choice_stands_on_and_costs(vebench: Command, 
         "A step of one environment takes 50.0 µs (99 of 100 at most 90.0 µs), a reset 400 µs",
         "Handing over a batch of 64",
         "a plain loop is faster where a step takes",
-        "Not told apart from the fastest, and within 5%: shm-sync[caller_steps=false] with 4 workers x 16 envs",
+        "Not told apart from the fastest, and within 5%: shm-async with 4 workers x 16 envs",
         "With 2 workers 5",
-        "of environments for each worker, 4 ",
+        "with 4 environments for each worker 9",
         "sampling is 45% of training",
         "of what it is with a plain loop, and at most 1.8",
         "820 µs",
@@ -363,3 +363,13 @@ def test_what_makes_no_sense_is_one_line_and_status_2(
     done = vebench("tune", *arguments, world=world())
     assert done.status == 2
     assert complaint in done.refusal
+
+
+def test_a_tuning_of_real_processes_shows_steps_waits_and_a_rate_that_can_be_used(vebench: Command) -> None:
+    asked = ("-b", "for-loop", "--batch", "2", "--budget", "5s", "-q", "-f", "json")
+    done = vebench("tune", "-e", "CartPole", *asked)
+    found = json.loads(done.out)
+    assert (done.status in {0, 3}, found["chosen"]["num_envs"]) == (True, 2), done.err
+    assert found["steps"]["step_p50_ns"] > 0
+    assert 0 < found["chosen"]["latency"]["p50_ns"] <= found["chosen"]["latency"]["p99_ns"]
+    assert found["chosen"]["frames_per_second"]["low"] > 0

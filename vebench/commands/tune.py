@@ -17,7 +17,7 @@ from vebench.analysis.summary import by_cell, summarise
 from vebench.analysis.tuning import Latency, choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.child.answers import Timed
+from vebench.child.answers import Done, Failure, Timed
 from vebench.child.window import Window
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.engine.conversation import CellError, InterruptedCellError
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 DONE, UNDECIDED = 0, 3
 WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
+SETTLED = 6  # passes of what is recommended, so that its rate has an interval that can be used
 # To see how long a batch is waited for, by what acts at once: of what is recommended, and of so many others.
 AT_ONCE, LATENCY_S, MOST_TIMED = "sleep:0.001ms", 0.3, 3
 PROBES = 3  # processes of what is looked at once there is a winner
@@ -207,6 +208,7 @@ class _Racing:
         race = self._standing(None)
         while not race.decided and self._another_pass(race):
             race = self._standing(frozenset(race.alive))
+        self._settle()
         self._compare_work(race)
         return race
 
@@ -222,17 +224,23 @@ class _Racing:
 
     def _asked(self, spec: RunSpec, cell: Cell, kind: type[T]) -> list[T]:
         """Return the answers of this kind of a cell that is no part of the run; none if it fails."""
+        found: list[T] = []
         try:
             with (
                 Interrupts() as interrupts,
                 self._world.start(spec, interrupts) as launch,
                 launch(cell) as conversation,
             ):
-                return [answer for answer in conversation.messages() if isinstance(answer, kind)]
+                for answer in conversation.messages():
+                    if isinstance(answer, kind):
+                        found.append(answer)
+                    if isinstance(answer, Done | Timed | Failure):  # after which nothing comes
+                        break
         except InterruptedCellError:
             raise InterruptedRunError(f"interrupted: {self._go_on}") from None
         except (CellError, OSError):
             return []
+        return found
 
     def latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:
         """Return how long each of these waits for a batch, as far as there is time: what acts does so at once."""
@@ -315,6 +323,24 @@ class _Racing:
             return False
         self._measure(more.cells)
         return True
+
+    def _settle(self) -> None:
+        """Give what may be recommended, and what ties with it, as many passes as rates need: a race may need fewer."""
+        for _ in range(SETTLED):
+            run = self._run()
+            cells = [one for one in summarise(informed(run, self.knowledge)) if self._may_win(one)]
+            found = choose(cells, self._wish.tolerance, decided=True, memory=self._plan.spec.memory)
+            close = [one for one in (found.chosen, found.fastest, *found.tied) if one is not None]
+            known, left = self._costs(), self._left - self._kept
+            costs = {cell.key.without_repeat: known.of(cell) for cell in self._plan.cells}
+            wanted: set[CellKey] = set()
+            for one in close:
+                if one.repeats < SETTLED and sum(costs[key] for key in {*wanted, one.key}) <= left:
+                    wanted.add(one.key)
+            more = next_pass(self._plan, frozenset(wanted), next_repeats(run))
+            if not more.cells:
+                return
+            self._measure(more.cells)
 
     def _compare_work(self, race: Race[CellKey]) -> None:
         """Compare what those return that may be chosen, if nothing is known of it: briefly, and apart from the race."""

@@ -51,6 +51,7 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.UNLIKE_ENGINES: (make_cell("envpool-sync", 1, STEADY, engines=(MUJOCO,)),),
     Code.OTHER_PACKAGES: (make_cell("gym-async", 1, STEADY, engines=(GYMNASIUM,)),),
     Code.CONTESTED: (make_cell("pufferlib", 1, windows=window(steal_ns=10**8)),),
+    Code.POLLING: (make_cell("pufferlib", 1, steps=STEADY),),
     Code.FALLBACK: (make_cell("fast-sync", 1, STEADY, own_classes=OwnClasses(refused="another version")),),
     Code.THROTTLED: (make_cell(windows=window(throttled_ns=1)),),
     Code.UNPINNED: (make_cell(steps=STEADY, affinity=(0, 1)),),

@@ -87,3 +87,14 @@ def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(
     window = Window(ns=10**9, rows=1000, resets=0, steal_ns=steal)
     (found,) = codes(make_cell(backend, workers, windows=(window,) * 4))
     assert ("contested" in found) is contested
+
+
+@pytest.mark.parametrize(
+    ("backend", "allowed", "found"),
+    [("pufferlib", (0, 1), True), ("pufferlib", (0, 1, 2), False), ("shm-sync", (0, 1), False)],
+)
+def test_one_that_has_fewer_cpus_than_processes_that_poll_shows_its_worst(
+    backend: str, allowed: tuple[int, ...], found: bool
+) -> None:
+    (said,) = codes(make_cell(backend, 2, STEADY, processes=2, cpus=(0, 1), affinity=allowed))
+    assert ("polling" in said) is found

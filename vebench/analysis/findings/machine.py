@@ -103,6 +103,19 @@ def contested(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
+def polling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if processes that poll were held to fewer CPUs than they are, the caller among them."""
+    spins = cell.status == "ok" and not cell.struck and find_recorded(cell.backend).spins
+    if not spins or cell.strayed or cell.processes + 1 <= cell.cpus_owned:
+        return None
+    return Finding(
+        Code.POLLING,
+        "its processes, or the caller, poll without sleeping and have fewer CPUs than they are: the worst that it can "
+        "do, which says nothing of it with a CPU for each",
+        "measure with fewer --workers than CPUs and --pin none",
+    )
+
+
 def strayed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if a process or thread was free to run on other CPUs than those owned."""
     if not cell.strayed:
@@ -141,7 +154,16 @@ def extra_threads(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
-CELL: tuple[Rule, ...] = (oversubscribed, throttled, disturbed, contested, strayed, unbound, extra_threads)
+CELL: tuple[Rule, ...] = (
+    oversubscribed,
+    throttled,
+    disturbed,
+    contested,
+    polling,
+    strayed,
+    unbound,
+    extra_threads,
+)
 
 
 def of_host(host: HostRecord, now: Surroundings) -> tuple[Finding, ...]:

@@ -6,11 +6,12 @@ import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.exchange import exchange
 from vebench.analysis.summary import summarise
-from vebench.analysis.tuning import bends, training_gain
+from vebench.analysis.tuning import EPISODES, bends, missed_resets, training_gain
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.engine.runner import GIVEN_UP
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.exchange import Exchange
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.tuning import Choice, Latency, Rival
+    from vebench.analysis.tuning import Choice, Latency, MissedResets, Rival
     from vebench.child.answers import Timed
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
@@ -155,6 +156,7 @@ class TunePage:
             "pool_on_each_node": self.pools,
             "learning": self._learning_facts(),
             "steps": None if self.steps is None else asdict(self.steps),
+            "missed_resets": None if self.missed is None else asdict(self.missed),
             "exchange": None if self.exchange is None else _exchange_facts(self.exchange),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried()],
             "not_offered": [{"setting": rival.cell.key.place, "why": why} for rival, why in self._not_offered()],
@@ -189,6 +191,7 @@ class TunePage:
             )
         if self.steps is not None:
             yield from self._times(self.steps, chosen)
+            yield from self._resets(self.steps, chosen)
         if self.exchange is not None:
             yield from _exchange_words(self.exchange, chosen)
 
@@ -201,6 +204,14 @@ class TunePage:
         found = (exchange(cell, self._cells) for cell in (chosen, *(rival.cell for rival in self.choice.rivals)))
         return next((one for one in found if one is not None), None)
 
+    @property
+    def missed(self) -> MissedResets | None:
+        """What the windows of what is recommended leave out of the resets, None if that is little."""
+        chosen = self.choice.chosen
+        if self.steps is None or chosen is None:
+            return None
+        return missed_resets(self.steps, chosen, self.wish.tolerance)
+
     @staticmethod
     def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
         """Yield how long steps take, and what the backend makes of that."""
@@ -211,6 +222,21 @@ class TunePage:
             at_once = f"{steps.step_p50_ns / each:.2g} stepped at a time, and handing over took nothing"
             cpus = figures.counted(chosen.cpus_owned, "CPU")
             yield f"Here one is done every {figures.short(each)}, as if {at_once}, on {cpus}."
+
+    def _resets(self, steps: Timed, chosen: CellSummary) -> Iterator[str]:
+        """Yield what windows shorter than episodes leave out, and what to measure instead."""
+        missed = self.missed
+        if missed is None:
+            return
+        measure = (
+            f"vebench run -e {shlex.quote(short_name(self.env))} -b {shlex.quote(f'for-loop,{chosen.label}')} "
+            f"-w {chosen.workers} --envs-per-worker {chosen.envs_per_worker} --duration {ceil(missed.seconds)}"
+        )
+        yield (
+            f"Resets are hardly in these rates: they take {'' if steps.ends else 'up to '}{missed.share:.0%} of an "
+            f"environment's time in the long run, and windows hold fewer than {EPISODES} episodes of each. Settings "
+            f"with many environments look the faster for it; {'' if steps.ends else 'at least '}this has them: {measure}"
+        )
 
     def _ties(self) -> Iterator[str]:
         others = [cell for cell in self.choice.tied if cell is not self.choice.fastest]

@@ -280,6 +280,14 @@ class Taking:
         found: dict[str, Any] = json.loads(done.out)
         return found
 
+    def text(self, vebench: Command, *arguments: str) -> str:
+        """Return what is printed, without where lines break."""
+        return " ".join(
+            vebench(
+                "tune", "-e", "Acrobot", *OURS, *arguments, "-q", "--file", "told.jsonl", world=self.world
+            ).out.split()
+        )
+
 
 def test_the_budget_is_kept_where_steps_and_resets_are_slow(vebench: Command) -> None:
     world = Taking(step=0.02, reset=2.0)
@@ -287,6 +295,24 @@ def test_the_budget_is_kept_where_steps_and_resets_are_slow(vebench: Command) ->
     assert world.clock.now <= 66
     assert found["chosen"]["backend"] != "for-loop"
     assert any(one["why"].startswith("starting it takes more than") for one in found["not_tried"])
+
+
+@pytest.mark.parametrize(("reset", "share"), [(0.5, 1 / 3), (0.01, None)])
+def test_resets_that_windows_are_too_short_to_meet_are_told_with_what_to_measure_instead(
+    vebench: Command, reset: float, share: float | None
+) -> None:
+    """50 steps of 20 ms were seen, and no end."""
+    found = Taking(step=0.02, reset=reset).tune(vebench, "--budget", "60s")
+    if share is None:
+        assert found["missed_resets"] is None
+        return
+    assert found["missed_resets"]["share"] == pytest.approx(share)
+    chosen = found["chosen"]
+    each = chosen["steps_per_second"]["median"] / chosen["num_envs"]
+    assert found["missed_resets"]["seconds"] == pytest.approx(2 * 50 / each)
+    said = Taking(step=0.02, reset=reset).text(vebench, "--budget", "60s")
+    assert "Resets are hardly in these rates: they take up to 33% of an environment's time" in said
+    assert f"--envs-per-worker {chosen['envs_per_worker']} --duration " in said
 
 
 @pytest.mark.parametrize("load", [1.0, 3.0, 8.0])

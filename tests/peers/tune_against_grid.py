@@ -3,9 +3,10 @@
 ``python tune_against_grid.py ENV [--tunings 10] [--budget 2m] [--repeats 5] [--backend NAMES] [--into FOLDER]``
 
 The grid has every setting that a tuning may try, in ``--repeats`` passes; what was measured before in ``--into`` is not
-measured again. Then so many tunings follow. Prints Markdown. Without ``--backend``, the usual ones: other projects'
-take minutes to start. Environments: ``CartPole``, ``HalfCheetah``, ``Pong``, and ``uneven:Uneven`` of
-tests/environments.
+measured again. Then so many tunings follow. In the end the grid's best settings and those that were chosen take turns,
+window by window: the best of many rates is a lucky one, and between minutes the machine is not the same. Prints
+Markdown. Without ``--backend``, the usual ones: other projects' take minutes to start. Environments: ``CartPole``,
+``HalfCheetah``, ``Pong``, and ``uneven:Uneven`` of tests/environments.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENTS = Path(__file__).resolve().parent.parent / "environments"
 WITHIN = 0.05
+FINALISTS, FINAL_PASSES = 5, 10  # the grid's best, beside the choices
 USUAL = ",".join(entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row)
 DONE = {0, 1, 3}  # 1: a cell failed, which is a setting that cannot be chosen; 3: the time did not suffice
 
@@ -76,6 +78,20 @@ def rates_in(file: Path) -> dict[str, float]:
     return {cell.key.place: cell.frames_per_second.median for cell in cells if cell.frames_per_second and usable(cell)}
 
 
+def measure_final(env: str, places: Sequence[str], file: Path) -> dict[str, float]:
+    """Measure these settings in turn, unless ``file`` has them. Returns their rates."""
+    if not file.exists():
+        labels, sizes = zip(*(place.rsplit(":", 1) for place in places), strict=True)
+        workers, envs = zip(*(size.split("x") for size in sizes), strict=True)
+        vebench(
+            *("run", "-e", env, "-q", "-o", str(file), "--interleave", "--no-base", "--proof", "off"),
+            *("-b", ",".join(dict.fromkeys(labels)), "-w", ",".join(dict.fromkeys(workers))),
+            *("--envs-per-worker", ",".join(dict.fromkeys(envs)), "--only", ",".join(places)),
+            *("--repeats", str(FINAL_PASSES), "--rounds", "5", "--duration", "0.2", "--warmup", "0.3"),
+        )
+    return rates_in(file)
+
+
 def usable(cell: CellSummary) -> bool:
     """Return whether a race would let a cell win: its work need not be known to be the same before it is over."""
     return not (cell.struck or (cell.verdict == "unverified" and cell.verdict_reason))
@@ -95,11 +111,11 @@ def tuned(env: str, backends: str, budget: str, file: Path) -> dict[str, Any]:
     return found
 
 
-def table(answers: Sequence[Mapping[str, Any]], rates: Mapping[str, float], whole: float) -> list[str]:
-    """Return a table of what was chosen, and what of the grid's best rate that has there."""
+def table(answers: Sequence[Mapping[str, Any]], rates: Mapping[str, float], whole: float, settings: int) -> list[str]:
+    """Return a table of what was chosen, and what of the best rate that has. ``rates`` are those of the final."""
     best = max(rates, key=lambda place: rates[place])
     lines = [
-        "| tuning | choice | of the grid's best | decided | time | of the grid's time |",
+        "| tuning | choice | of the best | decided | time | of the grid's time |",
         "| ---: | --- | ---: | --- | ---: | ---: |",
     ]
     shares = []
@@ -113,7 +129,7 @@ def table(answers: Sequence[Mapping[str, Any]], rates: Mapping[str, float], whol
     good = sum(share >= 1 - WITHIN for share in shares)
     time_used = median(answer["seconds"] for answer in answers)
     last = (
-        f"Best of {len(rates)} settings in the grid: {best}, {rates[best]:,.0f} frames/s; the grid took {whole:.0f} s. "
+        f"Best of {settings} settings: {best}, {rates[best]:,.0f} frames/s; the grid took {whole:.0f} s. "
         f"Within {WITHIN:.0%} of it: {good} of {len(shares)}; in {time_used:.0f} s (median), {time_used / whole:.0%}."
     )
     return [*lines, "", last]
@@ -139,7 +155,10 @@ def main() -> None:
         tuned(asked.env, asked.backend, asked.budget, folder / f"tuned-{number}.json")
         for number in range(1, asked.tunings + 1)
     ]
-    print("\n".join(table(answers, rates, whole)))
+    chosen = [answer["chosen"]["setting"] for answer in answers if answer["chosen"] is not None]
+    best = sorted(rates, key=lambda place: rates[place], reverse=True)[:FINALISTS]
+    final = measure_final(asked.env, list(dict.fromkeys((*best, *chosen))), folder / "final.jsonl")
+    print("\n".join(table(answers, final, whole, len(rates))))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from vebench.analysis.answer import Doubt
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
+    from vebench.child.answers import Timed
     from vebench.plan.spec import LearnerStep
 
+# Resets are met as often as in the long run in windows that hold so many episodes of each environment.
+EPISODES = 2
 # What a user has already comes before what he would have to add: the registry begins with Gymnasium's own.
 SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
 
@@ -101,6 +104,28 @@ def bends(cells: Iterable[CellSummary], chosen: CellSummary) -> tuple[list[Bend]
         [_bend(cell, chosen) for cell in sorted(workers, key=lambda cell: -cell.workers)],
         [_bend(cell, chosen) for cell in sorted(envs, key=lambda cell: -cell.envs_per_worker)],
     )
+
+
+@dataclass(frozen=True)
+class MissedResets:
+    """What windows that are shorter than episodes leave out: the resets.
+
+    ``share``: how much of an environment's time its resets take in the long run, at the most. ``seconds``: how long a
+    window would have to be to hold ``EPISODES`` of each environment, at the least if no episode's end was seen.
+    """
+
+    share: float
+    seconds: float
+
+
+def missed_resets(steps: Timed, cell: CellSummary, tolerance: float) -> MissedResets | None:
+    """Return what the windows of a cell miss of the resets; None if those are met, or take less than the tolerance."""
+    length = steps.steps / max(1, steps.ends)
+    share = steps.reset_p50_ns / (steps.reset_p50_ns + length * steps.step_p50_ns)
+    seen = cell.rows / cell.num_envs / max(1, cell.repeats)  # of each environment: every pass begins anew
+    if share <= tolerance or seen >= EPISODES * length or cell.steps_per_second is None:
+        return None
+    return MissedResets(share, EPISODES * length * cell.num_envs / cell.steps_per_second.median)
 
 
 def _bend(cell: CellSummary, chosen: CellSummary) -> Bend:

@@ -225,7 +225,8 @@ class Failure:
 class Timed:
     """How long an environment's steps and resets take, in nanoseconds: the median, and what 99 of 100 do not exceed.
 
-    ``make_ns``: how long it took to make it.
+    ``make_ns``: how long it took to make it. ``ends``: how many episodes ended in these steps; other resets were made on
+    purpose.
     """
 
     steps: int
@@ -234,6 +235,7 @@ class Timed:
     resets: int
     reset_p50_ns: int
     make_ns: int = 0
+    ends: int = 0
 
     def __post_init__(self) -> None:
         check_counts(self, Timed, positive=("steps", "resets"))

@@ -53,6 +53,7 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
             if terminated or truncated:
                 environment.reset()
                 resets.append(clock() - now)
+        ends = len(resets) - 1
         began = clock()
         while len(resets) < FEWEST_RESETS and clock() - began < ENOUGH * span:
             last = clock()
@@ -60,7 +61,7 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
             resets.append(clock() - last)
     finally:
         environment.close()
-    return Timed(len(steps), _share(steps, 0.5), _share(steps, 0.99), len(resets), _share(resets, 0.5), made)
+    return Timed(len(steps), _share(steps, 0.5), _share(steps, 0.99), len(resets), _share(resets, 0.5), made, ends)
 
 
 def _goes_on(spent: float, span: float, steps: int) -> bool:

@@ -232,10 +232,11 @@ class TunePage:
             f"vebench run -e {shlex.quote(short_name(self.env))} -b {shlex.quote(f'for-loop,{chosen.label}')} "
             f"-w {chosen.workers} --envs-per-worker {chosen.envs_per_worker} --duration {ceil(missed.seconds)}"
         )
+        most, least = ("", "") if steps.ends else ("up to ", "at least ")
         yield (
-            f"Resets are hardly in these rates: they take {'' if steps.ends else 'up to '}{missed.share:.0%} of an "
-            f"environment's time in the long run, and windows hold fewer than {EPISODES} episodes of each. Settings "
-            f"with many environments look the faster for it; {'' if steps.ends else 'at least '}this has them: {measure}"
+            f"Resets are hardly in these rates: they take {most}{missed.share:.0%} of an environment's time in the long "
+            f"run, and windows hold fewer than {EPISODES} episodes of each. Settings with many environments look the "
+            f"faster for it; {least}this has them: {measure}"
         )
 
     def _ties(self) -> Iterator[str]:

@@ -14,7 +14,7 @@ from vebench.child.timing import FEWEST_RESETS, time_steps
 def test_ends_of_episodes_are_counted_apart_from_resets_that_were_made_on_purpose(limit: int) -> None:
     clock = count(0, 1_000_000)
     task = Task(f"CartPole-v1[max_episode_steps={limit}]", "classic", 1)
-    found = time_steps(Setup(task, 1, (0,), pinned=False, envs_per_worker=1), 0.06, lambda: next(clock))
+    found = time_steps(Setup(task, workers=1, envs_per_worker=1, cpus=(0,), pinned=False), 0.06, lambda: next(clock))
     assert found.resets == max(found.ends + 1, FEWEST_RESETS)
     assert (found.ends >= found.steps // 7) == (limit == 7)
     assert (found.step_p50_ns, found.reset_p50_ns) == (1_000_000, 1_000_000)

@@ -234,9 +234,9 @@ class TunePage:
         )
         most, least = ("", "") if steps.ends else ("up to ", "at least ")
         yield (
-            f"Resets are hardly in these rates: they take {most}{missed.share:.0%} of an environment's time in the long "
-            f"run, and windows hold fewer than {EPISODES} episodes of each. Settings with many environments look the "
-            f"faster for it; {least}this has them: {measure}"
+            f"Resets are hardly in these rates: they take {most}{missed.share:.0%} of an environment's time in the "
+            f"long run, and windows hold fewer than {EPISODES} episodes of each. Settings with many environments look "
+            f"the faster for it; {least}this has them: {measure}"
         )
 
     def _ties(self) -> Iterator[str]:

@@ -225,7 +225,7 @@ class Failure:
 class Timed:
     """How long an environment's steps and resets take, in nanoseconds: the median, and what 99 of 100 do not exceed.
 
-    ``make_ns``: how long it took to make it. ``ends``: how many episodes ended in these steps; other resets were forced.
+    ``make_ns``: how long it took to make it. ``ends``: episodes that ended in these steps; other resets were forced.
     """
 
     steps: int

@@ -229,7 +229,7 @@ class TunePage:
         if missed is None:
             return
         measure = (
-            f"vebench run -e {shlex.quote(short_name(self.env))} -b {shlex.quote(f'for-loop,{chosen.label}')} "
+            f"vebench run -e {shlex.quote(short_name(self.env))} -b {shlex.quote(f'{REFERENCE},{chosen.label}')} "
             f"-w {chosen.workers} --envs-per-worker {chosen.envs_per_worker} --duration {ceil(missed.seconds)}"
         )
         most, least = ("", "") if steps.ends else ("up to ", "at least ")

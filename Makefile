@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests start many interpreters: let them find what the first has compiled, whatever the shell was told.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-peers lint gate clean
+.PHONY: demo test test-peers test-cluster lint gate clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a report to look at
 	$(BIN)/vebench run --env Pong --workers 1..4 || [ $$? -eq 1 ]  # a failed cell stands in the report
@@ -20,6 +20,11 @@ test: $(VENV)/tested
 test-peers: $(VENV)/tested
 	-$(BIN)/vebench peers setup all
 	$(BIN)/python -m pytest -m peers -rs tests/backends/test_peers.py
+
+# Replicas on the nodes of a real Ray cluster, on this machine alone. Raylets wait 15 s for each other, so that Ray's
+# modules are compiled before.
+test-cluster: $(VENV)/clustered
+	$(VENV)/cluster/bin/python -m pytest -m cluster -rs tests/hosts
 
 # mypy finds packages by folder, and two of ours stand beside the third: it is shown them as they install.
 lint: $(VENV)/linted
@@ -49,6 +54,13 @@ $(VENV)/installed: $(VENV)/made pyproject.toml $(wildcard backends/fast/*.c)
 $(VENV)/tested: $(VENV)/installed tests/constraints.txt
 	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest pytest-xdist hypothesis html5lib
 	$(BIN)/python tests/support/oldest_python.py $(VENV)/oldest
+	touch $@
+
+$(VENV)/clustered: $(VENV)/made pyproject.toml tests/constraints.txt
+	$(PYTHON) -m venv $(VENV)/cluster
+	$(VENV)/cluster/bin/python -m pip --disable-pip-version-check install --quiet --constraint tests/constraints.txt \
+	  --editable '.[atari,ray]' pytest hypothesis
+	$(VENV)/cluster/bin/python -m compileall -q $(VENV)/cluster/lib
 	touch $@
 
 $(VENV)/linted: $(VENV)/installed tests/constraints.txt

@@ -61,6 +61,7 @@ ENVPOOL = Package("envpool", "envpool", "envpool")
 DM_CONTROL = Package("dm-control", "dm_control", "dm-control")
 SHIMMY = Package("shimmy", "shimmy", "dm-control")  # takes the DeepMind Control suite to Gymnasium
 MINIGRID = Package("minigrid", "minigrid", "minigrid")
+RAY = Package("ray", "ray", "ray", places=2)
 TORCH = Package("torch", "torch", "torch", places=0)
 
 # What the reference is made of, and with it every comparison.

@@ -238,6 +238,12 @@ COLUMNS: tuple[Column, ...] = (
         "environments that were stepped again to compare what it returned",
         "environments",
     ),
+    Figure(
+        "delivered_bytes_per_second",
+        lambda cell: cell.delivered_bytes_per_second,
+        "what one consumer got of its rows, with --deliver",
+        "bytes/s",
+    ),
 )
 
 

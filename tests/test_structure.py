@@ -37,6 +37,7 @@ FLOORS = (
     "child",
     "interpreters",
     "plan",
+    "hosts",
     "engine",
     "results",
     "analysis",
@@ -61,6 +62,7 @@ MAY_IMPORT = {
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.proof.pictures": {"cv2"},  # writes PNG
     "vebench.child.policies.network": {"torch"},
+    "vebench.child.delivering": {"ray"},
 }
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {
@@ -251,6 +253,7 @@ def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_
         "async",
         "parallel",
         "core",
+        "ray",  # a way to reach hosts, too
     }  # words of the language that begin or end such a name
     asked = {(module, text.casefold()) for module in THAT_NAME_NONE for text in texts(MODULES[module])}
     assert {(module, text) for module, text in asked if text in (begins | ends) - keys} == set()

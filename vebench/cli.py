@@ -28,6 +28,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# Options of a run that other commands do not have: they measure on this machine.
+ON_HOSTS = ("hosts", "hosts_file", "via", "ray", "host_python", "deliver", "unlike_hosts")
+
 _command_of = cache(typer.main.get_command)  # with all its options, it takes a while to make
 
 
@@ -320,7 +323,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
 @app.command()
 @options.asks_for_spec(
-    without=("until", "budget", "interleave", "base"),
+    without=("until", "budget", "interleave", "base", *ON_HOSTS),
     instead="--resume",
     first=("a", "b"),
     rounds=3,
@@ -437,7 +440,9 @@ def history(  # noqa: PLR0913 - one parameter for each option
 
 @app.command()
 @options.asks_for_spec(
-    without=("backends", "until", "budget", "base", "interleave", "replicas", "learner"), first=("name",), changing=True
+    without=("backends", "until", "budget", "base", "interleave", "replicas", "learner", *ON_HOSTS),
+    first=("name",),
+    changing=True,
 )
 def study(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.backends import lines, shapes
+from vebench.backends import lines, packages, shapes
 from vebench.backends.entry import BackendEntry, Option, whole
 from vebench.backends.environments.suites import MIB
 from vebench.backends.packages import Package
@@ -26,7 +26,6 @@ _PUFFERLIB_CORE = Package("pufferlib-core", "pufferlib")
 _TORCH = Package("torch", "torch", places=0)
 _PSUTIL = Package("psutil", "psutil", places=0)
 _PYPRIND = Package("PyPrind", "pyprind", places=0)
-_RAY = Package("ray", "ray", places=2)
 _SAMPLE_FACTORY = Package("sample-factory", "sample_factory")
 _TORCHRL = Package("torchrl", "torchrl", places=2)
 _TENSORDICT = Package("tensordict", "tensordict", places=2)
@@ -205,7 +204,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.peers.tianshou:Ray",
         "tianshou's RayVectorEnv, an actor for each environment",
         shapes.process_each,
-        packages=(_TIANSHOU, _RAY),
+        packages=(_TIANSHOU, packages.RAY),
         process_per_environment=True,
         by_default=False,
         installation=TIANSHOU,
@@ -290,7 +289,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.peers.ray:RayActors",
         "Ray's actors, one for each worker, rows through the object store",
         shapes.process_per_worker,
-        packages=(_RAY,),
+        packages=(packages.RAY,),
         by_default=False,
         installation=RAY,
         import_bytes=_RAY_BYTES,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vebench.results.records import HostRecord, RunRecord
 
 GIB = 2**30
-KEY_FACTS = ("machine", CONDITION, "compared")  # those that a small terminal shows, too
+KEY_FACTS = ("machine", CONDITION, "hosts", "compared")  # those that a small terminal shows, too
 
 
 def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
@@ -37,6 +37,7 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
     known = (
         ("machine", _machine(header.host)),
         (CONDITION, condition(header, cells)),
+        ("hosts", _hosts(header, cells)),
         ("system", _system(header.host)),
         ("packages", packages),
         ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
@@ -46,6 +47,16 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
         ("command", header.command),
     )
     return tuple((name, one_line(value)) for name, value in known if value)
+
+
+def _hosts(header: RunRecord, cells: Sequence[CellSummary]) -> str:
+    """Return in words on which hosts replicas ran, and how well their clocks are known."""
+    if not header.hosts:
+        return ""
+    others = [share.error_ns for cell in cells for share in cell.hosts if not share.same_clock]
+    clocks = f"; clocks known to {figures.short(max(others))}" if others else "; one clock"
+    kept = "delivered to one consumer" if header.spec.deliver else "nothing delivered"
+    return f"{', '.join(header.hosts)} by {header.spec.way}, added up; {kept}{clocks}"
 
 
 def _proof(cells: Sequence[CellSummary]) -> str:

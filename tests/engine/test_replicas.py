@@ -19,9 +19,9 @@ from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.news import Wakeful
 from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
+from vebench.interpreters.news import Wakeful
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import expand

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vebench.child.answers import HostShare
 from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
 from vebench.results.checksums import sealed
@@ -65,6 +66,11 @@ def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...
         verdict=None if backend in ("ceiling", "null") else "identical",
     )
     return replace(known, **fields)
+
+
+def shares(*rates: float) -> tuple[HostShare, ...]:
+    """Return what hosts did that were called host-0, host-1 and so on, with these steps per second."""
+    return tuple(HostShare(f"host-{number}", rate, True, 0, 1000) for number, rate in enumerate(rates))
 
 
 @cache

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.own_classes import OwnClasses
-    from vebench.child.answers import CellProof, WorkVerdict
+    from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
 
 NOTHING = Sample((), one_process=False)
@@ -51,6 +51,8 @@ class CellSummary:
     """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
 
     What the cell is: ``key`` is its identity, without a repeat; ``replicas`` is how many replicas it consists of;
+    ``delivered_bytes_per_second`` is what one consumer got, None if what was measured stayed where it was.
+    ``hosts`` is what each of the hosts did that they ran on, in each repeat, empty if that was the runner's;
     ``cpus_owned`` counts CPUs. Environments, processes and threads are counted as built, or as planned if the cell was
     never ready.
 
@@ -138,6 +140,8 @@ class CellSummary:
     acting: Acting | None = None
     batch_sizes: BatchSizes | None = None
     learning: Learning | None = None
+    hosts: tuple[HostShare, ...] = ()
+    delivered_bytes_per_second: Estimate | None = None
     findings: tuple[Finding, ...] = ()
 
     @property

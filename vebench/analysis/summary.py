@@ -41,11 +41,14 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """
     usable = run.header.host.usable_cpus
     repeats = by_cell(run)
+    # With replicas on other hosts, each has so many.
+    room = {key: usable * max(1, len(records[0].replica_hosts)) for key, records in repeats.items()}
     pinned = run.header.spec.pin != "none" and run.header.host.pinning
     cells = {
         key: _unless_contested(
             _unless_strayed(
-                _with_machine(_as_built(records, usable, proves=run.header.proves), records, usable), pinned=pinned
+                _with_machine(_as_built(records, room[key], proves=_proves(run, records)), records, room[key]),
+                pinned=pinned,
             )
         )
         for key, records in repeats.items()
@@ -162,6 +165,11 @@ def _sample(records: Sequence[CellRecord], rate: Callable[[CellRecord, Window], 
     )
 
 
+def _proves(run: Run, records: Sequence[CellRecord]) -> bool:
+    """Return whether what a cell returned is compared: what was recorded on other hosts stays there."""
+    return run.header.proves and not records[0].replica_hosts
+
+
 def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
     return [record for record in records if record.status == "ok"]
 
@@ -187,6 +195,7 @@ def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> Ce
         cpus_owned=max(1, min(len(first.cpus), first.workers, usable)),
         frame_skip=first.frame_skip,
         replicas=max(1, len(first.replicas)),
+        hosts=tuple(share for record in records for share in record.hosts or ()),
         status=first.status,
         reason=next((record.reason for record in (*faulty, *failed, *records) if record.reason is not None), None),
         repeats=len(records),
@@ -255,6 +264,7 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
         stability=stability(records),
         frames_per_second=estimate(own),
         steps_per_second=estimate(own.scaled(1 / cell.frame_skip)),
+        delivered_bytes_per_second=_delivered(own.scaled(1 / cell.frame_skip), records),
         frames_per_cpu_second=estimate(rates.frames_by_cpu_time[cell.key]),
         ns_per_batch=estimate(rates.batch_times[cell.key]),
         speedup=speedup,
@@ -273,6 +283,11 @@ def _totals(windows: Sequence[Window]) -> dict[str, int | None]:
 def _sum(values: Sequence[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+def _delivered(steps: Sample, records: Sequence[CellRecord]) -> Estimate | None:
+    each = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
+    return None if each is None else estimate(steps.scaled(each))
 
 
 def _speedup(cell: CellSummary, rates: Rates) -> Estimate | None:

@@ -30,6 +30,7 @@ class Layout:
 
     ``affinity``: the CPUs of the measuring process. ``memory_policy``: the memory policy of the measuring process.
     ``unbound``: why this is not the requested policy, None if it is. ``own_classes`` is that of ``BackendInfo``.
+    ``row_bytes``: the bytes of a row, if rows are delivered to a consumer.
     """
 
     num_envs: int
@@ -44,6 +45,7 @@ class Layout:
     memory_policy: str | None = None
     unbound: str | None = None
     own_classes: OwnClasses | None = None
+    row_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))
@@ -82,12 +84,30 @@ class ReplicaWindow:
 
 
 @dataclass(frozen=True)
+class HostShare:
+    """What the replica on one host did: ``steps_per_second`` over all its windows, by its own clock.
+
+    ``same_clock``: its clock is the runner's. ``offset_ns`` is how far its clock was found to be ahead of the runner's,
+    give or take ``error_ns``, from before its first window until after its last. ``steal_ns`` is the time that others
+    took of its CPUs, all of its windows together; None if it is not known.
+    """
+
+    host: str
+    steps_per_second: float
+    same_clock: bool
+    offset_ns: int
+    error_ns: int
+    steal_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class Done:
     """All windows are measured. These are the facts about the whole cell, each None if unknown.
 
     ``peak_rss_bytes``: memory of the whole process tree. ``seats``: the CPUs that each thread of each process may use,
     as Linux lists, the measuring process first. ``memory_by_node``: bytes of the cell's own memory on each memory node.
     ``settled``: whether the rate had settled when warm-up ended, after ``warmup_ns``; None if this was not checked.
+    ``hosts``: what each host did, if replicas run on others than the runner's; the runner adds it.
     """
 
     peak_rss_bytes: int | None = None
@@ -95,6 +115,7 @@ class Done:
     memory_by_node: dict[str, int] | None = None
     warmup_ns: int | None = None
     settled: bool | None = None
+    hosts: tuple[HostShare, ...] | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, Done)

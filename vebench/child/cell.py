@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vebench.backends import registry
 from vebench.backends.interface import Batch
-from vebench.child import schedule
+from vebench.child import delivering, schedule
 from vebench.child.actions import Acting, Fitting, Tape
 from vebench.child.answers import Begins, Done, Layout, Ready, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
@@ -60,7 +60,10 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     settings = request.settings
     backend, first, info = build(request, factory)
     tape = action_tape(backend.info.action_space, request.setup.seed, backend.info.batch_size)
-    answer(Ready(clock() - started, layout(backend.info, binding)))
+    built = layout(backend.info, binding)
+    if settings.deliver:
+        built = replace(built, row_bytes=delivering.row_bytes(first))
+    answer(Ready(clock() - started, built))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = _recorder(request, backend, first, info)
     # A row that others are compared with has no observations for a policy.
@@ -191,7 +194,9 @@ def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, Bac
 
     The third is what it reported before the reset.
     """
-    backend = factory(request.setup, **request.options)
+    backend: VectorBackend = factory(request.setup, **request.options)
+    if request.settings.deliver:
+        backend = delivering.Delivering(backend)
     info = backend.info
     backend.reset(request.setup.seed)
     first = backend.recv()

@@ -28,6 +28,7 @@ class Settings:
     precision: str = "fp32"
     compile: bool = False
     policy_cpus: str = ""
+    deliver: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,11 @@ class Request:
 
     def written(self) -> str:
         """Return the request as JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the request as what JSON can write."""
+        return asdict(self)
 
     @classmethod
     def read(cls, text: str) -> Request:

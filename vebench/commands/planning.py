@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.backends.registry import find
 from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError
+from vebench.hosts import ways
+from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices, check_envs
 from vebench.plan.interleaving import interleaved
@@ -19,12 +21,12 @@ from vebench.plan.tasks import check_policy
 from vebench.results import header, store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vebench.backends.interface import Task
     from vebench.commands.world import World
-    from vebench.interpreters.interpreter import Interpreter
+    from vebench.hosts.site import Facts
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
@@ -56,6 +58,28 @@ def lay_out(
     host = world.read_host()
     placement = placement_of(spec, host)
     return LaidOut(expand(spec, tasks, placement, world.memory_available(), has, interpreters), host, placement)
+
+
+def lay_out_on_hosts(
+    spec: RunSpec,
+    tasks: Sequence[Task],
+    found: Mapping[str, Facts],
+    has: Callable[[str], bool],
+    interpreters: Mapping[str, Interpreter],
+) -> LaidOut:
+    """Return the cells of ``spec`` on its hosts, of which ``found`` has the facts; the machine is the first of them."""
+    placements = {name: _placement_there(spec, name, facts) for name, facts in found.items()}
+    left = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
+    placement = next(iter(placements.values()))
+    plan = expand(spec, tasks, placement, min(left, default=None), has, interpreters, placements)
+    return LaidOut(plan, next(iter(found.values())).host, placement)
+
+
+def _placement_there(spec: RunSpec, name: str, facts: Facts) -> Placement:
+    try:
+        return placement_of(spec, facts.host)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
 def interpreters_of(spec: RunSpec, world: World, *, local: bool = True) -> dict[str, Interpreter]:
@@ -95,10 +119,59 @@ def planned(
 
     Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label.
     """
+    found: Mapping[str, Facts] = {}
+    if spec.on_hosts:
+        spec = with_nodes(spec, world)
+        found = alike(spec, world.read_hosts(spec))
+        interpreter = python_on(found.values())
     has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
-    laid = lay_out(spec, tasks, world, has, interpreters)
+    if found and has is not None:
+        laid = lay_out_on_hosts(spec, tasks, found, has, interpreters)
+    else:
+        laid = lay_out(spec, tasks, world, has, interpreters)
     plan = informed(laid.plan, knowing.known(), packages)
-    return plan, header.gather(plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter)
+    head = header.gather(
+        plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter, hosts=found
+    )
+    return plan, head
+
+
+def with_nodes(spec: RunSpec, world: World) -> RunSpec:
+    """Return the spec with the names of a Ray cluster's nodes, unless it has names. Raises UsageError."""
+    if spec.way != ways.RAY or spec.hosts_file or not all(name.isdecimal() for name in spec.hosts):
+        return spec
+    return replace(spec, hosts_file=world.nodes_of_ray(spec.ray_address))
+
+
+def alike(spec: RunSpec, found: Mapping[str, Facts]) -> Mapping[str, Facts]:
+    """Return the facts of hosts. Raises UsageError if two differ in what decides a rate, unless that was asked for."""
+    (first, least), *others = found.items()
+    for name, facts in others:
+        differences = unlike(least, facts)
+        if differences and not spec.unlike_hosts:
+            raise UsageError(
+                f"--hosts: {name} differs from {first}: {'; '.join(differences)}: give --unlike-hosts to measure them"
+            )
+    return found
+
+
+def unlike(one: Facts, other: Facts) -> list[str]:
+    """Return in what two hosts differ that decides a rate: Python, packages, and the machine; this one's first."""
+    parts = {
+        "Python": (one.python.rpartition(".")[0], other.python.rpartition(".")[0]),
+        "CPU": (one.host.cpu_model, other.host.cpu_model),
+        "CPUs": (str(len(one.host.cpus_allowed)), str(len(other.host.cpus_allowed))),
+    }
+    names = sorted(one.packages.keys() | other.packages.keys())
+    parts |= {name: (one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names}
+    return [f"{part} {theirs} instead of {ours}" for part, (ours, theirs) in parts.items() if ours != theirs]
+
+
+def python_on(found: Collection[Facts]) -> Interpreter:
+    """Return the Python of the hosts: the first one's, with the modules that all of them have."""
+    first = next(iter(found))
+    modules = frozenset.intersection(*(frozenset(facts.modules) for facts in found))
+    return Interpreter(first.path, first.python, with_ours(first.packages), modules)
 
 
 def refuse_idle(plan: Plan, whose: str = "") -> None:

@@ -13,17 +13,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from vebench.engine.launcher import Launcher
+from vebench.hosts import site
 from vebench.interpreters import interpreter
 from vebench.machine import host
 from vebench.plan import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from vebench.backends.interface import Task
     from vebench.engine.conversation import Launch
     from vebench.engine.interrupts import Interrupts
+    from vebench.hosts.site import Facts
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.plan.spec import BackendChoice, RunSpec
@@ -79,6 +81,8 @@ class World:
     examine: Examine = interpreter.examine
     resolve: Resolve = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
+    read_hosts: Callable[[RunSpec], Mapping[str, Facts]] = site.examine
+    nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = _now
     clock: Callable[[], float] = time.monotonic

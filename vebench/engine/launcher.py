@@ -17,30 +17,35 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Protocol, Self, TypeVar
 
 from vebench.backends.setup import Setup
 from vebench.child.answers import Begins, Comparing, Done, ReplicaWindow
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.far import started
 from vebench.engine.messages import decode
-from vebench.engine.news import readable, wakeful
 from vebench.engine.pace import Pace
-from vebench.engine.replicas import Replicas
+from vebench.engine.replicas import FAR_LEAD_NS, LEAD_NS, Replicas
+from vebench.hosts.site import reached
 from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.news import readable, wakeful
 from vebench.interpreters.scratch import python_path, restore_scratch
 from vebench.machine import guardian, pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from vebench.child.answers import Answer
     from vebench.child.request import Recording, Replaying
     from vebench.engine.conversation import Conversation
     from vebench.engine.interrupts import Interrupts
+    from vebench.engine.replicas import RunningReplica
+    from vebench.hosts.site import Site
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
@@ -58,6 +63,13 @@ MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
 
 
+class Starter(Protocol):
+    """Starts one replica of a cell: here, or where it is to run."""
+
+    def __call__(self, cell: Cell, replica: Replica) -> AbstractContextManager[RunningReplica]:
+        """Return the running replica. When the context is left, all its processes have ended."""
+
+
 class Launcher:
     """Launches the cells of one run, with a scratch folder and guardians that outlive the runner.
 
@@ -73,14 +85,22 @@ class Launcher:
         self._token = self._guarded.token
         self._started = count()
         self._home = pinning.allowed()
+        self._reached = contextlib.ExitStack()
+        self._sites: Mapping[str, Site] = {}
 
     def __enter__(self) -> Self:
         self._guarded.__enter__()
         self._scratch = self._guarded.scratch
+        try:
+            self._sites = self._reached.enter_context(reached(self._spec, self._guarded))
+        except BaseException:
+            self._guarded.__exit__(*sys.exc_info())
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._keep_off(())
+        self._reached.close()
         self._guarded.__exit__(kind, error, at)
 
     @contextlib.contextmanager
@@ -88,8 +108,20 @@ class Launcher:
         """Start all replicas of ``cell``, and return its conversation."""
         self._keep_off(_owned(cell))
         with contextlib.ExitStack() as stack:
-            running = [stack.enter_context(self._start(cell, replica)) for replica in cell.all_replicas]
-            yield Replicas(running, self._spec.rounds) if cell.replicas else running[0]
+            if not cell.replicas:
+                yield stack.enter_context(self._start(cell, cell.all_replicas[0]))
+                return
+            starters: dict[bool, Starter] = {False: self._start, True: self._start_far}
+            running = [stack.enter_context(starters[bool(one.host)](cell, one)) for one in cell.replicas]
+            far = any(one.host for one in cell.replicas)
+            names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
+            lead = FAR_LEAD_NS if far else LEAD_NS
+            yield Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
+
+    def _start_far(self, cell: Cell, replica: Replica) -> AbstractContextManager[RunningReplica]:
+        """Start a replica on its host. One that was lost cannot be reached again in this run."""
+        request = self._request(cell, replica, -1)
+        return started(self._sites[replica.host], request, self._spec.timeout, self._interrupts)
 
     @contextlib.contextmanager
     def _start(self, cell: Cell, replica: Replica) -> Iterator[RunningCell]:
@@ -181,7 +213,7 @@ class Launcher:
     def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
         """Return how this replica is recorded, with the whole path of its file; None if it is not."""
         asked = cell.recording
-        if asked is None or cell.all_replicas[asked.replica] != replica:
+        if asked is None or replica.host or cell.all_replicas[asked.replica] != replica:
             return None
         return self._with_path(asked)
 

@@ -1,6 +1,7 @@
 """The replicas of a cell as one conversation: they start together, and count only while all of them run.
 
-Each replica is a conversation of its own. It does not matter where its process runs, if all share one clock.
+Each replica is a conversation of its own. It does not matter where its process runs: times are those of the runner's
+clock, into which a replica on another host translates its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window, joined
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.news import wakeful
+from vebench.interpreters.news import wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # The time between the last replica's warm-up and the first window, in which each replica reads when that begins.
 LEAD_NS = 50_000_000
+# The same where they are told over a network.
+FAR_LEAD_NS = 500_000_000
 # The least share of the longest window in which all replicas must run.
 LEAST_COMMON = 0.5
 
@@ -54,14 +57,25 @@ class FailedReplicaError(Exception):
 
 
 class Replicas:
-    """The replicas of a cell as one conversation. ``rounds`` is the number of windows."""
+    """The replicas of a cell as one conversation. ``rounds`` is the number of windows.
+
+    ``names`` are what people call the replicas, by default their numbers. The first window begins ``lead_ns`` after the
+    last replica was warm.
+    """
 
     def __init__(
-        self, replicas: Sequence[RunningReplica], rounds: int, clock: Callable[[], int] = time.perf_counter_ns
+        self,
+        replicas: Sequence[RunningReplica],
+        rounds: int,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        names: Sequence[str] = (),
+        lead_ns: int = LEAD_NS,
     ) -> None:
         self._replicas = replicas
         self._rounds = rounds
         self._clock = clock
+        self._names = names or [f"replica {number}" for number in range(len(replicas))]
+        self._lead_ns = lead_ns
         self._arrived: list[deque[Answer]] = [deque() for _ in replicas]
         self._ended: set[int] = set()
 
@@ -71,7 +85,7 @@ class Replicas:
             ready = self._each(Ready)
             yield Ready(max(one.startup_ns for one in ready), joined_layout([one.layout for one in ready]))
             self._each(Warm)
-            start = self._clock() + LEAD_NS
+            start = self._clock() + self._lead_ns
             for replica in self._replicas:
                 replica.start(start)
             for _ in range(self._rounds):
@@ -90,7 +104,7 @@ class Replicas:
             heard = [self._heard(number) for number in talking]
             if not any(heard):
                 wakeful.wait({descriptor for number in talking for descriptor in self._replicas[number].news})
-        return [_expected(kind, answers.popleft(), number) for number, answers in enumerate(self._arrived)]
+        return [_expected(kind, each.popleft(), name) for name, each in zip(self._names, self._arrived, strict=True)]
 
     def _heard(self, number: int) -> bool:
         """Return whether a replica has answered, and keep the answer."""
@@ -99,11 +113,11 @@ class Replicas:
         except InterruptedCellError:  # by the user: not this replica's fault
             raise
         except CellError as error:
-            raise CellError(f"replica {number}: {error}") from None
+            raise CellError(f"{self._names[number]}: {error}") from None
         if answer is None:
             return False
         if isinstance(answer, Failure):
-            raise FailedReplicaError(Failure(f"replica {number}: {answer.reason}"))
+            raise FailedReplicaError(Failure(f"{self._names[number]}: {answer.reason}"))
         if isinstance(answer, Done):
             self._ended.add(number)
         self._arrived[number].append(answer)
@@ -118,12 +132,12 @@ class Replicas:
     def log(self) -> str:
         """Return the end of what each replica printed, under its number."""
         texts = [replica.log() for replica in self._replicas]
-        return "".join(f"replica {number}:\n{text}\n" for number, text in enumerate(texts) if text)
+        return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
 
 
-def _expected(kind: type[T], answer: Answer, number: int) -> T:
+def _expected(kind: type[T], answer: Answer, name: str) -> T:
     if not isinstance(answer, kind):
-        raise CellError(f"replica {number} answered {type(answer).__name__} where {kind.__name__} was expected")
+        raise CellError(f"{name} answered {type(answer).__name__} where {kind.__name__} was expected")
     return answer
 
 
@@ -175,6 +189,7 @@ def joined_end(ends: Sequence[Done]) -> Done:
         memory_by_node=_by_node(ends),
         warmup_ns=None if warmups is None else max(warmups),
         settled=None if settled is None else all(settled),
+        hosts=_joined([one.hosts for one in ends]),
     )
 
 

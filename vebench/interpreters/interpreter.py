@@ -49,7 +49,7 @@ class Interpreter:
 
 def packages_here() -> dict[str, str]:
     """Return the versions of the packages that affect a figure, by name, in the running interpreter."""
-    return _with_ours(_recorded_here())
+    return with_ours(_recorded_here())
 
 
 @cache
@@ -58,7 +58,7 @@ def _recorded_here() -> dict[str, str]:
     return probe.versions(RECORDED)
 
 
-def _with_ours(packages: dict[str, str]) -> dict[str, str]:
+def with_ours(packages: dict[str, str]) -> dict[str, str]:
     """Return the packages and vebench: our code runs in every interpreter, even if vebench is not installed there."""
     return {"vebench": vebench.__version__, **packages}
 
@@ -82,7 +82,7 @@ def examine(option: str, path: str, *, local: bool = True) -> Interpreter:
     if "numpy" not in facts["modules"]:
         raise UsageError(f"{about}: has no numpy, which every cell needs")
     version = ".".join(map(str, facts["version"]))
-    return Interpreter(python, version, _with_ours(facts["packages"]), frozenset(facts["modules"]))
+    return Interpreter(python, version, with_ours(facts["packages"]), frozenset(facts["modules"]))
 
 
 def is_in_current_folder(python: str) -> bool:

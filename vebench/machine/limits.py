@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.machine import cgroups, pinning
-from vebench.machine.sysfs import parse_list, text_of
+from vebench.machine.cgroups import Quota  # noqa: TC001 - fields' types are read where another host's are decoded
+from vebench.machine.sysfs import Cpus, parse_list, text_of
 
 if TYPE_CHECKING:
-    from vebench.machine.cgroups import Quota
-    from vebench.machine.sysfs import Cpus
     from vebench.machine.topology import Topology
 
 LIVE = Path("/")

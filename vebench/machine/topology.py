@@ -8,17 +8,16 @@ partition of the CPUs online. Format: Documentation/ABI/stable/sysfs-devices-sys
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping  # noqa: TC003 - fields' types are read where another host's are decoded
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vebench.machine.sysfs import cpus_in, entries, number_in, parse_list, text_of
+from vebench.machine.sysfs import Cpus, cpus_in, entries, number_in, parse_list, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from vebench.machine.sysfs import Cpus
+    from collections.abc import Callable, Collection, Iterable
 
 CPU_FOLDER = Path("sys/devices/system/cpu")
 NODE_FOLDER = Path("sys/devices/system/node")

@@ -16,7 +16,7 @@ from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
 from vebench.plan import memory
 from vebench.plan.pythons import engines_in
-from vebench.plan.replicas import divided
+from vebench.plan.replicas import ReplicaCpus, divided
 from vebench.plan.spec import BackendChoice, check
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.known_work import Knowledge, Known
-    from vebench.plan.replicas import ReplicaCpus
     from vebench.plan.spec import RunSpec
 
 MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
@@ -75,6 +74,7 @@ class Replica:
     """One of the copies of a backend that make up a cell. Each has its own interpreter; all are measured together.
 
     ``nodes`` are the memory nodes of its CPUs. ``first_env`` is the index of its first environment within the cell.
+    ``host`` is the one that it runs on, empty if that is this machine.
     """
 
     workers: int
@@ -82,6 +82,7 @@ class Replica:
     cpus: tuple[int, ...]
     nodes: tuple[int, ...] = ()
     first_env: int = 0
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,13 +155,15 @@ class Cell:
 class Where(NamedTuple):
     """Where cells will run: their CPUs, the available memory in bytes, and the modules that can be imported.
 
-    ``interpreters`` are those of backends that have one of their own, by label.
+    ``interpreters`` are those of backends that have one of their own, by label. ``hosts`` are the placements on other
+    hosts, by name, if that is where cells run.
     """
 
     placement: Placement
     memory_available: int | None
     has: Callable[[str], bool] | None
     interpreters: Mapping[str, Interpreter]
+    hosts: Mapping[str, Placement] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     memory_available: int | None,
     has: Callable[[str], bool] | None = None,
     interpreters: Mapping[str, Interpreter] = MappingProxyType({}),
+    hosts: Mapping[str, Placement] = MappingProxyType({}),
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
@@ -194,8 +198,8 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
     With ``spec.base``, what speedups are relative to is among them. ``memory_available`` is in bytes, None if unknown.
     ``has`` returns whether a module can be imported where cells will run; ``interpreters`` are those of backends that
-    have one of their own, by label. Raises UsageError if ``spec`` is invalid or
-    asks for more than ``MAX_CELLS`` cells.
+    have one of their own, by label. ``hosts`` are the placements on the hosts that cells run on, by name, none if that
+    is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``MAX_CELLS`` cells.
     """
     check(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
@@ -206,7 +210,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     if is_network(spec.policy) and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
         raise UsageError(f"--policy {spec.policy}: needs torch: {how}")
-    where = Where(placement, memory_available, has, interpreters)
+    where = Where(placement, memory_available, has, interpreters, hosts)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.only:
         once = _only(spec, once)
@@ -260,7 +264,8 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
     The reference need not be, nor rows that are no backends.
     """
     entry = registry.find(cell.backend.name)
-    return spec.proof != "off" and cell.skip is None and not entry.reference_row and not cell.is_reference
+    here = not any(replica.host for replica in cell.replicas)  # what was recorded elsewhere stays there
+    return spec.proof != "off" and here and cell.skip is None and not entry.reference_row and not cell.is_reference
 
 
 def seconds(plan: Plan) -> float:
@@ -282,7 +287,8 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: W
     contestants = [cell for cell in cells if not registry.find(cell.backend.name).reference_row]
     asked = {(cell.task, cell.envs_per_worker) for cell in contestants}
     runnable = {(cell.task, cell.envs_per_worker) for cell in contestants if cell.skip is None}
-    alone, reference = replace(spec, workers=(1,)), BackendChoice(registry.REFERENCE)
+    alone = replace(spec, workers=(1,), hosts=(), hosts_file=spec.host_names[:1])  # on the first host, if there are any
+    reference = BackendChoice(registry.REFERENCE)
     for task in tasks:
         for cell in _cells(alone, task, reference, where):
             size = (task, cell.envs_per_worker)
@@ -302,42 +308,63 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
     own = where.interpreters.get(choice.label)
     why_not = entry.why_not(task, where.has if own is None else own.has)
     least = memory.estimate(task.suite, entry, entry.shape_of(1, 1, 1, choice.options), choice.options)
+    if own is not None and where.hosts:
+        why_not = f"{choice.label} runs in an interpreter of this machine, which --hosts do not have"
     for workers, envs_per_worker in product(spec.workers, spec.envs_per_worker):
-        cpus = where.placement.owned(workers)
-        shares = divided(spec.replicas, workers, where.placement)
-        replicas = _replicas(entry, choice, envs_per_worker, shares, where.placement)
-        shape = _together([replica.shape for replica in replicas])
-        needed = memory.estimate(task.suite, entry, shape, choice.options)
-        skip = why_not or memory.too_much(needed, least, where.memory_available) or memory.above(needed, spec.memory)
-        yield Cell(
-            task,
-            choice,
-            entry.target,
-            workers,
-            envs_per_worker,
-            shape,
-            cpus,
-            skip=skip,
-            nodes=where.placement.nodes(cpus),
-            replicas=replicas if len(replicas) > 1 else (),
-            python="" if own is None else own.path,
-            engines=() if own is None else engines_in(own.packages, task.suite, choice.label),
-        )
+        cpus = () if where.hosts else where.placement.owned(workers)
+        for shares in _shares(spec, workers, where):
+            replicas = _replicas(entry, choice, envs_per_worker, shares)
+            shape = _together([replica.shape for replica in replicas])
+            # Each host has a memory of its own.
+            largest = max((replica.shape for replica in replicas), key=lambda one: one.num_envs)
+            needed = memory.estimate(task.suite, entry, largest if where.hosts else shape, choice.options)
+            skip = (
+                why_not or memory.too_much(needed, least, where.memory_available) or memory.above(needed, spec.memory)
+            )
+            yield Cell(
+                task,
+                choice,
+                entry.target,
+                sum(replica.workers for replica in replicas),
+                envs_per_worker,
+                shape,
+                cpus or tuple(cpu for share in shares for cpu in share.of.cpus),
+                skip=skip,
+                nodes=where.placement.nodes(cpus),
+                replicas=replicas if len(replicas) > 1 or where.hosts else (),
+                python="" if own is None else own.path,
+                engines=() if own is None else engines_in(own.packages, task.suite, choice.label),
+            )
+
+
+class Share(NamedTuple):
+    """What one replica of a cell gets: workers and CPUs of a placement, and the name of the host if that is another."""
+
+    of: ReplicaCpus
+    placement: Placement
+    host: str = ""
+
+
+def _shares(spec: RunSpec, workers: int, where: Where) -> Iterator[list[Share]]:
+    """Yield what the replicas of a cell get: on hosts, of a cell for each count of them, each with so many workers."""
+    if not where.hosts:
+        yield [Share(one, where.placement) for one in divided(spec.replicas, workers, where.placement)]
+    for count in spec.host_counts if where.hosts else ():
+        yield [
+            Share(ReplicaCpus(workers, where.hosts[name].owned(workers)), where.hosts[name], name)
+            for name in spec.host_names[:count]
+        ]
 
 
 def _replicas(
-    entry: BackendEntry,
-    choice: BackendChoice,
-    envs_per_worker: int,
-    shares: Sequence[ReplicaCpus],
-    placement: Placement,
+    entry: BackendEntry, choice: BackendChoice, envs_per_worker: int, shares: Sequence[Share]
 ) -> tuple[Replica, ...]:
     """Return the replicas of a cell, even if there is only one. Their environments are numbered consecutively."""
     replicas: list[Replica] = []
     first_env = 0
-    for one in shares:
+    for one, placement, host in shares:
         shape = entry.shape_of(one.workers, envs_per_worker, len(one.cpus), choice.options)
-        replicas.append(Replica(one.workers, shape, one.cpus, placement.nodes(one.cpus), first_env))
+        replicas.append(Replica(one.workers, shape, one.cpus, placement.nodes(one.cpus), first_env, host))
         first_env += shape.num_envs
     return tuple(replicas)
 

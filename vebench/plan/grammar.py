@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.backends import bracketed, registry
@@ -96,6 +97,35 @@ def _place(text: str, part: str) -> str:
 def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
     """Return the worker counts that ``texts`` name, at most ``MAX_WORKERS`` each; see ``_counts``."""
     return _counts("--workers", texts, MAX_WORKERS)
+
+
+def parse_hosts(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts that ``texts`` name, or the counts of hosts, such as ``1..4``, each as a text.
+
+    Raises UsageError for an empty name.
+    """
+    names = [part.strip() for text in texts for part in text.split(",")]
+    if all(name[:1].isdecimal() and _RANGE.fullmatch(name) for name in names):
+        return tuple(map(str, _counts("--hosts", texts, MAX_WORKERS)))
+    if not all(names):
+        raise UsageError(f"--hosts {shown(','.join(texts))}: a name is missing")
+    return tuple(names)
+
+
+def parse_hosts_file(option: str, path: str) -> tuple[str, ...]:
+    """Return the hosts in a file: the first word of each line, without those that are empty or begin with ``#``.
+
+    So a list of machines as mpirun takes it will do. Raises UsageError if it cannot be read or names none.
+    """
+    option = option.replace("_", "-")
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{option} {shown(path)}: {getattr(error, 'strerror', None) or error}") from None
+    words = [line.partition("#")[0].split() for line in lines]
+    if not any(words):
+        raise UsageError(f"{option} {shown(path)}: names no host")
+    return tuple(line[0] for line in words if line)
 
 
 def parse_envs_per_worker(texts: Sequence[str]) -> tuple[int, ...]:

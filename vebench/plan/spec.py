@@ -9,6 +9,7 @@ because a spec is also read from run files. A field that the measuring child use
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import MISSING, dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +23,9 @@ MAX_ENVS_PER_WORKER = 1 << 16
 MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
+VIAS = ("ssh", "srun", "ray")
+# Nothing that ssh would take for an option, and nothing that a shell would.
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:\[\]%-]{1,255}", re.ASCII)
 MOST_MEMORY = 1 << 60
 PER_NODE = "node"
 MOST_LEARNER_STEPS = 1 << 40
@@ -159,6 +163,28 @@ class RunSpec:
     replicas: str = option(
         "1", "N", "Copies of the backend in a cell, each with its own process and CPUs: a number, or node."
     )
+    hosts: tuple[str, ...] = option(
+        (),
+        "HOSTS",
+        "Run a replica of each cell on each of these hosts, a,b,c; or on so many of --hosts-file, such as 1..4.",
+        parse="parse_hosts",
+        repeated=True,
+    )
+    hosts_file: tuple[str, ...] = option(
+        (), "FILE", "The hosts of --hosts, one on each line.", parse="parse_hosts_file"
+    )
+    via: str = option("ssh", "WAY", "How hosts are reached: ssh, srun inside an allocation, or ray.")
+    ray: str = option("", "ADDRESS", "Run a replica of each cell on each node of this Ray cluster: HOST:PORT, or auto.")
+    host_python: str = option("", "PYTHON", "The Python on each host. Default: this one's path, or Ray's.")
+    deliver: bool = option(
+        False,
+        "",
+        "Send every batch through Ray's object store to one consumer, where vebench runs.",
+        "--deliver/--keep",
+    )
+    unlike_hosts: bool = option(
+        False, "", "Measure although hosts or their packages differ.", "--unlike-hosts/--like-hosts"
+    )
     smt: str = option(
         "last", "WHEN", "When to use a core's second thread: last (after all cores), off, or close (at once)."
     )
@@ -218,12 +244,40 @@ class RunSpec:
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Whether the backend with this label is to have this many workers, apart from the cells of ``base``."""
-        return workers in self.workers and (not self.backends or backend in {one.label for one in self.backends})
+        counts = {each * hosts for each in self.workers for hosts in self.host_counts or (1,)}
+        return workers in counts and (not self.backends or backend in {one.label for one in self.backends})
 
     @property
     def takes_turns(self) -> bool:
         """Whether the cells of a task take turns. Those with replicas do not."""
-        return self.interleave and self.replicas == "1"
+        return self.interleave and self.replicas == "1" and not self.on_hosts
+
+    @property
+    def way(self) -> str:
+        """How hosts are reached: the name of a way."""
+        return "ray" if self.ray else self.via
+
+    @property
+    def ray_address(self) -> str:
+        """Where the Ray cluster is that hosts are reached by."""
+        return self.ray or "auto"
+
+    @property
+    def on_hosts(self) -> bool:
+        """Whether replicas run on hosts that are reached, by names or as Ray has them."""
+        return bool(self.host_names) or self.way == "ray"
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The hosts that replicas run on; none if they run on this machine."""
+        return self.hosts_file or self.hosts
+
+    @property
+    def host_counts(self) -> tuple[int, ...]:
+        """On how many of the hosts, the first ones, there are to be cells; none if they run on this machine."""
+        if self.hosts and self.hosts_file:
+            return tuple(int(count) for count in self.hosts)
+        return (len(self.host_names),) if self.host_names else ()
 
     @property
     def cell_seconds(self) -> float:
@@ -254,6 +308,7 @@ def check(spec: RunSpec) -> None:
     _check_policy(spec)
     _check_membind(spec)
     _check_replicas(spec)
+    _check_hosts(spec)
     check_seconds("--duration", spec.duration)
     check_seconds("--timeout", spec.timeout)
     check_seconds("--budget", spec.budget)
@@ -320,6 +375,49 @@ def _check_replicas(spec: RunSpec) -> None:
         raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
     if count != "1" and spec.pin == "none":
         raise UsageError(f"--replicas {count}: each replica needs CPUs of its own, but --pin none gives it none")
+
+
+def _check_hosts(spec: RunSpec) -> None:
+    of_hosts = {
+        "--via": spec.via != "ssh",
+        "--host-python": bool(spec.host_python),
+        "--unlike-hosts": spec.unlike_hosts,
+        "--deliver": spec.deliver,
+    }
+    of_one = {
+        f"--replicas {spec.replicas}": spec.replicas != "1",
+        f"--policy-cpus {shown(spec.policy_cpus)}": bool(spec.policy_cpus),
+        f"--pin {shown(spec.pin)}": spec.pin not in policies.PIN,
+    }
+    if wrong := [option for option, given in of_hosts.items() if given and not spec.on_hosts]:
+        raise UsageError(f"{wrong[0]}: needs --hosts")
+    if wrong := [option for option, given in of_one.items() if given and spec.on_hosts]:
+        raise UsageError(f"{wrong[0]}: is for one machine: leave it out with --hosts")
+    if spec.via not in VIAS:
+        raise UsageError(f"--via {shown(spec.via)}: must be one of {', '.join(VIAS)}")
+    if spec.ray and spec.via == "srun":
+        raise UsageError("--ray: reaches hosts by itself: leave out --via")
+    if spec.deliver and spec.way != "ray":
+        raise UsageError("--deliver: goes through Ray's object store: give --ray")
+    _check_host_names(spec.host_names)
+    if spec.hosts and spec.hosts_file:
+        _check_host_counts(spec)
+
+
+def _check_host_names(names: tuple[str, ...]) -> None:
+    for number, name in enumerate(names):
+        if not HOST_NAME.fullmatch(name):
+            raise UsageError(f"--hosts {shown(name)}: is no name of a host")
+        if name in names[:number]:
+            raise UsageError(f"--hosts {shown(name)}: is named twice, but a host has one replica of a cell")
+
+
+def _check_host_counts(spec: RunSpec) -> None:
+    if not all(count.isdecimal() and len(count) <= len(str(MAX_WORKERS)) for count in spec.hosts):
+        raise UsageError("--hosts: --hosts-file names hosts, too: give one of them, or a count of hosts such as 1..4")
+    _check_counts("--hosts", spec.host_counts, len(spec.hosts_file))
+    if len(spec.host_counts) > 1 and len(spec.workers) > 1:
+        raise UsageError("--hosts: with several counts of hosts, give one number of --workers, which each of them has")
 
 
 def _check_counts(option: str, counts: tuple[int, ...], most: int) -> None:

@@ -7,6 +7,7 @@ import platform
 from collections import Counter
 from datetime import datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -19,12 +20,22 @@ from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.machine.sysfs import parse_list
 from vebench.machine.topology import Cache, Node, Topology
-from vebench.results.records import SCHEMA, CacheRecord, HostRecord, InterpreterRecord, RunRecord, TopologyRecord
+from vebench.plan.cells import placement_of
+from vebench.results.records import (
+    SCHEMA,
+    CacheRecord,
+    HostFactsRecord,
+    HostRecord,
+    InterpreterRecord,
+    RunRecord,
+    TopologyRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from vebench.hosts.site import Facts
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
@@ -60,8 +71,12 @@ def gather(  # noqa: PLR0913 - a header contains all of these
     now: datetime,
     *,
     interpreter: Interpreter | None = None,
+    hosts: Mapping[str, Facts] = MappingProxyType({}),
 ) -> RunRecord:
-    """Return the header of a run that starts ``now``, in this Python or in ``interpreter``."""
+    """Return the header of a run that starts ``now``, in this Python or in ``interpreter``.
+
+    ``hosts`` are those that it runs on, by name; ``host`` is the first of them, or else this machine.
+    """
     facts = host_record(host, placement)
     run = RunRecord(
         schema=SCHEMA,
@@ -71,12 +86,19 @@ def gather(  # noqa: PLR0913 - a header contains all of these
         command=command,
         started=now.isoformat(timespec="seconds"),
         cells=len(plan.cells),
-        interpreter=None if interpreter is None else interpreter.path,
+        interpreter=None if interpreter is None or hosts else interpreter.path,
         interpreters={
             label: InterpreterRecord(own.path, own.version, own.packages) for label, own in plan.interpreters.items()
         },
+        hosts={name: _told(facts, plan) for name, facts in hosts.items()},
     )
     return structs.replace(run, fingerprint=fingerprint(run))
+
+
+def _told(facts: Facts, plan: Plan) -> HostFactsRecord:
+    """Return what a host told of itself for a run file."""
+    record = structs.replace(host_record(facts.host, placement_of(plan.spec, facts.host)), python=facts.python)
+    return HostFactsRecord(facts.name, record, facts.packages, facts.boot, facts.load, facts.path)
 
 
 def host_record(host: Host, placement: Placement) -> HostRecord:

@@ -59,10 +59,11 @@ class CellRecord(Done, Layout):
 
     A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; worker ``i`` is on the
     ``i``-th. ``replicas`` are the CPUs of each replica, empty if there is only one; the windows count all replicas
-    together. ``verdict`` is what was known about the backend's work when the cell was measured, None for a reference
-    row and in files of versions without verdicts. ``proof`` is what was found in the cell itself, None if it recorded
-    nothing or that was not compared; in a run file, it has a line of its own. ``python`` is the interpreter that the
-    user named for the backend.
+    together; ``replica_hosts`` are the hosts that they ran on, empty if that was the runner's. ``verdict`` is what
+    was known about the backend's work when the cell was measured, None for a reference row and in files of versions
+    without verdicts. ``proof`` is what was found in the cell itself, None if it recorded nothing or that was not
+    compared; in a run file, it has a line of its own. ``python`` is the interpreter that the user named for the
+    backend.
     """
 
     env: str
@@ -76,6 +77,7 @@ class CellRecord(Done, Layout):
     startup_ns: NonNegative | None = None
     cpus: tuple[NonNegative, ...]
     replicas: tuple[tuple[NonNegative, ...], ...] = ()
+    replica_hosts: tuple[str, ...] = ()
     verdict: WorkVerdict | None = None
     verdict_reason: str = ""
     windows: tuple[Window, ...] = ()
@@ -203,13 +205,29 @@ class InterpreterRecord(Struct, frozen=True):
     packages: dict[str, str]
 
 
+class HostFactsRecord(Struct, frozen=True):
+    """A host that replicas ran on, as it was before: the name that it has for itself, the machine, and the packages.
+
+    ``boot`` names the time since it was started; ``load`` is how many processes wanted a CPU; ``interpreter`` is the
+    Python that the cells ran in.
+    """
+
+    name: str
+    machine: HostRecord
+    packages: dict[str, str]
+    boot: str = ""
+    load: float = 0.0
+    interpreter: str = ""
+
+
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     """The first line of a run file: the spec, the machine, the packages, and the command that repeats the run.
 
     ``cells`` is the number of planned cells, None in files of earlier versions. Runs with the same ``fingerprint`` are
     comparable (see ``vebench.results.header``); the facts behind it are in ``host`` and ``packages``. ``interpreter``
     is the Python that cells ran in, None if it was vebench's own; ``interpreters`` those of backends that had one of
-    their own, by the backend's label.
+    their own, by the backend's label. ``hosts`` are those that replicas ran on, by the name that the user gave; then
+    ``host`` is the first of them.
     """
 
     schema: int
@@ -222,6 +240,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     interpreter: str | None = None
     fingerprint: str = ""
     interpreters: dict[str, InterpreterRecord] = {}
+    hosts: dict[str, HostFactsRecord] = {}
 
     def packages_of(self, label: str) -> dict[str, str]:
         """Return the versions of the packages that the cells of a backend ran with, by name."""
@@ -299,6 +318,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         verdict=known.verdict if known else None,
         verdict_reason=one_line(known.reason) if known else "",
         replicas=tuple(replica.cpus for replica in cell.replicas),
+        replica_hosts=tuple(replica.host for replica in cell.replicas if replica.host),
     )
 
 

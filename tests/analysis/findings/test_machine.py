@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.findings import STEADY, codes, findings
-from support.records import make_cell
+from support.records import make_cell, shares
 
 from vebench.child.window import Window
 
@@ -87,6 +87,16 @@ def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(
     window = Window(ns=10**9, rows=1000, resets=0, steal_ns=steal)
     (found,) = codes(make_cell(backend, workers, windows=(window,) * 4))
     assert ("contested" in found) is contested
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [((100, 100, 89), "host-2 did 89% of what the other hosts did"), ((100, 91), None), ((100,), None), ((0, 0), None)],
+)
+def test_a_host_that_does_much_less_than_the_others_is_named(rates: tuple[float, ...], said: str | None) -> None:
+    (found,) = findings(make_cell("shm-sync", 2, STEADY, hosts=shares(*rates)))
+    messages = [finding.message for finding in found if finding.code == "slow-host"]
+    assert [message.partition(" (")[0] for message in messages] == ([] if said is None else [said])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ What is not known is not warned of.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CONTESTED, Finding
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # A container's /dev/shm is 64 MiB unless it was given more.
 LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
+# How much less than the others a host may do, and of how many hosts one can be the slow one.
+SLOW_SHARE, FEWEST_HOSTS = 0.1, 2
 # The share of the allowed CPUs' time that others may take before figures are in doubt.
 OTHERS_SHARE = 0.05
 # Governors that keep the clock up under load at once.
@@ -116,6 +119,25 @@ def polling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
+def slow_host(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if one of the hosts did much less than the others."""
+    rates: dict[str, list[float]] = {}
+    for share in cell.hosts:
+        rates.setdefault(share.host, []).append(share.steps_per_second)
+    if len(rates) < FEWEST_HOSTS:
+        return None
+    each = {host: median(found) for host, found in rates.items()}
+    slowest = min(each, key=each.__getitem__)
+    usual = median(rate for host, rate in each.items() if host != slowest)
+    if usual <= 0 or each[slowest] >= (1 - SLOW_SHARE) * usual:
+        return None
+    return Finding(
+        Code.SLOW_HOST,
+        f"{slowest} did {each[slowest] / usual:.0%} of what the other hosts did (their median)",
+        f"measure it alone: --hosts {slowest}; vebench doctor there shows its load and settings",
+    )
+
+
 def strayed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if a process or thread was free to run on other CPUs than those owned."""
     if not cell.strayed:
@@ -160,6 +182,7 @@ CELL: tuple[Rule, ...] = (
     disturbed,
     contested,
     polling,
+    slow_host,
     strayed,
     unbound,
     extra_threads,

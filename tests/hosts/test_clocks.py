@@ -1,0 +1,60 @@
+"""How far another clock is ahead: what is found is never wrong by more than it says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.hosts.clocks import Offset, measured, too_uncertain, with_drift
+
+TRIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=20)
+
+
+class FarClock:
+    """A clock that is ``ahead``, read over ways that take so long there and back."""
+
+    def __init__(self, ahead: int, trips: list[tuple[int, int]]) -> None:
+        self.now, self._ahead, self._trips = 0, ahead, iter(trips)
+
+    def near(self) -> int:
+        return self.now
+
+    def far(self) -> int:
+        there, back = next(self._trips)
+        self.now += there
+        read = self.now + self._ahead
+        self.now += back
+        return read
+
+
+@given(st.integers(-(10**15), 10**15), TRIPS)
+def test_an_offset_is_within_what_it_may_be_wrong_by(ahead: int, trips: list[tuple[int, int]]) -> None:
+    clock = FarClock(ahead, trips)
+    found = measured(clock.far, clock.near, len(trips))
+    assert abs(found.ns - ahead) <= found.error_ns
+    assert found.error_ns == min((there + back + 1) // 2 for there, back in trips)
+
+
+@given(st.integers(-(10**15), 10**15), st.integers(-(10**15), 10**15))
+def test_times_of_one_clock_are_those_of_the_other_and_back(ahead: int, when: int) -> None:
+    offset = Offset(ahead, 0)
+    assert offset.here(offset.there(when)) == when
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(-(10**6), 10**6), st.integers(0, 1000), st.floats(0, 1))
+def test_a_clock_that_runs_at_another_pace_is_known_as_well_as_it_moved(
+    ahead: int, moved: int, error: int, when: float
+) -> None:
+    known = with_drift(Offset(ahead, error), Offset(ahead + moved, error))
+    assert abs(known.ns - (ahead + when * moved)) <= known.error_ns + 1
+
+
+@pytest.mark.parametrize(("error", "refused"), [(9_000_000, False), (11_000_000, True)])
+def test_a_window_that_might_be_moved_by_more_than_a_hundredth_is_refused(error: int, refused: bool) -> None:
+    assert too_uncertain(Offset(0, error), 10**9) is refused
+
+
+def test_without_a_round_trip_nothing_is_known_of_a_clock() -> None:
+    with pytest.raises(ValueError, match="not known without a round trip"):
+        measured(int, int, 0)

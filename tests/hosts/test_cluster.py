@@ -1,0 +1,127 @@
+"""A real Ray cluster of two nodes on this machine: ``make test-cluster``, in an interpreter that has Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.relays import left, measuring, relays
+
+from vebench.results import store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from support.commands import Command
+
+    from vebench.results.records import CellRecord
+
+pytestmark = [pytest.mark.cluster, pytest.mark.whole_machine]
+
+PONG = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--repeats", "1", "--no-base", "-q")
+# Its processes wait 15 s for each other, which is too short on a machine that others use, too.
+ATTEMPTS = 3
+# What both do together, beside what each does alone: CPUs share a machine, which has a cache and other users.
+ALIKE = 0.35
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A head and another node, with a CPU each. It stands until the last test: to start it takes a minute."""
+    pytest.importorskip("ray")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - imported on use
+
+    head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": str(tmp_path_factory.mktemp("ray"))}
+    for attempt in range(ATTEMPTS):
+        made = Cluster()
+        try:
+            _on_a_cpu(0, partial(made.add_node, **head))
+            _on_a_cpu(1, partial(made.add_node, num_cpus=1))
+            break
+        except RuntimeError:
+            made.shutdown()
+            if attempt == ATTEMPTS - 1:
+                raise
+    yield made
+    made.shutdown()
+
+
+def _on_a_cpu(number: int, start: Callable[[], object]) -> None:
+    """Start something that is allowed one of this process's CPUs, as if it were a host with that one."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(allowed)[number % len(allowed)]})
+    try:
+        start()
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def rate(cell: CellRecord) -> float:
+    return sum(window.rows - window.resets for window in cell.windows) / sum(window.ns for window in cell.windows)
+
+
+def test_two_nodes_do_what_each_does_alone_added_up(vebench: Command, cluster: Any) -> None:  # noqa: ANN401 - Ray's
+    done = vebench("run", *PONG, "--rounds", "4", "--duration", "1", "--ray", cluster.address, "--hosts", "1,2")
+    assert done.status == 0, done
+    both: dict[int, CellRecord] = {cell.workers: cell for cell in store.read(_newest()).cells}
+    first, second = both[2].hosts or ()
+    for share in (first, second, *(both[1].hosts or ())):
+        assert share.same_clock
+        assert abs(share.offset_ns) <= share.error_ns  # the truth is 0
+        assert share.error_ns < 5_000_000
+    assert rate(both[2]) * 1e9 == pytest.approx(first.steps_per_second + second.steps_per_second, rel=0.1)
+    assert first.steps_per_second == pytest.approx(rate(both[1]) * 1e9, rel=ALIKE)
+    assert left() == []
+
+
+def test_what_is_delivered_to_one_consumer_is_told_in_bytes(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--envs-per-worker", "8", "--repeats", "1")
+    short = ("--no-base", "-q", "--rounds", "2", "--duration", "1", "-o", "delivered.jsonl")
+    done = vebench(*asked, *short, "--ray", cluster.address, "--deliver")
+    assert done.status == 0, done
+    (cell,) = json.loads(vebench("report", "delivered.jsonl", "-f", "json").out)
+    # Four float32, a float64, two flags and the number of the environment.
+    assert cell["delivered_bytes_per_second"]["median"] == pytest.approx(34 * cell["steps_per_second"]["median"])
+    assert cell["steps_per_second"]["median"] > 0
+    assert left() == []
+
+
+def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
+    asked = ("run", *PONG, "--rounds", "1", "--duration", "8", "--warmup", "0.1", "-o", "lost.jsonl")
+    cluster.wait_for_nodes()
+    node = next(one for one in cluster.list_all_nodes() if one is not cluster.head_node)
+    with vebench.start(*asked, "--ray", cluster.address, "--hosts", "1,2", stderr=subprocess.PIPE) as running:
+        while running.poll() is None and len(measuring()) < 2:
+            time.sleep(0.1)
+        time.sleep(2)
+        cluster.remove_node(node, allow_graceful=False)
+        _, told = running.communicate(timeout=120)
+        assert running.returncode == 1, told
+    cells = {cell.workers: cell for cell in store.read(Path("lost.jsonl")).cells}
+    _on_a_cpu(1, lambda: cluster.add_node(num_cpus=1))
+    assert (cells[1].status, cells[2].status) == ("ok", "failed")
+    assert "lost: " in str(cells[2].reason)
+    until = time.monotonic() + 10
+    while relays() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert left() == []
+
+
+def test_a_cluster_that_has_no_free_cpus_says_so_and_one_that_is_not_there_too(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
+    assert cluster.address
+    done = vebench("run", *PONG, "--ray", "127.0.0.1:1")
+    assert done.status == 2
+    assert "--ray 127.0.0.1:1" in done.refusal
+
+
+def _newest() -> Path:
+    return max(Path(".vebench").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)

@@ -1,0 +1,189 @@
+"""Replicas on other hosts: what is started there, counted together, refused, and left behind (nothing)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.reaching import fake_ssh
+from support.relays import left, measuring
+
+from vebench.hosts import site
+from vebench.results import store
+
+if TYPE_CHECKING:
+    from support.commands import Command, Result
+
+    from vebench.results.records import Run
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux"),
+    pytest.mark.xdist_group("hosts"),  # what they leave is looked for on the whole machine
+]
+
+SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
+PLAIN = ("--repeats", "1", "--no-base", "-q")
+
+
+@pytest.fixture
+def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return fake_ssh(tmp_path, monkeypatch)
+
+
+def measured(vebench: Command, *arguments: str, file: str = "run.jsonl") -> tuple[Result, Run]:
+    done = vebench("run", *SHORT, *PLAIN, "-o", file, *arguments)
+    return done, store.read(Path(file))
+
+
+def test_two_hosts_are_measured_together_and_their_rates_are_the_sum(vebench: Command, reached: Path) -> None:
+    done, run = measured(vebench, "--hosts", "a,greets-b")
+    (cell,) = run.cells
+    assert (done.status, cell.status, cell.workers, cell.replica_hosts) == (0, "ok", 2, ("a", "greets-b"))
+    assert cell.hosts is not None
+    assert [share.host for share in cell.hosts] == ["a", "greets-b"]
+    rate = sum(window.rows - window.resets for window in cell.windows) / sum(window.ns for window in cell.windows)
+    assert rate * 1e9 == pytest.approx(sum(share.steps_per_second for share in cell.hosts), rel=0.25)
+    assert all(share.same_clock and abs(share.offset_ns) <= share.error_ns for share in cell.hosts)
+    assert {host.packages["gymnasium"] for host in run.header.hosts.values()} == {run.header.packages["gymnasium"]}
+    assert sorted(one.name for one in reached.iterdir()) == ["a.pid", "greets-b.pid"]
+    assert left() == []
+
+
+def test_the_curve_over_hosts_has_a_cell_for_each_count(vebench: Command, reached: Path, tmp_path: Path) -> None:
+    assert reached.exists()
+    (tmp_path / "machines").write_text("a slots=4\n\n# not this one\nb\n")
+    done, run = measured(vebench, "--hosts", "1..2", "--hosts-file", "machines")
+    assert done.status == 0
+    assert {cell.workers: cell.replica_hosts for cell in run.cells} == {1: ("a",), 2: ("a", "b")}
+    told = vebench("report", "run.jsonl").out
+    assert "a, b by ssh, added up; nothing delivered; one clock" in " ".join(told.split())
+
+
+def test_a_clock_that_is_not_ours_is_translated(
+    vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "boot_id", lambda: "another start of another machine")
+    done, run = measured(vebench, "--hosts", "a,b", "--duration", "1")
+    (cell,) = run.cells
+    assert (done.status, cell.status, reached.exists()) == (0, "ok", True), cell.reason
+    for share in cell.hosts or ():
+        assert not share.same_clock
+        assert abs(share.offset_ns) <= share.error_ns  # since it is ours, though it was not taken for that
+
+
+def test_a_clock_that_is_known_too_badly_is_refused(
+    vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "boot_id", lambda: "another start of another machine")
+    monkeypatch.setattr("vebench.hosts.clocks.MOST_ERROR", 1e-9)
+    done, run = measured(vebench, "--hosts", "a,b")
+    assert (done.status, reached.exists()) == (1, True)
+    assert "its clock is known to" in str(run.cells[0].reason)
+    assert "give a longer --duration" in str(run.cells[0].reason)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "why"),
+    [
+        ("a,lost", "lost: ssh: connect to host lost port 22: No route to host"),
+        ("locked,a", "--hosts: locked: lost: me@locked: Permission denied (publickey)."),
+        ("a,bare", "--hosts: bare: lost: sh: 1: exec: no-such-python: not found"),
+        ("a,old", "old differs from a: gymnasium 0.1 instead of"),
+        ("a,a", "--hosts a: is named twice"),
+        ("-oProxyCommand=x", "is no name of a host"),
+        ("a,,b", "a name is missing"),
+    ],
+)
+def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reached: Path, hosts: str, why: str) -> None:
+    done = vebench("run", *SHORT, *PLAIN, "-o", "run.jsonl", "--hosts", hosts)
+    assert (done.status, reached.exists(), Path("run.jsonl").exists()) == (2, True, False)
+    assert why in done.refusal
+    assert left() == []
+
+
+def test_unlike_hosts_are_measured_if_that_is_asked_for(vebench: Command, reached: Path) -> None:
+    done, run = measured(vebench, "--hosts", "a,old", "--unlike-hosts")
+    assert (done.status, reached.exists()) == (0, True)
+    assert run.header.hosts["old"].packages["gymnasium"] == "0.1"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--via", "srun"), "--via: needs --hosts"),
+        (("--hosts", "a", "--via", "pigeon"), "--via pigeon: must be one of ssh, srun, ray"),
+        (("--hosts", "a", "--replicas", "2"), "--replicas 2: is for one machine"),
+        (("--hosts", "a", "--pin", "0"), "--pin 0: is for one machine"),
+        (("--hosts-file", "nowhere"), "--hosts-file nowhere: No such file"),
+        (("--hosts", "3", "--hosts-file", "two"), "--hosts"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    vebench: Command, reached: Path, options: tuple[str, ...], why: str
+) -> None:
+    Path("two").write_text("a\nb\n")
+    done = vebench("run", *SHORT, *PLAIN, *options)
+    assert (done.status, list(reached.iterdir())) == (2, [])
+    assert why in done.refusal
+
+
+@pytest.mark.parametrize("what", ["the host", "its replica"])
+def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_go_on(
+    vebench: Command, reached: Path, what: str
+) -> None:
+    """The second of two passes has both hosts; the first pass and the cells on one host alone are measured."""
+    long = ("--rounds", "1", "--duration", "1", "--warmup", "0.1", "--timeout", "20")
+    Path("two").write_text("a\nb\n")
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", *PLAIN, *long, "-o", "run.jsonl")
+    with vebench.start(*asked, "--hosts", "1,2", "--hosts-file", "two", stderr=subprocess.PIPE) as running:
+        pid = _of_replica(running) if what == "its replica" else None
+        _kill(pid if pid is not None else _relay(reached, running))
+        assert running.wait(60) == 1
+    cells = {cell.workers: cell for cell in store.read(Path("run.jsonl")).cells}
+    failed = next(cell for cell in cells.values() if cell.status == "failed")
+    assert failed.workers == 2
+    assert str(failed.reason).startswith("b: ")
+    assert cells[1].status == "ok"
+    assert left() == []
+    if what == "its replica":
+        assert vebench("run", "--resume", "run.jsonl", "-q").status == 0
+        assert [cell.status for cell in store.read(Path("run.jsonl")).cells] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_on_a_host_however_the_runner_ends(vebench: Command, reached: Path, number: int) -> None:
+    asked = ("run", "-e", "CartPole", "-b", "shm-sync", "-w", "1", *PLAIN, "--duration", "20", "-o", "run.jsonl")
+    with vebench.start(*asked, "--hosts", "a,b", stderr=subprocess.PIPE) as running:
+        _of_replica(running)
+        running.send_signal(number)
+        running.communicate(timeout=30)
+    assert sorted(path.name for path in reached.iterdir()) == ["a.pid", "b.pid"]
+    assert left() == []
+
+
+def _relay(reached: Path, running: subprocess.Popen[str]) -> int:
+    """Return the process of host b once the cell with both measures."""
+    _of_replica(running)
+    return int((reached / "b.pid").read_text())
+
+
+def _of_replica(running: subprocess.Popen[str]) -> int:
+    """Return the process of host b's replica, once it is there."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until and running.poll() is None:
+        for pid, asked in measuring().items():
+            if asked["setup"]["seed"] > 0:
+                time.sleep(0.5)  # it measures
+                return pid
+        time.sleep(0.02)
+    raise AssertionError("no replica of a second host was seen")
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,93 @@
+"""Replicas on the nodes of a Ray cluster, by a library of that name which has no cluster.
+
+``make test-cluster`` does the same with a real one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support import places
+
+from vebench.backends import packages
+from vebench.hosts import over_ray
+from vebench.results import store
+
+if TYPE_CHECKING:
+    from support.commands import Command
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux"),
+    pytest.mark.xdist_group("hosts"),  # what they leave is looked for on the whole machine
+]
+
+SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
+RUN = ("run", *SHORT, "--repeats", "1", "--no-base", "-q", "-o", "run.jsonl")
+
+
+@pytest.fixture
+def nodes(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Ray for that command, and a cluster of two nodes on one host, one head without CPUs, and one that is dead."""
+    folder = Path(places.__file__).parent / "fake_ray"
+    assert vebench  # which has a path already
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", ""))))
+    monkeypatch.setenv("FAKE_RAY_NODES", "dead,two,head,two")
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("nodes")
+def test_each_node_has_a_replica(vebench: Command) -> None:
+    done = vebench(*RUN, "--ray", "auto")
+    (cell,) = store.read(Path("run.jsonl")).cells
+    assert (done.status, cell.status, cell.replica_hosts) == (0, "ok", ("two", "two:2")), (done, cell.reason)
+    assert [share.same_clock for share in cell.hosts or ()] == [True, True]
+
+
+@pytest.mark.usefixtures("nodes")
+def test_the_curve_over_nodes_has_a_cell_for_each_count(vebench: Command) -> None:
+    assert vebench(*RUN, "--ray", "auto", "--hosts", "1..2").status == 0
+    found = {cell.workers: cell.replica_hosts for cell in store.read(Path("run.jsonl")).cells}
+    assert found == {1: ("two",), 2: ("two", "two:2")}
+
+
+def test_a_node_whose_cpus_others_have_claimed_is_named(vebench: Command, nodes: pytest.MonkeyPatch) -> None:
+    nodes.setenv("FAKE_RAY_NODES", "busy,free")
+    done = vebench(*RUN, "--ray", "auto")
+    assert done.status == 2
+    assert "--hosts: busy: lost: Ray has started nothing there for 30 s: are its 2 CPUs claimed" in done.refusal
+
+
+@pytest.mark.usefixtures("nodes")
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--ray", "nowhere:1"), "--ray nowhere:1: ConnectionError: Could not connect to nowhere:1"),
+        (("--ray", "auto", "--hosts", "three"), "--hosts: three: lost: the cluster has no node of that name now, but"),
+        (("--ray", "auto", "--hosts", "3"), "--hosts"),
+        (("--ray", "auto", "--via", "srun"), "--ray: reaches hosts by itself: leave out --via"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_refused_in_a_line(
+    vebench: Command, options: tuple[str, ...], why: str
+) -> None:
+    done = vebench(*RUN, *options)
+    assert (done.status, Path("run.jsonl").exists()) == (2, False)
+    assert why in done.refusal
+
+
+@pytest.mark.skipif(packages.importable("ray"), reason="Ray is installed")
+def test_without_ray_it_is_said_what_to_install(vebench: Command) -> None:
+    done = vebench(*RUN, "--ray", "auto")
+    assert (done.status, done.refusal) == (2, "vebench: --ray auto: needs Ray: pip install 'vebench-rl[ray]'\n")
+
+
+def test_nodes_have_their_hosts_names_with_numbers_where_one_has_several(nodes: pytest.MonkeyPatch) -> None:
+    nodes.setenv("FAKE_RAY_NODES", "b,a,b,b")
+    import ray  # noqa: PLC0415 - the one that the fixture has put there
+
+    assert list(over_ray.named(ray.nodes())) == ["a", "b", "b:2", "b:3"]

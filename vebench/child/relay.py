@@ -1,0 +1,250 @@
+"""Runs on another host: starts the replica of a cell there, and passes on what it and the runner tell each other.
+
+The runner sends this package as a payload (``vebench.hosts.shipping``) and talks to it over standard input and output,
+a JSON object a line. So any program that connects two pipes can carry it: ssh, srun, or an actor of Ray's.
+
+Asked ``{"clock": 3}``, it answers at once with the same number and its time. ``{"start": {...}, "cell": 2}`` starts a
+child; what that writes comes back as ``{"cell": 2, "line": "..."}`` and, when it is gone, ``{"cell": 2, "ended": "...",
+"log": "..."}``.
+``{"say": "..."}`` is written to the child, and ``{"end": true}`` ends it. Nothing is sent in between, so that a cell
+that measures is left alone.
+
+When the runner is gone, and so standard input ends, every process of the cell is ended and the folder removed. If this
+process is killed, its guardian does so. Standard library only, and no code of adapters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from vebench.child import probe
+from vebench.machine import guardian, host, pinning
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+LOG_TAIL = 16 * 1024
+# An ended child may take this long to be reaped.
+EXIT_S = 1.0
+# While a child runs, how often its end and its deadline are looked at.
+CHECK_S = 0.5
+
+
+def boot_id() -> str:
+    """Return what names the time since this machine was started, empty if the system does not tell."""
+    try:
+        return Path(BOOT_ID).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def namespace_of_time() -> str:
+    """Return what names the clock's namespace: containers of one machine may have clocks of their own."""
+    try:
+        return os.readlink("/proc/self/ns/time")  # noqa: PTH115 - it is no path
+    except OSError:
+        return ""
+
+
+class Child:
+    """A child of this host: its process and pipes, and the log that its output goes to.
+
+    ``deadline`` is by ``time.monotonic``: a runner that can be reached no more must not leave anything behind.
+    """
+
+    def __init__(self, asked: dict[str, Any], folder: Path, packages: Path, lifeline: int, token: str) -> None:
+        folder.mkdir()
+        self._log = (folder / "log").open("a+b")
+        self.results, answers = os.pipe()
+        child_end, self.go_ahead = os.pipe()
+        request = {**asked["request"], "go_ahead": child_end, "lifeline": lifeline, "folder": str(Path.home())}
+        path = folder / "request.json"
+        path.write_text(json.dumps(request), encoding="utf-8")
+        marks = {guardian.TOKEN_VARIABLE: token, "TMPDIR": str(folder), "PYTHONPATH": str(packages)}
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-X", "faulthandler", "-m", "vebench.child.main", str(path), str(answers)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                cwd=folder,
+                env={**os.environ, **pinning.ONE_THREAD_EACH, **marks},
+                pass_fds=[answers, child_end, lifeline],
+                start_new_session=True,
+            )
+        finally:
+            os.close(answers)
+            os.close(child_end)
+        self.deadline = time.monotonic() + float(asked["seconds"])
+        self._rest = b""
+
+    def lines(self) -> list[str] | None:
+        """Return what can be read, without waiting; None at the end."""
+        if not select.select([self.results], [], [], 0)[0]:
+            return []
+        chunk = os.read(self.results, 1 << 16)
+        if not chunk:
+            return None
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return [line.decode() for line in lines]
+
+    def say(self, text: str) -> None:
+        """Write a line to the child."""
+        with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed when its answers end
+            os.write(self.go_ahead, text.encode() + b"\n")
+
+    def log(self) -> str:
+        """Return the end of what it has printed."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), LOG_TAIL, max(0, size - LOG_TAIL)).decode(errors="replace")
+
+    def status(self) -> str:
+        """Return how the process has ended, in words, once it closed the pipe for its answers."""
+        try:
+            status = self.process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            return "its process is still running, but has closed the pipe for its answers"
+        if status >= 0:
+            last = self.log().strip().rpartition("\n")[2][:300]
+            return f"its process ended with status {status}" + (f": {last}" if last else "")
+        return f"its process was ended by {signal.Signals(-status).name}"
+
+    def end(self, token: str) -> None:
+        """End all its processes, and close what is open."""
+        guardian.end(token, frozenset({self.process.pid}))
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_S)
+        for descriptor in (self.results, self.go_ahead):
+            os.close(descriptor)
+        self._log.close()
+
+
+class Relay:
+    """Passes on what a child and the runner tell each other. ``scratch`` is the folder that the payload is in."""
+
+    def __init__(self, scratch: Path, reading: int = 0, writing: int = 1) -> None:
+        self._scratch, self._reading, self._writing = scratch, reading, writing
+        self._token = secrets.token_hex(8)
+        self._child: Child | None = None
+        self._cell = 0
+        self._rest = b""
+        self._lifeline, self._held = os.pipe()  # which hangs up when this process is gone
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", "-S", guardian.__file__, self._token, str(scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
+
+    def run(self, names: list[str], modules: list[str]) -> None:
+        """Tell who this is, and pass on until the runner is gone. ``names`` are packages whose versions are asked."""
+        self._tell(hello=facts(names, modules))
+        try:
+            while self._turn():
+                pass
+        finally:
+            self._end_child()
+            self._guardian.kill()
+            self._guardian.wait()
+            guardian.end(self._token)
+            guardian.remove(str(self._scratch))
+
+    def _turn(self) -> bool:
+        """Wait for something to pass on, and do so. Returns whether the runner is still there."""
+        child = self._child
+        heard = [self._reading] if child is None else [self._reading, child.results]
+        ready, _, _ = select.select(heard, [], [], None if child is None else CHECK_S)
+        if child is not None and child.results in ready:
+            self._pass_on(child)
+        elif child is not None and time.monotonic() > child.deadline:
+            self._over(child, "no end in the time that it has (--timeout)")
+        if self._reading not in ready:
+            return True
+        chunk = os.read(self._reading, 1 << 16)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._do(json.loads(line))
+        return bool(chunk)
+
+    def _do(self, asked: dict[str, Any]) -> None:
+        if "clock" in asked:
+            self._tell(clock=asked["clock"], ns=time.perf_counter_ns())
+        elif "start" in asked:
+            self._cell = int(asked["cell"])
+            folder, packages = self._scratch / f"cell-{self._cell}", self._scratch / "packages"
+            self._child = Child(asked["start"], folder, packages, self._lifeline, self._token)
+            self._watch(self._child.process.pid)
+        elif self._child is not None and "say" in asked:
+            self._child.say(asked["say"])
+        elif "end" in asked:
+            self._end_child()
+            self._tell(cell=self._cell, ended="it was told to end", log="")
+
+    def _pass_on(self, child: Child) -> None:
+        lines = child.lines()
+        for line in lines or ():
+            self._tell(cell=self._cell, line=line)
+        if lines is None:
+            self._over(child, child.status())
+
+    def _over(self, child: Child, how: str) -> None:
+        log = child.log()
+        self._end_child()
+        self._tell(cell=self._cell, ended=how, log=log)
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._watch(-self._child.process.pid)
+            self._child.end(self._token)
+            self._child = None
+
+    def _watch(self, group: int) -> None:
+        if self._guardian.stdin is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._guardian.stdin.fileno(), b"%d\n" % group)
+
+    def _tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
+        line = json.dumps(what).encode() + b"\n"
+        while line:
+            line = line[os.write(self._writing, line) :]
+
+
+def facts(names: list[str], modules: list[str]) -> dict[str, Any]:
+    """Return what a plan and a report need to know of this host, as JSON."""
+    return {
+        "name": os.uname().nodename,
+        "boot": boot_id(),
+        "time": namespace_of_time(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "path": sys.executable,
+        "packages": probe.versions(names),
+        "modules": [name for name in modules if find_spec(name) is not None],
+        "host": asdict(host.read_host()),
+        "memory_available": host.memory_available(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def main(scratch: str, asked: str) -> None:
+    """Serve the runner. ``asked`` names the packages and modules that it wants to know of, as JSON."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    wanted = json.loads(asked)
+    # The connection may hang up at any time, and that is how a run ends.
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(1))
+    with contextlib.suppress(BrokenPipeError):
+        Relay(Path(scratch), 0, answers).run(wanted["packages"], wanted["modules"])

@@ -1,0 +1,65 @@
+"""Whose clock is how far ahead: offsets of other hosts' clocks, with what they may be wrong by.
+
+The method is F. Cristian's (Distributed Computing 3, 1989): of many round trips the shortest says the most, since the
+other clock was read somewhere within it. Time of day is never compared, so that no host needs to be set right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TRIPS = 200
+# What a measured window may be moved by, as a share of it, before its rate is refused.
+MOST_ERROR = 0.01
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Another clock is ``ns`` nanoseconds ahead of ours, give or take ``error_ns``."""
+
+    ns: int
+    error_ns: int
+
+    def there(self, here_ns: int) -> int:
+        """Return the time of the other clock at a time of ours."""
+        return here_ns + self.ns
+
+    def here(self, there_ns: int) -> int:
+        """Return the time of our clock at a time of the other."""
+        return there_ns - self.ns
+
+
+SAME = Offset(0, 0)
+
+
+def measured(far: Callable[[], int], near: Callable[[], int], trips: int = TRIPS) -> Offset:
+    """Return the offset of the clock that ``far`` reads over the way there and back. ``near`` reads ours; both ns."""
+    found: Offset | None = None
+    for _ in range(trips):
+        sent = near()
+        there = far()
+        came = near()
+        error = (came - sent + 1) // 2
+        if found is None or error < found.error_ns:
+            found = Offset(there - (sent + came) // 2, error)
+    if found is None:
+        raise ValueError("a clock is not known without a round trip")
+    return found
+
+
+def with_drift(before: Offset, after: Offset) -> Offset:
+    """Return the offset that held in between, of one measured before and one after: midway, with what it may be off by.
+
+    Both clocks run at a steady pace for so long, so that the offset moved from the one to the other and not further.
+    """
+    moved = abs(after.ns - before.ns)
+    return Offset((before.ns + after.ns) // 2, max(before.error_ns, after.error_ns) + (moved + 1) // 2)
+
+
+def too_uncertain(offset: Offset, window_ns: int) -> bool:
+    """Return whether a window of this length may be moved by more than ``MOST_ERROR`` of it."""
+    return offset.error_ns > MOST_ERROR * window_ns

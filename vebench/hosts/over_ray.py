@@ -1,0 +1,215 @@
+"""Reaches the nodes of a Ray cluster: an actor on each claims its CPUs, and is the other end of two pipes.
+
+``python -m vebench.hosts.over_ray nodes ADDRESS`` prints the names of the nodes. ``connect ADDRESS PYTHON CODE
+NAME=READING,WRITING ...`` runs the code on each of these nodes, and carries what comes over the first descriptor to
+it, and what it says to the second, until that is closed. A node that is lost says why: ``{"lost": "..."}``. ``deliver``
+instead of ``connect`` starts a consumer, too, for what is measured there.
+
+Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process that has nothing else to
+do. Nodes are chosen by name, so that no placement group is needed to spread them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from vebench.child.delivering import WHERE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# An actor is there in a second or two, unless its CPUs are claimed by others.
+STARTED_S = 30.0
+NAMESPACE = "vebench"
+CHUNK = 1 << 20
+ENDED_S = 5.0
+
+
+class Far:
+    """Runs on a node: a program and its pipes. Two of its methods may run at the same time: one each way.
+
+    It is sent by value, and so it needs nothing there but Python.
+    """
+
+    def __init__(self, python: str, code: str, environment: Mapping[str, str]) -> None:
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the actor
+        self._process = subprocess.Popen(
+            [python or sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._printed,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+    def there(self) -> None:
+        """Return once the actor has been started."""
+
+    def say(self, what: bytes) -> None:
+        """Write to the program. Nothing hangs up."""
+        if self._process.stdin is None:
+            return
+        if not what:
+            self._process.stdin.close()
+            return
+        with suppress(BrokenPipeError):  # it has ended, which is heard
+            self._process.stdin.write(what)
+            self._process.stdin.flush()
+
+    def hear(self) -> bytes:
+        """Return what the program has said, as soon as there is something; nothing once it has ended."""
+        return b"" if self._process.stdout is None else os.read(self._process.stdout.fileno(), CHUNK)
+
+    def last_words(self) -> str:
+        """Return the last line that the program printed as an error."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDED_S)
+        self._printed.seek(0)
+        return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
+
+
+class Consumer:
+    """Gets all batches, and copies them as a learner would."""
+
+    def take(self, batch: tuple[Any, ...]) -> None:
+        """Copy a batch."""
+        for field in batch:
+            _copied(field)
+
+
+def _copied(field: Any) -> Any:  # noqa: ANN401 - an array, or a tree of them
+    if isinstance(field, dict):
+        return {name: _copied(one) for name, one in field.items()}
+    return tuple(map(_copied, field)) if isinstance(field, tuple) else field.copy()
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[Any]:
+    """Connect to a cluster, and hang up in the end."""
+    import ray  # noqa: PLC0415 - imported on use
+
+    ray.init(
+        address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False
+    )
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the nodes that are alive by their hosts' names, with a number where a host has several."""
+    alive = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU")]
+    found: dict[str, Mapping[str, Any]] = {}
+    for node in sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"])):
+        host = name = node["NodeManagerHostname"]
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{host}:{number}"
+        found[name] = node
+    return found
+
+
+def connect(
+    address: str, python: str, code: str, wanted: Mapping[str, tuple[int, int]], *, consumes: bool = False
+) -> None:
+    """Carry what is said between descriptors and nodes, until all have hung up or are lost.
+
+    With ``consumes``, there is a consumer on this machine for what they deliver.
+    """
+    with cluster(address) as ray:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - imported on use
+
+        nodes = named(ray.nodes())
+        far, threads = ray.remote(Far), []
+        kept, environment = _consumer(ray, NodeAffinitySchedulingStrategy) if consumes else (None, {})
+        for name, (reading, writing) in wanted.items():
+            if name not in nodes:
+                _lost(writing, f"the cluster has no node of that name now, but {', '.join(nodes)}")
+                continue
+            cpus = nodes[name]["Resources"]["CPU"]
+            at = NodeAffinitySchedulingStrategy(nodes[name]["NodeID"], soft=False)
+            actor = far.options(num_cpus=cpus, scheduling_strategy=at, max_concurrency=3).remote(
+                python, code, environment
+            )
+            threads += [
+                Thread(target=_carry_there, args=(ray, actor, reading), daemon=True),
+                Thread(target=_carry_back, args=(ray, actor, writing, cpus), daemon=True),
+            ]
+        for thread in threads:
+            thread.start()
+        for thread in threads[1::2]:
+            thread.join()
+        del kept  # until now, somebody may have sent to it
+
+
+def _consumer(ray: Any, at: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - Ray's
+    """Start a consumer on this machine, and return it, with how it is found from others."""
+    context, name = ray.get_runtime_context(), secrets.token_hex(8)
+    here = at(context.get_node_id(), soft=False)
+    consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=here).remote()
+    where = {"address": context.gcs_address, "namespace": NAMESPACE, "name": name}
+    return consumer, {WHERE: json.dumps(where)}
+
+
+def _carry_there(ray: Any, actor: Any, reading: int) -> None:  # noqa: ANN401 - Ray's
+    with suppress(ray.exceptions.RayError):  # which the other way notices
+        while said := os.read(reading, CHUNK):
+            ray.get(actor.say.remote(said))
+        ray.get(actor.say.remote(b""))
+
+
+def _carry_back(ray: Any, actor: Any, writing: int, cpus: float) -> None:  # noqa: ANN401 - Ray's
+    try:
+        ray.get(actor.there.remote(), timeout=STARTED_S)
+        while said := ray.get(actor.hear.remote()):
+            _write(writing, said)
+        if words := ray.get(actor.last_words.remote()):
+            _lost(writing, words)
+    except ray.exceptions.GetTimeoutError:
+        _lost(writing, f"Ray has started nothing there for {STARTED_S:g} s: are its {cpus:g} CPUs claimed by others?")
+    except ray.exceptions.RayError as error:
+        _lost(writing, str(error).strip().partition("\n")[0][:300])
+    except BrokenPipeError:  # the runner has gone
+        pass
+    finally:
+        os.close(writing)
+
+
+def _lost(writing: int, why: str) -> None:
+    with suppress(BrokenPipeError):
+        _write(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
+
+
+def _write(descriptor: int, said: bytes) -> None:
+    while said:
+        said = said[os.write(descriptor, said) :]
+
+
+def main(what: str, address: str, *rest: str) -> None:
+    """Do what the command line asks for; see above."""
+    if what == "nodes":
+        with cluster(address) as ray:
+            sys.stdout.write(json.dumps(list(named(ray.nodes()))) + "\n")
+        return
+    python, code, *hosts = rest
+    wanted = {}
+    for host in hosts:
+        name, _, ends = host.rpartition("=")
+        reading, writing = map(int, ends.split(","))
+        wanted[name] = reading, writing
+    connect(address, python, code, wanted, consumes=what == "deliver")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,87 @@
+"""What is sent to another host, so that it runs the same code as this one, whatever is installed there."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import vebench
+import vebench.backends
+from vebench.backends.registry import PACKAGES, RECORDED
+from vebench.interpreters.scratch import CHILD_SIDE, PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LENGTH = 10  # digits before each part
+# Reads a part from standard input and runs it. It is a line of a shell on the way, and so it is short.
+FIRST = (
+    "import os\n"
+    "def part():\n"
+    f" n=int(take({LENGTH})); return take(n)\n"
+    "def take(n):\n"
+    " b=b''\n"
+    " while len(b)<n:\n"
+    "  c=os.read(0,n-len(b))\n"
+    "  if not c: raise SystemExit(1)\n"
+    "  b+=c\n"
+    " return b\n"
+    "exec(part())\n"
+)
+# Unpacks the packages into a folder of its own, and goes on in the relay that is among them. All is read before: a
+# runner that hangs up meanwhile leaves nothing behind.
+_SECOND = f"""
+import io, shutil, sys, tempfile, zipfile
+packed, asked = part(), part().decode()
+scratch = tempfile.mkdtemp(prefix={PREFIX!r})
+try:
+    zipfile.ZipFile(io.BytesIO(packed)).extractall(scratch + "/packages")
+    sys.path.insert(0, scratch + "/packages")
+    from vebench.child.relay import main
+    main(scratch, asked)
+finally:
+    shutil.rmtree(scratch, ignore_errors=True)
+"""
+
+
+def command(python: str) -> str:
+    """Return the line of a shell that starts the relay in a Python of the other host."""
+    return f"exec {shlex.quote(python)} -c {shlex.quote(FIRST)}"
+
+
+@cache
+def payload() -> bytes:
+    """Return what the relay reads before anything else: the code, and of which packages it is to tell."""
+    asked = {"packages": list(RECORDED), "modules": [package.module for package in PACKAGES]}
+    return b"".join(map(_part, (_SECOND.encode(), _packed(), json.dumps(asked).encode())))
+
+
+def _part(content: bytes) -> bytes:
+    return str(len(content)).zfill(LENGTH).encode() + content
+
+
+def _packed() -> bytes:
+    """Return the packages that the child may import, as a ZIP archive."""
+    import zipfile  # noqa: PLC0415 - imported on use
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, name in _files():
+            archive.write(path, name)
+    return packed.getvalue()
+
+
+def _files() -> Iterator[tuple[Path, str]]:
+    """Yield the files with their names in the archive. Compiled parts name their Python and machine, and fit or not."""
+    ours, backends = Path(vebench.__path__[0]), Path(vebench.backends.__path__[0])
+    for source in (*(ours / name for name in CHILD_SIDE), backends):
+        for path in [source] if source.is_file() else sorted(source.rglob("*")):
+            if path.suffix in {".py", ".so"}:
+                yield (
+                    path,
+                    f"vebench/{source.name}/{path.relative_to(source)}" if source.is_dir() else f"vebench/{path.name}",
+                )

@@ -1,0 +1,364 @@
+"""A host that was reached: what is known of it, its clock, and the replica that runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from vebench.backends.packages import RAY, how_to_install, importable
+from vebench.child.relay import boot_id, namespace_of_time
+from vebench.errors import UsageError, shown
+from vebench.hosts import clocks, shipping, ways
+from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.news import readable, wakeful
+from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from vebench.hosts.clocks import Offset
+    from vebench.plan.spec import RunSpec
+
+# To be reached and to tell of itself. A thousand logins take a while.
+REACHED_S = 60.0
+# For an answer that needs no work there, and for the processes of a replica to be ended.
+ANSWER_S = 10.0
+# A connection may take this long to close by itself.
+CLOSE_S = 5.0
+# What is kept of what a connecting program printed.
+MOST_TOLD = 4096
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a host tells of itself: its name, its Python with what is installed there, and the machine.
+
+    ``boot`` names the time since it was started, and ``time`` the namespace of its clock: where both are ours, so is
+    the clock. ``load`` is how many processes want a CPU, before anything runs for us.
+    """
+
+    name: str
+    boot: str
+    time: str
+    python: str
+    path: str
+    packages: dict[str, str]
+    modules: list[str]
+    host: Host
+    memory_available: int | None
+    load: float
+
+    @property
+    def shares_our_clock(self) -> bool:
+        """Whether its clock is ours."""
+        return bool(self.boot) and (self.boot, self.time) == (boot_id(), namespace_of_time())
+
+
+class LostHostError(Exception):
+    """A host cannot be reached any more."""
+
+
+class NoAnswerError(LostHostError):
+    """A host has not answered in time."""
+
+
+class Site:
+    """A host by the name that the user gave it, at the other end of two pipes.
+
+    ``last_words`` returns what the program that connects to it said last.
+    """
+
+    def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
+        self.name, self._writing, self._reading, self._last_words = name, writing, reading, last_words
+        os.set_blocking(self._writing.fileno(), False)  # until the payload is sent
+        self._unsent = memoryview(shipping.payload())
+        self._lines: deque[dict[str, Any]] = deque()
+        self._rest = b""
+        self._asked = 0
+        self.cell = 0  # the number of the last that was started there
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when the host has said something, or is lost."""
+        return self._reading.fileno()
+
+    def feed(self) -> bool:
+        """Send of the payload what can be sent without waiting. Returns whether all of it is sent."""
+        with suppress(BlockingIOError):
+            while self._unsent:
+                try:
+                    self._unsent = self._unsent[os.write(self._writing.fileno(), self._unsent) :]
+                except BrokenPipeError:
+                    raise self._lost() from None
+        if not self._unsent:
+            os.set_blocking(self._writing.fileno(), True)
+        return not self._unsent
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the host told of itself. Raises LostHostError if it has not in time."""
+        hello = self._wait("hello", REACHED_S)["hello"]
+        try:
+            return msgspec.json.decode(json.dumps(hello), type=Facts)
+        except msgspec.ValidationError as error:
+            raise LostHostError(f"what it tells of itself cannot be read: {error}") from None
+
+    def offset(self, trips: int = clocks.TRIPS) -> Offset:
+        """Return how far its clock is ahead of ours. Raises LostHostError."""
+        return clocks.measured(self._clock, time.perf_counter_ns, trips)
+
+    def _clock(self) -> int:
+        self._asked += 1
+        self.tell(clock=self._asked)
+        while (answer := self._wait("clock", ANSWER_S))["clock"] != self._asked:
+            pass  # one that was asked for before, and not waited for
+        return int(answer["ns"])
+
+    def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
+        """Send a line. Raises LostHostError."""
+        line = json.dumps(what).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._writing.fileno(), line) :]
+        except BrokenPipeError:
+            raise self._lost() from None
+
+    def heard(self) -> dict[str, Any] | None:
+        """Return the next line that has come, None if there is none yet. Raises LostHostError."""
+        while not self._lines and readable(self.fileno()):
+            chunk = os.read(self.fileno(), 1 << 16)
+            if not chunk:
+                raise LostHostError(f"lost: {self._last_words()}")
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            self._lines.extend(filter(None, map(_read, lines)))
+        if not self._lines:
+            return None
+        line = self._lines.popleft()
+        if "lost" in line:
+            raise LostHostError(f"lost: {line['lost']}")
+        return line
+
+    def start(self, request: dict[str, Any], seconds: float) -> None:
+        """Start a replica there. It is ended after so many seconds, even if the host cannot be told."""
+        self.cell += 1
+        self.tell(start={"request": request, "seconds": seconds}, cell=self.cell)
+
+    def end(self, patience: float) -> None:
+        """End what was started there last, after so many seconds in which it may end by itself."""
+        with suppress(LostHostError):
+            if patience and self._has_ended(patience):
+                return
+            self.tell(end=True)
+            self._has_ended(ANSWER_S)
+
+    def _has_ended(self, seconds: float) -> bool:
+        until = wakeful() + seconds
+        while (left := until - wakeful()) > 0:
+            try:
+                if self._wait("ended", left).get("cell") == self.cell:
+                    return True
+            except NoAnswerError:
+                break
+        return False
+
+    def close(self) -> None:
+        """Hang up, upon which everything there ends, and wait for that."""
+        with suppress(OSError):
+            self._writing.close()
+        until = wakeful() + CLOSE_S
+        with suppress(LostHostError):
+            while (left := until - wakeful()) > 0:
+                wakeful.wait([self.fileno()], left)
+                self.heard()
+        self._reading.close()
+
+    def _wait(self, kind: str, seconds: float) -> dict[str, Any]:
+        """Return the next line of this kind; others are kept for later. Raises LostHostError if none comes in time."""
+        until = wakeful() + seconds
+        others: list[dict[str, Any]] = []
+        try:
+            while wakeful() < until:
+                if (line := self.heard()) is None:
+                    wakeful.wait([self.fileno()], until - wakeful())
+                elif kind in line:
+                    return line
+                else:
+                    others.append(line)
+        finally:
+            self._lines.extendleft(reversed(others))
+        raise NoAnswerError(f"no answer for {seconds:g} s")
+
+    def _lost(self) -> LostHostError:
+        """Return why the host takes nothing any more: what it has still said, or else the connecting program."""
+        with suppress(BlockingIOError):
+            try:
+                while readable(self.fileno()):
+                    self.heard()
+            except LostHostError as error:
+                return error
+        return LostHostError(f"lost: {self._last_words()}")
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    """Return what a line says, nothing if it is none of ours: a login may greet."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+@contextmanager
+def reached(spec: RunSpec, guarded: Guarded) -> Iterator[dict[str, Site]]:
+    """Reach the hosts of a spec, all at once, and hang up in the end. Returns them by name; none if it has none.
+
+    Raises UsageError for the first that cannot be reached, or does not tell of itself.
+    """
+    with ExitStack() as stack:
+        if spec.way == ways.RAY and spec.host_names:
+            sites = stack.enter_context(_over_ray(spec, guarded))
+        else:
+            python = spec.host_python or sys.executable
+            sites = [stack.enter_context(_connected(name, spec.way, python, guarded)) for name in spec.host_names]
+        _feed(sites)
+        for site in sites:
+            with _named(site):
+                site.facts  # noqa: B018 - waits for it
+        yield {site.name: site for site in sites}
+
+
+def nodes_of_ray(address: str) -> tuple[str, ...]:
+    """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
+    if not importable(RAY.module):
+        raise UsageError(f"--ray {shown(address)}: needs Ray: {how_to_install([RAY])}")
+    try:
+        asked = subprocess.run(ways.nodes_of_ray(address), capture_output=True, timeout=REACHED_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"--ray {shown(address)}: no answer for {REACHED_S:g} s") from None
+    if asked.returncode:
+        why = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2][:300]
+        raise UsageError(f"--ray {shown(address)}: {why}")
+    names: list[str] = json.loads(asked.stdout.splitlines()[-1])
+    if not names:
+        raise UsageError(f"--ray {shown(address)}: none of its nodes has a CPU")
+    return tuple(names)
+
+
+def examine(spec: RunSpec) -> dict[str, Facts]:
+    """Return what the hosts of a spec tell of themselves, by name. Raises UsageError as ``reached``."""
+    with Guarded() as guarded, reached(spec, guarded) as sites:
+        return {name: site.facts for name, site in sites.items()}
+
+
+@contextmanager
+def _connected(name: str, way: str, python: str, guarded: Guarded) -> Iterator[Site]:
+    words = ways.words(way, name, shipping.command(python))
+    with _program(f"--via {way}", words, guarded, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (process, told):
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("a host is talked to over pipes")
+        site = Site(name, process.stdin, process.stdout, told)
+        try:
+            yield site
+        finally:
+            site.close()
+
+
+@contextmanager
+def _over_ray(spec: RunSpec, guarded: Guarded) -> Iterator[list[Site]]:
+    """Reach all hosts by one program, since Ray takes seconds to start. It gets the other ends of their pipes."""
+    with ExitStack() as stack:
+        pipes = [(name, os.pipe(), os.pipe()) for name in spec.host_names]
+        theirs = [end for _, (reading, _), (_, writing) in pipes for end in (reading, writing)]
+        ours = [(name, os.fdopen(w, "wb", 0), os.fdopen(r, "rb", 0)) for name, (_, w), (r, _) in pipes]
+        try:
+            words = ways.over_ray(
+                spec.ray_address,
+                [(name, r, w) for name, (r, _), (_, w) in pipes],
+                spec.host_python,
+                deliver=spec.deliver,
+            )
+            started = _program("--ray", words, guarded, stdin=subprocess.DEVNULL, pass_fds=theirs)
+            _, told = stack.enter_context(started)
+        finally:
+            for end in theirs:
+                os.close(end)
+        sites = [Site(name, writing, reading, told) for name, writing, reading in ours]
+        try:
+            yield sites
+        finally:
+            for _, writing, _ in ours:  # all hang up before one is waited for
+                writing.close()
+            for site in sites:
+                site.close()
+
+
+@contextmanager
+def _program(
+    option: str,
+    words: list[str],
+    guarded: Guarded,
+    **how: Any,  # noqa: ANN401 - as Popen has them
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+    """Start a program that connects, and end it in the end. Returns it, and what returns its last words.
+
+    Raises UsageError, which names the option, if it cannot be started.
+    """
+    with tempfile.TemporaryFile(dir=guarded.scratch) as printed:
+        try:
+            process = subprocess.Popen(words, stderr=printed, start_new_session=True, **how)
+        except OSError as error:
+            raise UsageError(f"{option}: {words[0]} cannot be started: {error.strerror}") from None
+        guarded.add(process.pid)
+        try:
+            yield process, lambda: _last_words(process, words[0], printed)
+        finally:
+            try:
+                process.wait(CLOSE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            guarded.discard(process.pid)
+
+
+def _last_words(process: subprocess.Popen[bytes], name: str, printed: IO[bytes]) -> str:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    size = os.fstat(printed.fileno()).st_size
+    told = os.pread(printed.fileno(), MOST_TOLD, max(0, size - MOST_TOLD)).decode(errors="replace")
+    return told.strip().rpartition("\n")[2][:300] or f"{name} ended with status {process.poll()}"
+
+
+def _feed(sites: Sequence[Site]) -> None:
+    """Send the payload to all, each as fast as it takes it."""
+    until = wakeful() + REACHED_S
+    hungry = list(sites)
+    while hungry:
+        hungry = [site for site in hungry if not _fed(site)]
+        if hungry and wakeful() > until:
+            raise UsageError(f"--hosts: {hungry[0].name}: takes nothing for {REACHED_S:g} s")
+        if hungry:
+            time.sleep(0.005)  # what goes out is a few hundred kilobytes each
+
+
+def _fed(site: Site) -> bool:
+    with _named(site):
+        return site.feed()
+
+
+@contextmanager
+def _named(site: Site) -> Iterator[None]:
+    """Raise UsageError, with the host's name, if it is lost."""
+    try:
+        yield
+    except LostHostError as error:
+        raise UsageError(f"--hosts: {site.name}: {error}") from None

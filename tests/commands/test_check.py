@@ -65,6 +65,13 @@ def edited(path: Path, change: Callable[[list[str]], list[str]]) -> Path:
     return write_lines(path, change(path.read_text().splitlines()))
 
 
+def test_a_baseline_of_other_hosts_is_refused_with_what_to_do_instead(check: Check, runs: Runs) -> None:
+    spec = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, hosts=["a", "b"]).spec
+    refused = check(runs("base", spec=spec))
+    assert refused.status == 2
+    assert "measured on other hosts, which check does not repeat" in refused.refusal
+
+
 def test_a_run_that_is_not_slower_passes(check: Check, runs: Runs) -> None:
     found = check(runs("a.jsonl"), runs("b.jsonl"), *PAIRED)
     assert (found.status, found.err) == (0, "")

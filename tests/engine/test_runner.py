@@ -40,6 +40,10 @@ def cell(workers: int, skip: str | None = None) -> Cell:
     )
 
 
+class UnreachableError(CellError):
+    """Raised before there is a conversation."""
+
+
 class FakeLaunch:
     """Tells for each cell, by its number of workers, what its script holds; an exception in it is raised."""
 
@@ -50,6 +54,8 @@ class FakeLaunch:
     @contextmanager
     def __call__(self, cell: Cell) -> Iterator[FakeLaunch]:
         self._script = self._scripts[cell.workers]
+        if isinstance(self._script[0], UnreachableError):
+            raise self._script[0]
         self.running += 1
         try:
             yield self
@@ -108,8 +114,9 @@ def test_a_failed_cell_keeps_its_windows_and_its_reason_and_the_run_goes_on(faul
     assert second.outcome.status == "ok"
 
 
-def test_a_cell_that_cannot_be_started_is_a_failure_of_that_cell() -> None:
-    first, second = finished(measure(cell(1), cell(2), w1=(OSError("too many processes"),), w2=WHOLE))
+@pytest.mark.parametrize("fault", [OSError("too many processes"), UnreachableError("b: lost: too many processes")])
+def test_a_cell_that_cannot_be_started_is_a_failure_of_that_cell(fault: Exception) -> None:
+    first, second = finished(measure(cell(1), cell(2), w1=(fault,), w2=WHOLE))
     assert first.outcome.status == "failed"
     assert "too many processes" in str(first.outcome.reason)
     assert second.outcome.status == "ok"

@@ -120,6 +120,8 @@ def test_unlike_hosts_are_measured_if_that_is_asked_for(vebench: Command, reache
         (("--hosts", "a", "--via", "pigeon"), "--via pigeon: must be one of ssh, srun, ray"),
         (("--hosts", "a", "--replicas", "2"), "--replicas 2: is for one machine"),
         (("--hosts", "a", "--pin", "0"), "--pin 0: is for one machine"),
+        (("--hosts", "1..2"), "--hosts: a count of hosts needs --hosts-file or --ray"),
+        (("--hosts", "a", "--verify"), "--verify: compares on this machine"),
         (("--hosts-file", "nowhere"), "--hosts-file nowhere: No such file"),
         (("--hosts", "3", "--hosts-file", "two"), "--hosts"),
     ],
@@ -152,7 +154,8 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
     assert cells[1].status == "ok"
     assert left() == []
     if what == "its replica":
-        assert vebench("run", "--resume", "run.jsonl", "-q").status == 0
+        assert vebench("run", "--resume", "run.jsonl", "-q").refusal.endswith("to let this file name them\n")
+        assert vebench("run", "--resume", "run.jsonl", "-q", "--allow-local-code").status == 0
         assert [cell.status for cell in store.read(Path("run.jsonl")).cells] == ["ok", "ok"]
 
 

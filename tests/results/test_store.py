@@ -26,7 +26,7 @@ from vebench.plan.spec import BackendChoice
 from vebench.results import store
 from vebench.results.header import fingerprint, machine_fingerprint, what_differs, work_fingerprint
 from vebench.results.paths import default_path, named, newest
-from vebench.results.records import CellRecord, HostRecord, RunRecord, record
+from vebench.results.records import CellRecord, HostFactsRecord, HostRecord, RunRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
@@ -648,6 +648,24 @@ def test_runs_under_another_governor_differ_unless_one_does_not_tell() -> None:
     assert what_differs(under("performance"), under(None)) == []
     assert fingerprint(under("performance")) != fingerprint(under("powersave"))
     assert fingerprint(under("performance")) == fingerprint(under("performance"))
+
+
+def test_runs_on_hosts_differ_from_those_on_one_machine_and_by_what_the_hosts_are() -> None:
+    def on(*cpus: int, **spec: object) -> RunRecord:
+        head = make_header(**spec)
+        hosts = {
+            f"host-{number}": HostFactsRecord(
+                "x", msgspec.structs.replace(head.host, usable_cpus=count), {"numpy": "2"}
+            )
+            for number, count in enumerate(cpus)
+        }
+        return msgspec.structs.replace(head, hosts=hosts)
+
+    assert what_differs(on(2, 4), on(4, 2)) == []
+    (told,) = what_differs(on(), on(2, 2))
+    assert told.startswith("hosts none against 2 x Test CPU with 2 CPUs")
+    assert len(what_differs(on(2, 2), on(2, 4))) == 1
+    assert what_differs(on(2), on(2, ray="auto", deliver=True)) == ["delivery none against to one consumer"]
 
 
 def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own() -> None:

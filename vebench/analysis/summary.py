@@ -41,8 +41,12 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """
     usable = run.header.host.usable_cpus
     repeats = by_cell(run)
-    # With replicas on other hosts, each has so many.
-    room = {key: usable * max(1, len(records[0].replica_hosts)) for key, records in repeats.items()}
+    # With replicas on other hosts, each has its own.
+    there = {name: host.machine.usable_cpus for name, host in run.header.hosts.items()}
+    room = {
+        key: sum(there.get(name, usable) for name in records[0].replica_hosts) or usable
+        for key, records in repeats.items()
+    }
     pinned = run.header.spec.pin != "none" and run.header.host.pinning
     cells = {
         key: _unless_contested(

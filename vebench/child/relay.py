@@ -38,6 +38,8 @@ LOG_TAIL = 16 * 1024
 EXIT_S = 1.0
 # While a child runs, how often its end and its deadline are looked at.
 CHECK_S = 0.5
+# A runner that has not been heard for so long, while nothing runs here, is out of reach.
+IDLE_S = 6 * 3600.0
 
 
 def boot_id() -> str:
@@ -156,17 +158,21 @@ class Relay:
             while self._turn():
                 pass
         finally:
+            for number in (signal.SIGHUP, signal.SIGTERM):  # what is to be done then is done already
+                signal.signal(number, signal.SIG_IGN)
             self._end_child()
-            self._guardian.kill()
-            self._guardian.wait()
             guardian.end(self._token)
             guardian.remove(str(self._scratch))
+            self._guardian.kill()
+            self._guardian.wait()
 
     def _turn(self) -> bool:
         """Wait for something to pass on, and do so. Returns whether the runner is still there."""
         child = self._child
         heard = [self._reading] if child is None else [self._reading, child.results]
-        ready, _, _ = select.select(heard, [], [], None if child is None else CHECK_S)
+        ready, _, _ = select.select(heard, [], [], IDLE_S if child is None else CHECK_S)
+        if child is None and not ready:
+            return False
         if child is not None and child.results in ready:
             self._pass_on(child)
         elif child is not None and time.monotonic() > child.deadline:
@@ -190,8 +196,9 @@ class Relay:
         elif self._child is not None and "say" in asked:
             self._child.say(asked["say"])
         elif "end" in asked:
+            log = "" if self._child is None else self._child.log()
             self._end_child()
-            self._tell(cell=self._cell, ended="it was told to end", log="")
+            self._tell(cell=self._cell, ended="it was told to end", log=log)
 
     def _pass_on(self, child: Child) -> None:
         lines = child.lines()

@@ -308,6 +308,11 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: Error 
 
 def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
     """Return the part of ``spec`` that measures ``cells``."""
+    if spec.on_hosts:
+        raise UsageError(
+            "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
+            "and compare with vebench report BASELINE NEW"
+        )
     names = {short_name(cell.env) for cell in cells}
     envs = tuple(env for env in spec.envs if short_name(env) in names)
     # Cells that the spec does not name are there because of its ``base``, unless they are all that is wanted.

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends.registry import find
 from vebench.commands import knowing
-from vebench.errors import NotComparableError, RunFileError, UsageError
+from vebench.errors import NotComparableError, RunFileError, UsageError, one_line
 from vebench.hosts import ways
 from vebench.interpreters.interpreter import Interpreter, with_ours
+from vebench.interpreters.lookup import ALLOWED
 from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices, check_envs
 from vebench.plan.interleaving import interleaved
@@ -138,7 +139,10 @@ def planned(
 
 def with_nodes(spec: RunSpec, world: World) -> RunSpec:
     """Return the spec with the names of a Ray cluster's nodes, unless it has names. Raises UsageError."""
-    if spec.way != ways.RAY or spec.hosts_file or not all(name.isdecimal() for name in spec.hosts):
+    numbers = all(name.isdecimal() for name in spec.hosts)
+    if spec.way != ways.RAY and spec.hosts and numbers and not spec.hosts_file:
+        raise UsageError("--hosts: a count of hosts needs --hosts-file or --ray, which name them")
+    if spec.way != ways.RAY or spec.hosts_file or not numbers:
         return spec
     return replace(spec, hosts_file=world.nodes_of_ray(spec.ray_address))
 
@@ -161,6 +165,7 @@ def unlike(one: Facts, other: Facts) -> list[str]:
         "Python": (one.python.rpartition(".")[0], other.python.rpartition(".")[0]),
         "CPU": (one.host.cpu_model, other.host.cpu_model),
         "CPUs": (str(len(one.host.cpus_allowed)), str(len(other.host.cpus_allowed))),
+        "CPU quota": (str(one.host.quota_cpus), str(other.host.quota_cpus)),
     }
     names = sorted(one.packages.keys() | other.packages.keys())
     parts |= {name: (one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names}
@@ -223,8 +228,11 @@ def plan_again(spec: RunSpec, path: Path, world: World, *, local: bool) -> tuple
     """Return the plan of a spec from the run file ``path``, and the header of its run.
 
     Raises RunFileError if the command line cannot make such a spec, and unless ``local`` if it names modules that are
-    in the current folder and not installed: the user has not named them.
+    in the current folder and not installed, or hosts to log in to: the user has not named them.
     """
+    if spec.on_hosts and not local:
+        hosts = one_line(", ".join(spec.host_names) or f"Ray at {spec.ray_address}")
+        raise RunFileError(f"{path}: runs on other hosts ({hosts}): give {ALLOWED} to let this file name them")
     with asked_in(path, spec):
         return plan_here(spec, world, local=local)
 

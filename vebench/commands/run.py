@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.summary import summarise
 from vebench.commands import knowing, measuring, planning, proving
-from vebench.errors import InterruptedRunError
+from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed
 from vebench.reports import console
 from vebench.reports.cell_words import other_work
@@ -33,6 +33,8 @@ def start(  # noqa: PLR0913 - one parameter for each option
     With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown.
     Raises UsageError if nothing can run; without ``dry_run`` also if only reference rows can, and more is asked for.
     """
+    if verify and spec.on_hosts:
+        raise UsageError("--verify: compares on this machine: leave it out with --hosts, and run vebench verify there")
     plan, head = planning.plan_here(spec, world)
     if dry_run:
         show(PlanPage(plan))

@@ -55,7 +55,7 @@ class FarReplica:
         """Return its next answer, None if that has not come yet. Raises CellError if none will."""
         if self._interrupts.requested:
             raise InterruptedCellError("interrupted")
-        while (heard := self._heard()) is not None:
+        while wakeful() <= self._deadline and (heard := self._heard()) is not None:
             if heard.get("cell") != self._site.cell:
                 continue  # of one before
             if "ended" in heard:
@@ -85,7 +85,9 @@ class FarReplica:
             self._site.tell(say=str(self._offset.there(at_ns)))
 
     def log(self) -> str:
-        """Return the end of what it printed, if it has ended by itself."""
+        """Return the end of what it printed. One that is not done is ended for that."""
+        if not self._log and not self.done:
+            self._log = self._site.end(0.0)
         return self._log
 
     def _translated(self, answer: Answer) -> Answer:

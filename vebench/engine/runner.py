@@ -92,6 +92,8 @@ def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
         if progress.windows:
             yield CellFinished(cell, progress.outcome(str(error)))
         raise KeyboardInterrupt from None
+    except CellError as error:  # before it could be followed: its host is lost
+        progress.reason = str(error)
     except OSError as error:
         progress.reason = _not_started(error)
     yield CellFinished(cell, progress.outcome())

@@ -52,12 +52,11 @@ def measured(far: Callable[[], int], near: Callable[[], int], trips: int = TRIPS
 
 
 def with_drift(before: Offset, after: Offset) -> Offset:
-    """Return the offset that held in between, of one measured before and one after: midway, with what it may be off by.
+    """Return the offset that was measured before, with what it may be off by until another was measured, after.
 
     Both clocks run at a steady pace for so long, so that the offset moved from the one to the other and not further.
     """
-    moved = abs(after.ns - before.ns)
-    return Offset((before.ns + after.ns) // 2, max(before.error_ns, after.error_ns) + (moved + 1) // 2)
+    return Offset(before.ns, max(before.error_ns, after.error_ns) + abs(after.ns - before.ns))
 
 
 def too_uncertain(offset: Offset, window_ns: int) -> bool:

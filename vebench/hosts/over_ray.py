@@ -136,19 +136,17 @@ def connect(
         for name, (reading, writing) in wanted.items():
             if name not in nodes:
                 _lost(writing, f"the cluster has no node of that name now, but {', '.join(nodes)}")
+                os.close(reading)
                 continue
             cpus = nodes[name]["Resources"]["CPU"]
             at = NodeAffinitySchedulingStrategy(nodes[name]["NodeID"], soft=False)
             actor = far.options(num_cpus=cpus, scheduling_strategy=at, max_concurrency=3).remote(
                 python, code, environment
             )
-            threads += [
-                Thread(target=_carry_there, args=(ray, actor, reading), daemon=True),
-                Thread(target=_carry_back, args=(ray, actor, writing, cpus), daemon=True),
-            ]
+            threads.append(Thread(target=_carry, args=(ray, actor, reading, writing, cpus), daemon=True))
         for thread in threads:
             thread.start()
-        for thread in threads[1::2]:
+        for thread in threads:
             thread.join()
         del kept  # until now, somebody may have sent to it
 
@@ -163,15 +161,17 @@ def _consumer(ray: Any, at: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 
 
 
 def _carry_there(ray: Any, actor: Any, reading: int) -> None:  # noqa: ANN401 - Ray's
-    with suppress(ray.exceptions.RayError):  # which the other way notices
+    with suppress(ray.exceptions.RayError, OSError):  # which the other way notices, and closes this end
         while said := os.read(reading, CHUNK):
             ray.get(actor.say.remote(said))
         ray.get(actor.say.remote(b""))
 
 
-def _carry_back(ray: Any, actor: Any, writing: int, cpus: float) -> None:  # noqa: ANN401 - Ray's
+def _carry(ray: Any, actor: Any, reading: int, writing: int, cpus: float) -> None:  # noqa: ANN401 - Ray's
+    """Carry both ways once the actor is there. In the end the runner can neither write nor read any more."""
     try:
         ray.get(actor.there.remote(), timeout=STARTED_S)
+        Thread(target=_carry_there, args=(ray, actor, reading), daemon=True).start()
         while said := ray.get(actor.hear.remote()):
             _write(writing, said)
         if words := ray.get(actor.last_words.remote()):
@@ -183,6 +183,7 @@ def _carry_back(ray: Any, actor: Any, writing: int, cpus: float) -> None:  # noq
     except BrokenPipeError:  # the runner has gone
         pass
     finally:
+        os.close(reading)
         os.close(writing)
 
 

@@ -50,7 +50,8 @@ finally:
 
 def command(python: str) -> str:
     """Return the line of a shell that starts the relay in a Python of the other host."""
-    return f"exec {shlex.quote(python)} -c {shlex.quote(FIRST)}"
+    one_line = f"exec({FIRST!r})"  # some shells take no other in quotes
+    return f"exec {shlex.quote(python)} -c {shlex.quote(one_line)}"
 
 
 @cache

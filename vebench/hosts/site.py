@@ -36,6 +36,15 @@ REACHED_S = 60.0
 ANSWER_S = 10.0
 # A connection may take this long to close by itself.
 CLOSE_S = 5.0
+# The lines that a host may send, by the types of what they hold, and how long one may be.
+KINDS: tuple[dict[str, type], ...] = (
+    {"hello": dict},
+    {"clock": int, "ns": int},
+    {"cell": int, "line": str},
+    {"cell": int, "ended": str, "log": str},
+    {"lost": str},
+)
+LONGEST_LINE = 64 << 20
 # What is kept of what a connecting program printed.
 MOST_TOLD = 4096
 
@@ -93,7 +102,12 @@ class Site:
         return self._reading.fileno()
 
     def feed(self) -> bool:
-        """Send of the payload what can be sent without waiting. Returns whether all of it is sent."""
+        """Send of the payload what can be sent without waiting. Returns whether all of it is sent.
+
+        Raises LostHostError, also if the host says so meanwhile.
+        """
+        if (said := self.heard()) is not None:
+            self._lines.appendleft(said)
         with suppress(BlockingIOError):
             while self._unsent:
                 try:
@@ -110,7 +124,7 @@ class Site:
         hello = self._wait("hello", REACHED_S)["hello"]
         try:
             return msgspec.json.decode(json.dumps(hello), type=Facts)
-        except msgspec.ValidationError as error:
+        except (msgspec.MsgspecError, UnicodeError) as error:
             raise LostHostError(f"what it tells of itself cannot be read: {error}") from None
 
     def offset(self, trips: int = clocks.TRIPS) -> Offset:
@@ -140,6 +154,8 @@ class Site:
             if not chunk:
                 raise LostHostError(f"lost: {self._last_words()}")
             *lines, self._rest = (self._rest + chunk).split(b"\n")
+            if len(self._rest) > LONGEST_LINE:
+                raise LostHostError("lost: it sends a line without an end")
             self._lines.extend(filter(None, map(_read, lines)))
         if not self._lines:
             return None
@@ -153,23 +169,30 @@ class Site:
         self.cell += 1
         self.tell(start={"request": request, "seconds": seconds}, cell=self.cell)
 
-    def end(self, patience: float) -> None:
-        """End what was started there last, after so many seconds in which it may end by itself."""
-        with suppress(LostHostError):
-            if patience and self._has_ended(patience):
-                return
-            self.tell(end=True)
-            self._has_ended(ANSWER_S)
+    def end(self, patience: float) -> str:
+        """End what was started there last, after so many seconds in which it may end by itself.
 
-    def _has_ended(self, seconds: float) -> bool:
+        Returns the end of what it printed, empty if that is not known.
+        """
+        with suppress(LostHostError):
+            log = self._log_at_end(patience) if patience else None
+            if log is None:
+                self.tell(end=True)
+                log = self._log_at_end(ANSWER_S)
+            return log or ""
+        return ""
+
+    def _log_at_end(self, seconds: float) -> str | None:
+        """Return what it had printed, None if it has not ended in time."""
         until = wakeful() + seconds
         while (left := until - wakeful()) > 0:
             try:
-                if self._wait("ended", left).get("cell") == self.cell:
-                    return True
+                said = self._wait("ended", left)
             except NoAnswerError:
                 break
-        return False
+            if said["cell"] == self.cell:
+                return str(said["log"])
+        return None
 
     def close(self) -> None:
         """Hang up, upon which everything there ends, and wait for that."""
@@ -210,12 +233,16 @@ class Site:
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """Return what a line says, nothing if it is none of ours: a login may greet."""
+    """Return what a line says, nothing if it is none of ours: a login may greet, and a host may be damaged."""
     try:
         said = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    if not isinstance(said, dict) or not any(said.keys() >= kind.keys() for kind in KINDS):
+        return {}
+    kinds = {name: of for kind in KINDS for name, of in kind.items()}
+    fits = all(type(value) is kinds.get(name) for name, value in said.items())
+    return said if fits else {}
 
 
 @contextmanager
@@ -226,6 +253,7 @@ def reached(spec: RunSpec, guarded: Guarded) -> Iterator[dict[str, Site]]:
     """
     with ExitStack() as stack:
         if spec.way == ways.RAY and spec.host_names:
+            require_ray(spec.ray_address)
             sites = stack.enter_context(_over_ray(spec, guarded))
         else:
             python = spec.host_python or sys.executable
@@ -237,10 +265,15 @@ def reached(spec: RunSpec, guarded: Guarded) -> Iterator[dict[str, Site]]:
         yield {site.name: site for site in sites}
 
 
-def nodes_of_ray(address: str) -> tuple[str, ...]:
-    """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
+def require_ray(address: str) -> None:
+    """Raise UsageError, with what to install, if Ray is not there."""
     if not importable(RAY.module):
         raise UsageError(f"--ray {shown(address)}: needs Ray: {how_to_install([RAY])}")
+
+
+def nodes_of_ray(address: str) -> tuple[str, ...]:
+    """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
+    require_ray(address)
     try:
         asked = subprocess.run(ways.nodes_of_ray(address), capture_output=True, timeout=REACHED_S, check=False)
     except subprocess.TimeoutExpired:

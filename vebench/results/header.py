@@ -232,7 +232,19 @@ def _digits(facts: Mapping[str, str]) -> str:
 
 def _decisive(run: RunRecord) -> dict[str, str]:
     """Return the facts that decide whether runs are comparable, by name, without those that are unknown."""
-    return {**_machine(run), **_software(run)}
+    return {**_machine(run), **_software(run), **_hosts(run)}
+
+
+def _hosts(run: RunRecord) -> dict[str, str]:
+    """Return what decides of the hosts that replicas ran on, none if that was this machine."""
+    if not run.hosts:
+        return {}
+    machines = Counter(
+        f"{one.machine.cpu_model} with {one.machine.usable_cpus} CPUs, {_digits(one.packages)}"
+        for one in run.hosts.values()
+    )
+    told = "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))
+    return {"hosts": told, **({"delivery": "to one consumer"} if run.spec.deliver else {})}
 
 
 def _machine(run: RunRecord) -> dict[str, str]:

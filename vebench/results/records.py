@@ -266,11 +266,13 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
 
     @property
     def names_local_code(self) -> bool:
-        """Whether a backend, an environment or the Python that was asked for is in the current folder."""
+        """Whether a backend, an environment or the Python that was asked for is in the current folder, or on hosts."""
         named = [choice.name.partition(":")[0] for choice in self.spec.backends if ":" in choice.name]
         named += [module_of(env) for env in self.spec.envs]
         with contextlib.suppress(ValueError):  # in a damaged file
             named.append(self.spec.acting.module)
+        if self.spec.on_hosts:
+            return True
         pythons = [self.interpreter, *(one.path for one in self.interpreters.values())]
         return any(map(is_local, named)) or any(map(is_in_current_folder, filter(None, pythons)))
 

@@ -1,0 +1,90 @@
+"""What comes from another host is not trusted: it is a line that makes sense, or none."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import IO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vebench.hosts import site
+from vebench.hosts.site import LostHostError, Site
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["cell", "line", "ns", "x"]), inner),
+)
+
+
+def pipes() -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+    """Return a pipe's ends for what a host says, and an end for what it is told."""
+    hear, say = os.pipe()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    return os.fdopen(hear, "rb", 0), os.fdopen(say, "wb", 0), os.fdopen(nowhere, "wb", 0)
+
+
+def said(*lines: bytes) -> list[dict[str, object]]:
+    """Return what a site takes of these lines, until the host has hung up."""
+    hear, say, told = pipes()
+    host = Site("a", told, hear, lambda: "it hung up")
+    with say:
+        say.write(b"".join(line + b"\n" for line in lines))
+    found: list[dict[str, object]] = []
+    with pytest.raises(LostHostError, match="lost: it hung up"):
+        _hear(host, found)
+    host.close()
+    return found
+
+
+def _hear(host: Site, found: list[dict[str, object]]) -> None:
+    while True:
+        found += [line for line in [host.heard()] if line is not None]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Welcome to a",
+        b"[" * 10_000,
+        b'{"clock": 1}',
+        b'{"clock": 1, "ns": null}',
+        b'{"clock": true, "ns": 5}',
+        b'{"cell": 1, "line": 5}',
+        b'{"cell": 1, "ended": "so"}',
+        b'{"hello": []}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_line_that_makes_no_sense_is_none(line: bytes) -> None:
+    good = {"cell": 1, "line": "{}"}
+    assert said(line, json.dumps(good).encode()) == [good]
+
+
+@given(JSON)
+def test_whatever_a_host_says_has_the_types_that_it_should(value: object) -> None:
+    for line in said(json.dumps(value).encode()):
+        assert {"cell": int, "line": str}.items() >= {name: type(one) for name, one in line.items()}.items()
+
+
+def test_a_host_that_is_lost_says_why() -> None:
+    hear, say, told = pipes()
+    host = Site("a", told, hear, str)
+    say.write(b'{"lost": "it burns"}\n')
+    with pytest.raises(LostHostError, match="lost: it burns"):
+        host.heard()
+    say.close()
+    host.close()
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "LONGEST_LINE", 10)
+    hear, say, told = pipes()
+    host = Site("a", told, hear, str)
+    say.write(b"x" * 100)
+    with pytest.raises(LostHostError, match="a line without an end"):
+        host.heard()
+    say.close()
+    host.close()

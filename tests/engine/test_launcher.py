@@ -238,13 +238,13 @@ def test_a_cell_that_exits_gives_its_status_and_its_last_words() -> None:
 def test_a_backend_that_prints_megabytes_is_measured_and_its_output_goes_with_the_cell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vebench.engine.launcher.MOST_LOG", 1 << 20)
+    monkeypatch.setattr("vebench.machine.outside.MOST_LOG", 1 << 20)
     (outcome,) = outcomes(cell("Chatty"))
     assert outcome.status == "ok"
 
 
 def test_a_backend_that_prints_megabytes_and_raises_leaves_the_end_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vebench.engine.launcher.MOST_LOG", 1 << 18)
+    monkeypatch.setattr("vebench.machine.outside.MOST_LOG", 1 << 18)
     (outcome,) = outcomes(cell("ChattyAndRaises"))
     assert outcome.reason == "ValueError: the simulator exploded"
     assert "Traceback (most recent call last)" in outcome.log

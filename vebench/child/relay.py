@@ -30,12 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from vebench.child import probe
-from vebench.machine import guardian, host, pinning
+from vebench.machine import guardian, host, outside, pinning
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-LOG_TAIL = 16 * 1024
-# An ended child may take this long to be reaped.
-EXIT_S = 1.0
 # While a child runs, how often its end and its deadline are looked at.
 CHECK_S = 0.5
 # A runner that has not been heard for so long, while nothing runs here, is out of reach.
@@ -66,27 +63,33 @@ class Child:
 
     def __init__(self, asked: dict[str, Any], folder: Path, packages: Path, lifeline: int, token: str) -> None:
         folder.mkdir()
-        self._log = (folder / "log").open("a+b")
-        self.results, answers = os.pipe()
-        child_end, self.go_ahead = os.pipe()
-        request = {**asked["request"], "go_ahead": child_end, "lifeline": lifeline, "folder": str(Path.home())}
-        path = folder / "request.json"
-        path.write_text(json.dumps(request), encoding="utf-8")
-        marks = {guardian.TOKEN_VARIABLE: token, "TMPDIR": str(folder), "PYTHONPATH": str(packages)}
-        try:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            printed = ours.enter_context((folder / "log").open("a+b"))
+            self.results, answers = os.pipe()
+            child_end, self.go_ahead = os.pipe()
+            for descriptor, whose in (
+                (self.results, ours),
+                (answers, theirs),
+                (child_end, theirs),
+                (self.go_ahead, ours),
+            ):
+                whose.callback(os.close, descriptor)
+            request = {**asked["request"], "go_ahead": child_end, "lifeline": lifeline, "folder": str(Path.home())}
+            path = folder / "request.json"
+            path.write_text(json.dumps(request), encoding="utf-8")
+            marks = {guardian.TOKEN_VARIABLE: token, "TMPDIR": str(folder), "PYTHONPATH": str(packages)}
             self.process = subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", "-m", "vebench.child.main", str(path), str(answers)],
                 stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
+                stdout=printed,
+                stderr=printed,
                 cwd=folder,
                 env={**os.environ, **pinning.ONE_THREAD_EACH, **marks},
                 pass_fds=[answers, child_end, lifeline],
                 start_new_session=True,
             )
-        finally:
-            os.close(answers)
-            os.close(child_end)
+            self._open = ours.pop_all()
+        self.log = outside.Log(printed)
         self.deadline = time.monotonic() + float(asked["seconds"])
         self._rest = b""
 
@@ -105,31 +108,20 @@ class Child:
         with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed when its answers end
             os.write(self.go_ahead, text.encode() + b"\n")
 
-    def log(self) -> str:
-        """Return the end of what it has printed."""
-        size = os.fstat(self._log.fileno()).st_size
-        return os.pread(self._log.fileno(), LOG_TAIL, max(0, size - LOG_TAIL)).decode(errors="replace")
-
-    def status(self) -> str:
-        """Return how the process has ended, in words, once it closed the pipe for its answers."""
-        try:
-            status = self.process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
-            return "its process is still running, but has closed the pipe for its answers"
-        if status >= 0:
-            last = self.log().strip().rpartition("\n")[2][:300]
-            return f"its process ended with status {status}" + (f": {last}" if last else "")
-        return f"its process was ended by {signal.Signals(-status).name}"
+    def fault(self) -> str | None:
+        """Return in words why it must end now, None if it may go on. Its log is kept short."""
+        self.log.keep_short()
+        if time.monotonic() > self.deadline:
+            return "no end in the time that it has (--timeout)"
+        return outside.short_of_memory()
 
     def end(self, token: str) -> None:
         """End all its processes, and close what is open."""
         guardian.end(token, frozenset({self.process.pid}))
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(EXIT_S)
-        for descriptor in (self.results, self.go_ahead):
-            os.close(descriptor)
-        self._log.close()
+            self.process.wait(outside.EXIT_S)
+        self._open.close()
 
 
 class Relay:
@@ -141,6 +133,10 @@ class Relay:
         self._child: Child | None = None
         self._cell = 0
         self._rest = b""
+        self._unsent = b""
+        self._look_at = 0.0
+        self._home = pinning.allowed()
+        os.set_blocking(writing, False)  # a runner that takes nothing any more must not keep a child from its deadline
         self._lifeline, self._held = os.pipe()  # which hangs up when this process is gone
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, self._token, str(scratch)],
@@ -170,13 +166,18 @@ class Relay:
         """Wait for something to pass on, and do so. Returns whether the runner is still there."""
         child = self._child
         heard = [self._reading] if child is None else [self._reading, child.results]
-        ready, _, _ = select.select(heard, [], [], IDLE_S if child is None else CHECK_S)
-        if child is None and not ready:
+        told = [self._writing] if self._unsent else []
+        ready, writable, _ = select.select(heard, told, [], IDLE_S if child is None else CHECK_S)
+        if writable:
+            self._send()
+        if child is None and not (ready or writable):
             return False
         if child is not None and child.results in ready:
             self._pass_on(child)
-        elif child is not None and time.monotonic() > child.deadline:
-            self._over(child, "no end in the time that it has (--timeout)")
+        elif child is not None and time.monotonic() > self._look_at:
+            self._look_at = time.monotonic() + CHECK_S
+            if fault := child.fault():
+                self._over(child, fault)
         if self._reading not in ready:
             return True
         chunk = os.read(self._reading, 1 << 16)
@@ -190,25 +191,35 @@ class Relay:
             self._tell(clock=asked["clock"], ns=time.perf_counter_ns())
         elif "start" in asked:
             self._cell = int(asked["cell"])
-            folder, packages = self._scratch / f"cell-{self._cell}", self._scratch / "packages"
-            self._child = Child(asked["start"], folder, packages, self._lifeline, self._token)
-            self._watch(self._child.process.pid)
+            self._start(asked["start"])
         elif self._child is not None and "say" in asked:
             self._child.say(asked["say"])
         elif "end" in asked:
-            log = "" if self._child is None else self._child.log()
+            log = "" if self._child is None else self._child.log.end()
             self._end_child()
             self._tell(cell=self._cell, ended="it was told to end", log=log)
+
+    def _start(self, asked: dict[str, Any]) -> None:
+        folder, packages = self._scratch / f"cell-{self._cell}", self._scratch / "packages"
+        setup = asked["request"]["setup"]
+        if setup["pinned"]:
+            pinning.keep_off(setup["cpus"], self._home)
+        try:
+            self._child = Child(asked, folder, packages, self._lifeline, self._token)
+        except OSError as error:  # no process, file or memory is to be had: this cell's fault, not the connection's
+            self._tell(cell=self._cell, ended=f"its process could not be started: {error}", log="")
+        else:
+            self._watch(self._child.process.pid)
 
     def _pass_on(self, child: Child) -> None:
         lines = child.lines()
         for line in lines or ():
             self._tell(cell=self._cell, line=line)
         if lines is None:
-            self._over(child, child.status())
+            self._over(child, outside.how_it_ended(child.process, child.log))
 
     def _over(self, child: Child, how: str) -> None:
-        log = child.log()
+        log = child.log.end()
         self._end_child()
         self._tell(cell=self._cell, ended=how, log=log)
 
@@ -224,9 +235,14 @@ class Relay:
                 os.write(self._guardian.stdin.fileno(), b"%d\n" % group)
 
     def _tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
-        line = json.dumps(what).encode() + b"\n"
-        while line:
-            line = line[os.write(self._writing, line) :]
+        self._unsent += json.dumps(what).encode() + b"\n"
+        self._send()
+
+    def _send(self) -> None:
+        """Send what can be sent without waiting."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._writing, self._unsent) :]
 
 
 def facts(names: list[str], modules: list[str]) -> dict[str, Any]:

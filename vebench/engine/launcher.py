@@ -17,12 +17,11 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Begins, Comparing, Done, ReplicaWindow
+from vebench.child.answers import Begins, Comparing, Done
 from vebench.child.request import Request, Settings
-from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.far import started
 from vebench.engine.messages import decode
@@ -33,7 +32,7 @@ from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.news import readable, wakeful
 from vebench.interpreters.scratch import python_path, restore_scratch
 from vebench.machine import guardian, pinning
-from vebench.machine.host import MEBIBYTE, memory_available
+from vebench.machine.outside import EXIT_S, Log, how_it_ended, short_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,16 +50,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", "Recording", "Replaying")
 
-# A cell that leaves the machine less than this is ended before the kernel ends something else.
-LEAST_MEMORY = 256 * MEBIBYTE
 # After its last window, a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
 CLOSE_CHECK_S = 0.01
-EXIT_S = 1.0  # after it has closed the pipe for its answers, a process may take this long to exit
 CHILD = "vebench.child.main"
-# A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
-MOST_LOG = 64 * MEBIBYTE
-LOG_TAIL = 16 * 1024
 
 
 class Starter(Protocol):
@@ -169,7 +162,7 @@ class Launcher:
                 mark,
                 results,
                 go_ahead,
-                log,
+                Log(log),
                 self._interrupts,
                 self._spec.timeout,
                 keep_off,
@@ -228,9 +221,8 @@ class Launcher:
 
     def _keep_off(self, cpus: tuple[int, ...]) -> None:
         """Keep this process off the CPUs of the working cell, unless it would have none left."""
-        if self._home is not None and self._pinned:
-            elsewhere = set(self._home).difference(cpus)
-            pinning.restrict(tuple(sorted(elsewhere or self._home)))
+        if self._pinned:
+            pinning.keep_off(cpus, self._home)
 
     def _end(self, process: subprocess.Popen[bytes], mark: str) -> None:
         guardian.end(mark, frozenset({process.pid}), guardian.CELL_VARIABLE)
@@ -276,7 +268,7 @@ class RunningCell:
     mark: str
     results: int
     go_ahead: int
-    output: IO[bytes]
+    output: Log
     interrupts: Interrupts
     timeout: float
     keep_off: Callable[[], None]
@@ -284,7 +276,7 @@ class RunningCell:
     patience: float | None = None
 
     def __post_init__(self) -> None:
-        self._pace, self._lapses = Pace(time.perf_counter_ns), wakeful.lapses
+        self._pace = Pace(time.perf_counter_ns)
         self._whole = self.timeout if self.patience is None else min(self.timeout, self.patience)
         self._deadline = wakeful() + self._whole
         self._resting_since = 0.0
@@ -334,9 +326,6 @@ class RunningCell:
         """Return the next answer if it has come, None if it has not, without waiting. Raises CellError if none will."""
         if self.interrupts.requested:
             raise InterruptedCellError("interrupted")
-        if self._lapses != wakeful.lapses:
-            self._lapses = wakeful.lapses
-            self._pace.late()
         while True:
             if not self._lines and not self._receive():
                 return None
@@ -344,10 +333,9 @@ class RunningCell:
                 answer = decode(self._lines.popleft())
             except ValueError as error:
                 raise CellError(f"its answer cannot be read: {error}") from None
+            self._pace.heard(answer)
             if isinstance(answer, Begins):
-                self._pace.begins()
                 continue
-            self._check_clock(answer)
             if isinstance(answer, Done):
                 self._may_close_until = wakeful() + CLOSE_S
             elif isinstance(answer, Comparing) and not answer.place:
@@ -357,7 +345,7 @@ class RunningCell:
     def _begin_anew(self) -> None:
         """Give a process that compares several backends as much time for the next, and an empty log."""
         self._deadline = wakeful() + self._whole
-        os.ftruncate(self.output.fileno(), 0)
+        self.output.clear()
 
     def _receive(self) -> bool:
         """Return whether a line has come, without waiting. Raises CellError if none will."""
@@ -365,13 +353,13 @@ class RunningCell:
             ended = self.process.poll() is not None
             if not readable(self.results):
                 if ended:
-                    raise CellError(self._cause_of_death())
+                    raise CellError(how_it_ended(self.process, self.output))
                 self._check_limits()
                 return False
             self._check_limits()
             chunk = os.read(self.results, 1 << 16)
             if not chunk:
-                raise CellError(self._cause_of_death())
+                raise CellError(how_it_ended(self.process, self.output))
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             self._lines.extend(lines)
         return True
@@ -381,22 +369,9 @@ class RunningCell:
         """Descriptors of which one can be read when an answer has come, or its end, or a signal."""
         return self.results, self.interrupts.fileno()
 
-    def _check_clock(self, answer: Answer) -> None:
-        """Compare the cell's clock with our own. Raises CellError at its end if that runs at another pace."""
-        if isinstance(answer, Window):
-            self._pace.ended(answer.ns)
-        elif isinstance(answer, ReplicaWindow):
-            self._pace.ended(answer.window.ns)
-        elif isinstance(answer, Done) and (fault := self._pace.fault):
-            raise CellError(fault)
-
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
-        return self._end_of_log().decode(errors="replace")
-
-    def _end_of_log(self) -> bytes:
-        log = self.output.fileno()
-        return os.pread(log, LOG_TAIL, max(0, os.fstat(log).st_size - LOG_TAIL))
+        return self.output.end()
 
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
@@ -404,13 +379,9 @@ class RunningCell:
         if wakeful() > self._deadline:
             option = "--timeout" if self._whole == self.timeout else "--budget"
             raise CellError(f"no end after {self._whole:.3g} s ({option})")
-        if os.fstat(self.output.fileno()).st_size > MOST_LOG:
-            end = self._end_of_log()
-            os.ftruncate(self.output.fileno(), 0)
-            os.write(self.output.fileno(), end)
-        left = memory_available()
-        if left is not None and left < LEAST_MEMORY:
-            raise CellError(f"memory ran out: {left // MEBIBYTE} MiB were left")
+        self.output.keep_short()
+        if fault := short_of_memory():
+            raise CellError(fault)
 
     def wait_for_close(self) -> None:
         """Give a cell that is done ``CLOSE_S`` from then to close its backend and to exit, unless a signal comes."""
@@ -418,15 +389,3 @@ class RunningCell:
             if self.interrupts.requested:
                 return
             wakeful.wait([self.interrupts.fileno()], CLOSE_CHECK_S)
-
-    def _cause_of_death(self) -> str:
-        try:
-            status = self.process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
-            return "its process is still running, but has closed the pipe for its answers"
-        if status >= 0:
-            last = self.log().strip().rpartition("\n")[2][:300]
-            return f"its process ended with status {status}" + (f": {last}" if last else "")
-        name = signal.Signals(-status).name
-        cause = " (out of memory, or killed from outside)" if name == "SIGKILL" else ""
-        return f"its process was ended by {name}{cause}"

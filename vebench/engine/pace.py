@@ -5,8 +5,15 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from vebench.child.answers import Begins, Done, ReplicaWindow
+from vebench.child.window import Window
+from vebench.engine.conversation import CellError
+from vebench.interpreters.news import wakeful
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vebench.child.answers import Answer
 
 OTHER_PACE = "its clock runs at another pace than the runner's"
 # How much longer than its claim a window may seem: a share of it, and nanoseconds. This process may get the word that a
@@ -26,7 +33,23 @@ class Pace:
         self._started = self._since = clock()
         self._sure = True
         self._claimed = 0
+        self._lapses = wakeful.lapses
         self._excess: list[tuple[float, float]] = []
+
+    def heard(self, answer: Answer) -> None:
+        """Note an answer of the cell. Raises CellError at its end if the cell's clock runs at another pace."""
+        if self._lapses != wakeful.lapses:
+            self._lapses = wakeful.lapses
+            self.late()
+        match answer:
+            case Begins():
+                self.begins()
+            case Window():
+                self.ended(answer.ns)
+            case ReplicaWindow():
+                self.ended(answer.window.ns)
+            case Done() if fault := self.fault:
+                raise CellError(fault)
 
     def begins(self) -> None:
         """Note that a window begins now. Without this word, one begins where the last has ended."""

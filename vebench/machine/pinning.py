@@ -40,6 +40,12 @@ def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
     return allowed()
 
 
+def keep_off(cpus: Sequence[int], home: Sequence[int] | None) -> None:
+    """Keep this process, which may use the CPUs ``home``, off those of a cell, unless it would have none left."""
+    if home is not None:
+        restrict(sorted(set(home).difference(cpus)) or list(home))
+
+
 def allowed() -> tuple[int, ...] | None:
     """Return the CPUs that this process may use, sorted; None if the system has no CPU affinity."""
     return tuple(sorted(os.sched_getaffinity(0))) if SUPPORTED else None

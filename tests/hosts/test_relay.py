@@ -1,0 +1,149 @@
+"""The far side of a connection: what it does with a cell that takes too much, and with a runner that hears nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import vebench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux")
+
+PATIENCE_S = 30.0
+# A relay with limits of its own, and a child that does what it is asked.
+RELAY = """
+import sys
+from vebench.machine import outside
+for name, value in {limits}.items():
+    setattr(outside, name, value)
+from vebench.child.relay import main
+main(sys.argv[1], '{{"packages": [], "modules": []}}')
+"""
+CHILD = """
+import json, os, sys, time
+with open(sys.argv[1]) as file:
+    asked = json.load(file)
+with open(asked["pid"], "w") as file:
+    file.write(str(os.getpid()))
+print("x" * asked["prints"], flush=True)
+os.write(int(sys.argv[2]), b"answer\\n" * asked["answers"])
+time.sleep(asked["sleeps"])
+"""
+
+
+class Runner:
+    """What a runner says to a relay, and hears. ``folder`` is the relay's."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self._process, self.folder = process, folder
+
+    def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def start(
+        self, cell: int = 1, seconds: float = 60, *, prints: int = 0, answers: int = 0, sleeps: float = 60
+    ) -> None:
+        asked = {"pid": str(self.folder / "pid"), "prints": prints, "answers": answers, "sleeps": sleeps}
+        request = {**asked, "setup": {"pinned": True, "cpus": [0]}}
+        self.tell(start={"request": request, "seconds": seconds}, cell=cell)
+
+    def hear(self, kind: str) -> dict[str, Any]:
+        """Return the next line of this kind."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if kind in said:
+                return said
+        raise AssertionError(f"it has hung up without {kind}")
+
+    def child(self) -> int:
+        """Return the child's process, once it has begun."""
+        file = self.folder / "pid"
+        _until(lambda: file.exists() and file.read_text().isdecimal())
+        return int(file.read_text())
+
+
+@contextmanager
+def relay(folder: Path, **limits: int) -> Iterator[Runner]:
+    program = folder / "packages" / "vebench" / "child" / "main.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(CHILD)
+    with subprocess.Popen(
+        [sys.executable, "-c", RELAY.format(limits=limits), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(vebench.__path__[0]).parent)},
+    ) as process:
+        yield Runner(process, folder)
+        process.communicate()  # hangs up
+    assert not folder.exists()
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_a_cell_that_leaves_no_memory_is_ended(tmp_path: Path) -> None:
+    with relay(tmp_path / "there", LEAST_MEMORY=1 << 60) as runner:
+        runner.start()
+        child = runner.child()
+        assert "memory ran out" in runner.hear("ended")["ended"]
+        assert not _lives(child)
+
+
+def test_of_a_log_without_an_end_only_the_end_is_kept(tmp_path: Path) -> None:
+    with relay(tmp_path / "there", MOST_LOG=10_000, LOG_TAIL=100) as runner:
+        runner.start(prints=50_000)
+        runner.child()
+        _until(lambda: (runner.folder / "cell-1" / "log").stat().st_size == 100)
+        runner.tell(end=True)
+        assert runner.hear("ended")["log"] == "x" * 99 + "\n"
+
+
+def test_a_cell_ends_in_its_time_though_the_runner_takes_nothing(tmp_path: Path) -> None:
+    with relay(tmp_path / "there") as runner:
+        runner.start(seconds=2, answers=20_000)  # more than pipes hold, once each is a line with its cell
+        child = runner.child()
+        _until(lambda: not _lives(child))
+        assert runner.hear("ended")["ended"] == "no end in the time that it has (--timeout)"
+
+
+def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: Path) -> None:
+    with relay(tmp_path / "there") as runner:
+        runner.start(cell=1, sleeps=0)
+        assert runner.hear("ended")["ended"] == "its process ended with status 0"
+        runner.start(cell=1)  # its folder is there already
+        assert runner.hear("ended")["ended"].startswith("its process could not be started: [Errno 17] File exists")
+        runner.tell(clock=1)
+        assert runner.hear("clock")["clock"] == 1
+        runner.start(cell=2, prints=3, sleeps=0)
+        assert runner.hear("ended")["ended"] == "its process ended with status 0: xxx"
+
+
+def test_a_cell_that_was_killed_says_by_what(tmp_path: Path) -> None:
+    with relay(tmp_path / "there") as runner:
+        runner.start()
+        os.kill(runner.child(), 9)
+        assert (
+            runner.hear("ended")["ended"] == "its process was ended by SIGKILL (out of memory, or killed from outside)"
+        )

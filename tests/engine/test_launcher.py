@@ -20,10 +20,10 @@ from support.waiting import eventually
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.engine.events import CellFinished, Outcome, WindowDone
-from vebench.engine.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.interrupts import Interrupts
 from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -324,7 +324,7 @@ import os, signal, sys
 from vebench.backends.interface import Task
 from vebench.backends.entry import Shape
 from vebench.engine.events import WindowDone
-from vebench.engine.interrupts import Interrupts
+from vebench.interpreters.interrupts import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan

@@ -36,6 +36,12 @@ def test_an_offset_is_within_what_it_may_be_wrong_by(ahead: int, trips: list[tup
     assert found.error_ns == min((there + back + 1) // 2 for there, back in trips)
 
 
+def test_a_clock_far_away_is_not_asked_for_longer_than_a_second() -> None:
+    clock = FarClock(5, [(40_000_000, 60_000_000)] * 200)
+    assert measured(clock.far, clock.near).error_ns == 50_000_000
+    assert 1_000_000_000 < clock.now <= 1_100_000_000
+
+
 @given(st.integers(-(10**15), 10**15), st.integers(-(10**15), 10**15))
 def test_times_of_one_clock_are_those_of_the_other_and_back(ahead: int, when: int) -> None:
     offset = Offset(ahead, 0)

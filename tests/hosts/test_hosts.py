@@ -159,6 +159,41 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
         assert [cell.status for cell in store.read(Path("run.jsonl")).cells] == ["ok", "ok"]
 
 
+def test_a_host_that_is_lost_after_the_plan_ends_its_cells_only(vebench: Command, reached: Path) -> None:
+    Path("two").write_text("a\ngone1-b\n")
+    done, run = measured(vebench, "--hosts", "1,2", "--hosts-file", "two")
+    assert (done.status, reached.exists()) == (1, True)
+    assert {cell.workers: (cell.status, cell.reason) for cell in run.cells} == {
+        1: ("ok", None),
+        2: ("failed", "gone1-b: lost: ssh: connect to host gone1-b port 22: No route to host"),
+    }
+
+
+def test_a_host_that_is_lost_between_passes_leaves_what_was_measured(vebench: Command, reached: Path) -> None:
+    """It answers when the run is planned, and in the first pass."""
+    done, run = measured(vebench, "--hosts", "gone2-b", "--until", "0.001%", "--budget", "20", "--rounds", "3")
+    assert (done.status, reached.exists()) == (1, True)
+    first, *later = run.cells
+    assert (first.status, first.repeat) == ("ok", 0)
+    assert later
+    assert {(cell.status, cell.reason) for cell in later} == {
+        ("failed", "gone2-b: lost: ssh: connect to host gone2-b port 22: No route to host")
+    }
+
+
+def test_the_user_can_interrupt_while_a_host_says_nothing(vebench: Command, reached: Path) -> None:
+    with vebench.start("run", *SHORT, *PLAIN, "--hosts", "mute1-a", stderr=subprocess.PIPE) as running:
+        seen = reached / "mute1-a.seen"
+        while running.poll() is None and not (seen.exists() and seen.stat().st_size == 2):
+            time.sleep(0.02)
+        time.sleep(0.2)  # it is asked for its facts
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "interrupted: 0 of 1 cells are in" in told
+    assert left() == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_on_a_host_however_the_runner_ends(vebench: Command, reached: Path, number: int) -> None:
     asked = ("run", "-e", "CartPole", "-b", "shm-sync", "-w", "1", *PLAIN, "--duration", "20", "-o", "run.jsonl")

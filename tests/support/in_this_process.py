@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from vebench.child.answers import Answer
     from vebench.commands.world import World
-    from vebench.engine.interrupts import Interrupts
+    from vebench.interpreters.interrupts import Interrupts
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 

@@ -12,8 +12,8 @@ from vebench.analysis.precision import next_repeats
 from vebench.backends.registry import ENTRIES
 from vebench.commands import gating, measuring, planning
 from vebench.commands.deciding import until_decided
-from vebench.engine.interrupts import Interrupts
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, StorageError, UsageError, shown
+from vebench.interpreters.interrupts import Interrupts
 from vebench.plan.cells import Plan, without
 from vebench.plan.interleaving import in_groups
 from vebench.plan.passes import next_pass

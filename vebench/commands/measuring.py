@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from vebench.analysis.precision import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.events import CellFinished, CellStarted, ProofDone
-from vebench.engine.interrupts import Interrupts
 from vebench.engine.replayer import BROKEN_OFF
 from vebench.errors import InterruptedRunError, StorageError
+from vebench.interpreters.interrupts import Interrupts
 from vebench.plan.passes import next_pass
 from vebench.reports import console
 from vebench.reports.live import screen

@@ -12,8 +12,8 @@ from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of, lay_out
 from vebench.engine import verifier
-from vebench.engine.interrupts import Interrupts
 from vebench.engine.verifier import Printed
+from vebench.interpreters.interrupts import Interrupts
 from vebench.plan import known_work
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.ordering import report_order

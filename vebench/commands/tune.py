@@ -21,8 +21,8 @@ from vebench.child.answers import Done, Failure, Timed
 from vebench.child.window import Window
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.interrupts import Interrupts
 from vebench.errors import InterruptedRunError, UsageError, shown
+from vebench.interpreters.interrupts import Interrupts
 from vebench.plan.cells import placement_of, without
 from vebench.plan.grammar import parse_duration, parse_learner, parse_share
 from vebench.plan.interleaving import in_groups

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.engine.conversation import Launch
-    from vebench.engine.interrupts import Interrupts
     from vebench.hosts.site import Facts
     from vebench.interpreters.interpreter import Interpreter
+    from vebench.interpreters.interrupts import Interrupts
     from vebench.machine.host import Host
     from vebench.plan.spec import BackendChoice, RunSpec
 

@@ -23,7 +23,7 @@ from vebench.backends.setup import Setup
 from vebench.child.answers import Begins, Comparing, Done
 from vebench.child.request import Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.far import started
+from vebench.engine.far import end_all, started
 from vebench.engine.messages import decode
 from vebench.engine.pace import Pace
 from vebench.engine.replicas import FAR_LEAD_NS, LEAD_NS, Replicas
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from vebench.child.answers import Answer
     from vebench.child.request import Recording, Replaying
     from vebench.engine.conversation import Conversation
-    from vebench.engine.interrupts import Interrupts
     from vebench.engine.replicas import RunningReplica
     from vebench.hosts.site import Site
+    from vebench.interpreters.interrupts import Interrupts
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
@@ -85,7 +85,7 @@ class Launcher:
         self._guarded.__enter__()
         self._scratch = self._guarded.scratch
         try:
-            self._sites = self._reached.enter_context(reached(self._spec, self._guarded))
+            self._sites = self._reached.enter_context(reached(self._spec, self._guarded, self._interrupts))
         except BaseException:
             self._guarded.__exit__(*sys.exc_info())
             raise
@@ -107,6 +107,7 @@ class Launcher:
             starters: dict[bool, Starter] = {False: self._start, True: self._start_far}
             running = [stack.enter_context(starters[bool(one.host)](cell, one)) for one in cell.replicas]
             far = any(one.host for one in cell.replicas)
+            stack.callback(end_all, running)
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
             lead = FAR_LEAD_NS if far else LEAD_NS
             yield Replicas(running, self._spec.rounds, names=names, lead_ns=lead)

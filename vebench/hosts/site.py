@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
@@ -25,9 +25,10 @@ from vebench.interpreters.news import readable, wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.hosts.clocks import Offset
+    from vebench.interpreters.interrupts import Interrupts
     from vebench.plan.spec import RunSpec
 
 # To be reached and to tell of itself. A thousand logins take a while.
@@ -85,16 +86,26 @@ class NoAnswerError(LostHostError):
 class Site:
     """A host by the name that the user gave it, at the other end of two pipes.
 
-    ``last_words`` returns what the program that connects to it said last.
+    ``last_words`` returns what the program that connects to it said last. Once ``interrupts`` are there, waiting for it
+    raises KeyboardInterrupt, but for its end.
     """
 
-    def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        writing: IO[bytes],
+        reading: IO[bytes],
+        last_words: Callable[[], str],
+        interrupts: Interrupts | None = None,
+    ) -> None:
         self.name, self._writing, self._reading, self._last_words = name, writing, reading, last_words
+        self._interrupts = interrupts
         os.set_blocking(self._writing.fileno(), False)  # until the payload is sent
         self._unsent = memoryview(shipping.payload())
         self._lines: deque[dict[str, Any]] = deque()
         self._rest = b""
         self._asked = 0
+        self._fault: LostHostError | None = None
         self.cell = 0  # the number of the last that was started there
 
     def fileno(self) -> int:
@@ -102,25 +113,40 @@ class Site:
         return self._reading.fileno()
 
     def feed(self) -> bool:
-        """Send of the payload what can be sent without waiting. Returns whether all of it is sent.
+        """Send of the payload what can be sent without waiting. Returns whether more is to be sent.
 
-        Raises LostHostError, also if the host says so meanwhile.
+        A host that is lost meanwhile is done, too: who asks for its facts is told.
         """
-        if (said := self.heard()) is not None:
-            self._lines.appendleft(said)
-        with suppress(BlockingIOError):
-            while self._unsent:
-                try:
-                    self._unsent = self._unsent[os.write(self._writing.fileno(), self._unsent) :]
-                except BrokenPipeError:
-                    raise self._lost() from None
-        if not self._unsent:
+        try:
+            if (said := self.heard()) is not None:
+                self._lines.appendleft(said)
+            with suppress(BlockingIOError):
+                while self._unsent:
+                    self._unsent = self._unsent[self._write(self._unsent) :]
+        except LostHostError as error:
+            self._fault = error
+        if self._fault is not None or not self._unsent:
             os.set_blocking(self._writing.fileno(), True)
-        return not self._unsent
+            return False
+        return True
+
+    def give_up(self, why: str) -> None:
+        """Take it for lost."""
+        self._fault = LostHostError(why)
+
+    @property
+    def facts(self) -> Facts:
+        """What the host told of itself. Raises LostHostError if it has not in time, or was lost before."""
+        if self._fault is not None:
+            raise self._fault
+        try:
+            return self._facts
+        except LostHostError as error:
+            self._fault = error
+            raise
 
     @cached_property
-    def facts(self) -> Facts:
-        """What the host told of itself. Raises LostHostError if it has not in time."""
+    def _facts(self) -> Facts:
         hello = self._wait("hello", REACHED_S)["hello"]
         try:
             return msgspec.json.decode(json.dumps(hello), type=Facts)
@@ -141,9 +167,13 @@ class Site:
     def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
         """Send a line. Raises LostHostError."""
         line = json.dumps(what).encode() + b"\n"
+        while line:
+            line = line[self._write(line) :]
+
+    def _write(self, what: bytes | memoryview) -> int:
+        """Write what can be written; returns how much. Raises LostHostError."""
         try:
-            while line:
-                line = line[os.write(self._writing.fileno(), line) :]
+            return os.write(self._writing.fileno(), what)
         except BrokenPipeError:
             raise self._lost() from None
 
@@ -169,35 +199,29 @@ class Site:
         self.cell += 1
         self.tell(start={"request": request, "seconds": seconds}, cell=self.cell)
 
-    def end(self, patience: float) -> str:
-        """End what was started there last, after so many seconds in which it may end by itself.
-
-        Returns the end of what it printed, empty if that is not known.
-        """
+    def tell_to_end(self) -> None:
+        """Let what was started there last be ended, without waiting for that."""
         with suppress(LostHostError):
-            log = self._log_at_end(patience) if patience else None
-            if log is None:
-                self.tell(end=True)
-                log = self._log_at_end(ANSWER_S)
-            return log or ""
-        return ""
+            self.tell(end=True)
 
-    def _log_at_end(self, seconds: float) -> str | None:
-        """Return what it had printed, None if it has not ended in time."""
+    def log_at_end(self, seconds: float) -> str | None:
+        """Wait until what was started there last has ended. Returns the end of its log, None if it has not in time."""
         until = wakeful() + seconds
-        while (left := until - wakeful()) > 0:
-            try:
-                said = self._wait("ended", left)
-            except NoAnswerError:
-                break
-            if said["cell"] == self.cell:
-                return str(said["log"])
+        with suppress(LostHostError):
+            while (left := until - wakeful()) > 0:
+                said = self._wait("ended", left, heeding=False)
+                if said["cell"] == self.cell:
+                    return str(said["log"])
         return None
 
-    def close(self) -> None:
-        """Hang up, upon which everything there ends, and wait for that."""
+    def hang_up(self) -> None:
+        """Let everything end there that was started."""
         with suppress(OSError):
             self._writing.close()
+
+    def close(self) -> None:
+        """Hang up, and wait until everything there has ended."""
+        self.hang_up()
         until = wakeful() + CLOSE_S
         with suppress(LostHostError):
             while (left := until - wakeful()) > 0:
@@ -205,14 +229,21 @@ class Site:
                 self.heard()
         self._reading.close()
 
-    def _wait(self, kind: str, seconds: float) -> dict[str, Any]:
-        """Return the next line of this kind; others are kept for later. Raises LostHostError if none comes in time."""
+    def _wait(self, kind: str, seconds: float, *, heeding: bool = True) -> dict[str, Any]:
+        """Return the next line of this kind; others are kept for later. Raises LostHostError if none comes in time.
+
+        ``heeding``: whether it raises KeyboardInterrupt if the user wants to stop.
+        """
+        interrupts = self._interrupts if heeding else None
+        news = [self.fileno()] if interrupts is None else [self.fileno(), interrupts.fileno()]
         until = wakeful() + seconds
         others: list[dict[str, Any]] = []
         try:
             while wakeful() < until:
+                if interrupts is not None and interrupts.requested:
+                    raise KeyboardInterrupt
                 if (line := self.heard()) is None:
-                    wakeful.wait([self.fileno()], until - wakeful())
+                    wakeful.wait(news, until - wakeful())
                 elif kind in line:
                     return line
                 else:
@@ -246,23 +277,28 @@ def _read(line: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def reached(spec: RunSpec, guarded: Guarded) -> Iterator[dict[str, Site]]:
+def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = None) -> Iterator[dict[str, Site]]:
     """Reach the hosts of a spec, all at once, and hang up in the end. Returns them by name; none if it has none.
 
-    Raises UsageError for the first that cannot be reached, or does not tell of itself.
+    A host that cannot be reached says so to whom asks for its facts. Raises UsageError if nothing can be reached.
     """
     with ExitStack() as stack:
         if spec.way == ways.RAY and spec.host_names:
             require_ray(spec.ray_address)
-            sites = stack.enter_context(_over_ray(spec, guarded))
+            sites = stack.enter_context(_over_ray(spec, guarded, interrupts))
         else:
-            python = spec.host_python or sys.executable
-            sites = [stack.enter_context(_connected(name, spec.way, python, guarded)) for name in spec.host_names]
-        _feed(sites)
-        for site in sites:
-            with _named(site):
-                site.facts  # noqa: B018 - waits for it
+            line = shipping.command(spec.host_python or sys.executable)
+            sites = [
+                stack.enter_context(_connected(name, spec.way, line, guarded, interrupts)) for name in spec.host_names
+            ]
+        stack.callback(_hang_up, sites)  # on all, before one is waited for
+        _feed(sites, interrupts)
         yield {site.name: site for site in sites}
+
+
+def _hang_up(sites: Iterable[Site]) -> None:
+    for site in sites:
+        site.hang_up()
 
 
 def require_ray(address: str) -> None:
@@ -288,26 +324,30 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
 
 
 def examine(spec: RunSpec) -> dict[str, Facts]:
-    """Return what the hosts of a spec tell of themselves, by name. Raises UsageError as ``reached``."""
+    """Return what the hosts of a spec tell of themselves, by name. Raises UsageError if one of them does not."""
     with Guarded() as guarded, reached(spec, guarded) as sites:
-        return {name: site.facts for name, site in sites.items()}
+        return {name: _told(site) for name, site in sites.items()}
+
+
+def _told(site: Site) -> Facts:
+    try:
+        return site.facts
+    except LostHostError as error:
+        raise UsageError(f"--hosts: {site.name}: {error}") from None
 
 
 @contextmanager
-def _connected(name: str, way: str, python: str, guarded: Guarded) -> Iterator[Site]:
-    words = ways.words(way, name, shipping.command(python))
+def _connected(name: str, way: str, line: str, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[Site]:
+    words = ways.words(way, name, line)
     with _program(f"--via {way}", words, guarded, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (process, told):
         if process.stdin is None or process.stdout is None:
             raise ValueError("a host is talked to over pipes")
-        site = Site(name, process.stdin, process.stdout, told)
-        try:
+        with closing(Site(name, process.stdin, process.stdout, told, interrupts)) as site:
             yield site
-        finally:
-            site.close()
 
 
 @contextmanager
-def _over_ray(spec: RunSpec, guarded: Guarded) -> Iterator[list[Site]]:
+def _over_ray(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[list[Site]]:
     """Reach all hosts by one program, since Ray takes seconds to start. It gets the other ends of their pipes."""
     with ExitStack() as stack:
         pipes = [(name, os.pipe(), os.pipe()) for name in spec.host_names]
@@ -325,14 +365,10 @@ def _over_ray(spec: RunSpec, guarded: Guarded) -> Iterator[list[Site]]:
         finally:
             for end in theirs:
                 os.close(end)
-        sites = [Site(name, writing, reading, told) for name, writing, reading in ours]
-        try:
-            yield sites
-        finally:
-            for _, writing, _ in ours:  # all hang up before one is waited for
-                writing.close()
-            for site in sites:
-                site.close()
+        yield [
+            stack.enter_context(closing(Site(name, writing, reading, told, interrupts)))
+            for name, writing, reading in ours
+        ]
 
 
 @contextmanager
@@ -371,27 +407,15 @@ def _last_words(process: subprocess.Popen[bytes], name: str, printed: IO[bytes])
     return told.strip().rpartition("\n")[2][:300] or f"{name} ended with status {process.poll()}"
 
 
-def _feed(sites: Sequence[Site]) -> None:
+def _feed(sites: Sequence[Site], interrupts: Interrupts | None) -> None:
     """Send the payload to all, each as fast as it takes it."""
     until = wakeful() + REACHED_S
     hungry = list(sites)
-    while hungry:
-        hungry = [site for site in hungry if not _fed(site)]
-        if hungry and wakeful() > until:
-            raise UsageError(f"--hosts: {hungry[0].name}: takes nothing for {REACHED_S:g} s")
-        if hungry:
-            time.sleep(0.005)  # what goes out is a few hundred kilobytes each
-
-
-def _fed(site: Site) -> bool:
-    with _named(site):
-        return site.feed()
-
-
-@contextmanager
-def _named(site: Site) -> Iterator[None]:
-    """Raise UsageError, with the host's name, if it is lost."""
-    try:
-        yield
-    except LostHostError as error:
-        raise UsageError(f"--hosts: {site.name}: {error}") from None
+    while hungry := [site for site in hungry if site.feed()]:
+        if interrupts is not None and interrupts.requested:
+            raise KeyboardInterrupt
+        if wakeful() > until:
+            for site in hungry:
+                site.give_up(f"takes nothing for {REACHED_S:g} s")
+            return
+        time.sleep(0.005)  # what goes out is a few hundred kilobytes each

@@ -347,7 +347,7 @@ def _workers(best: CellSummary, answer: TaskAnswer, told: Told) -> str:
         verb = "reaches" if smaller.cell.workers == 1 else "reach"
         return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {_distance(smaller.share)}."
     if answer.rising:
-        cpus = told.head.host.usable_cpus
+        cpus = told.head.usable_cpus
         return f"More may be faster: {best.key.size} is the most that was measured, on {cpus} CPUs."
     return ""
 

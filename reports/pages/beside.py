@@ -93,7 +93,7 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
         return
     names = {size: key.size for (_, size), key in keys.items()}
     sides = (first, *(other.side for other in others))
-    crowded = [side for side in sides if heads[-1][0] > side.head.host.usable_cpus]
+    crowded = [side for side in sides if heads[-1][0] > side.head.usable_cpus]
     swept = len({workers for workers, _ in heads}) > 1
     rows = []
     for label in _labels(first, by_run):
@@ -104,7 +104,7 @@ def _tables(env: str, first: Side, others: Sequence[Other]) -> Iterator[Table]:
         title=f"{one_line(env)}: {others[0].side.name if len(others) == 1 else 'each run'} over {first.name}",
         corner="backend",
         columns=tuple(
-            f"{names[size]}{' !' * any(size[0] > side.head.host.usable_cpus for side in crowded)}" for size in heads
+            f"{names[size]}{' !' * any(size[0] > side.head.usable_cpus for side in crowded)}" for size in heads
         ),
         axis=tuple(envs if len(heads) > 1 and not swept else workers for workers, envs in heads),
         rows=tuple(rows),
@@ -131,7 +131,7 @@ def _crowded(sides: Sequence[Side]) -> Iterator[str]:
     """Yield which runs had fewer CPUs than workers in some columns."""
     names: dict[int, list[str]] = {}
     for side in sides:
-        names.setdefault(side.head.host.usable_cpus, []).append(side.name)
+        names.setdefault(side.head.usable_cpus, []).append(side.name)
     for cpus, of in names.items():
         yield f"! more workers than the {figures.counted(cpus, 'CPU')} of {' and '.join(of)}"
 

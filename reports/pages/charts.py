@@ -30,7 +30,7 @@ def charts(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[
 
     The rates go on with what is ``predicted``.
     """
-    order, cpus = cpu_order(header, cells), header.host.usable_cpus
+    order, cpus = cpu_order(header, cells), header.usable_cpus
     bends = (*((kink.after, kink.text) for kink in (order.kinks if order else ())), (cpus, "CPUs end"))
     parts = {
         env: ([cell for cell in cells if cell.env == env], [one for one in predicted if one.curve.env == env])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vebench.results.records import RunRecord
 
 TITLE = "Predicted frames/s, not measured"
+ON_HOSTS = "replicas on hosts add up: measure with more hosts (--hosts 1..N)"
 UNKNOWN_CORES = "the run file does not say which CPUs share a core: measure again with this version"
 
 
@@ -55,15 +56,16 @@ class Prediction:
 
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
     """Return what each backend of a run would reach with so many workers, or why that cannot be said."""
-    order = cpu_order(header, cells)
+    order = cpu_order(header, cells) or (ON_HOSTS if header.hosts else UNKNOWN_CORES)
     found = curves(cells)
     by_key = {of_key(curve.cells[0].key): curve for curve in found}
     return tuple(_prediction(curve, by_key, order, workers) for curve in found if curve.cells[0].backend != NULL)
 
 
-def _prediction(curve: Curve, curves: Mapping[CellKey, Curve], order: CpuOrder | None, workers: int) -> Prediction:
-    if order is None:
-        return Prediction(curve, Forecast(workers, refused=UNKNOWN_CORES))
+def _prediction(curve: Curve, curves: Mapping[CellKey, Curve], order: CpuOrder | str, workers: int) -> Prediction:
+    """Return what a backend would reach; ``order`` says why that cannot be said if it is a text."""
+    if isinstance(order, str):
+        return Prediction(curve, Forecast(workers, refused=order))
     model = scaling(curve, curves.get(of_key(ceiling_of(curve.cells[0].key))), order)
     if isinstance(model, str):
         reason = nothing_to_predict([cell.workers for cell in curve.cells], order, workers) or model

@@ -174,9 +174,7 @@ def _document(section: Section, view: View) -> Document:
     predicted = predictions(cells, head, view.forecast) if view.forecast else ()
     envs = dict.fromkeys(cell.env for cell in cells)
     found = {
-        env: answer(
-            [cell for cell in cells if cell.env == env], head.spec, head.host.usable_cpus, usable=not section.notice
-        )
+        env: answer([cell for cell in cells if cell.env == env], head.spec, head.usable_cpus, usable=not section.notice)
         for env in envs
     }
     matters = [cell for cell in cells if view.every_finding or _matters(cell, cells)]

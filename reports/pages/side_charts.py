@@ -68,7 +68,7 @@ def _marks(sides: Sequence[Side], most: float) -> Iterator[Mark]:
     """Yield where workers begin to share CPUs in each run, if its sweep goes that far."""
     names: dict[int, list[str]] = {}
     for side in sides:
-        names.setdefault(side.head.host.usable_cpus, []).append(side.name)
+        names.setdefault(side.head.usable_cpus, []).append(side.name)
     for cpus, of in sorted(names.items()):
         if cpus < most:
             yield Mark(float(cpus), "CPUs end" if len(of) == len(sides) else f"CPUs of {' and '.join(of)} end")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import IO
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vebench.child import relay
+from vebench.commands.planning import unlike
 from vebench.hosts import site
-from vebench.hosts.site import LostHostError, Site
+from vebench.hosts.site import Facts, LostHostError, Site
+from vebench.machine.cgroups import Quota
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -42,6 +47,28 @@ def said(*lines: bytes) -> list[dict[str, object]]:
 def _hear(host: Site, found: list[dict[str, object]]) -> None:
     while True:
         found += [line for line in [host.heard()] if line is not None]
+
+
+def this_host(**machine: object) -> Facts:
+    """Return what this machine would tell of itself as a host, with other facts of it."""
+    told = msgspec.json.decode(json.dumps(relay.facts(["numpy"], [])), type=Facts)
+    return replace(told, host=replace(told.host, **machine))
+
+
+def test_hosts_differ_in_what_makes_runs_incomparable_and_is_known_of_both() -> None:
+    plain = this_host(smt=None, governor="powersave", boost=None, virtual=False)
+    assert unlike(plain, plain) == []
+    assert unlike(plain, this_host(smt=True, governor="powersave", boost=False, virtual=False)) == []
+    assert unlike(plain, this_host(smt=None, governor="performance", boost=None, virtual=True)) == [
+        "governor performance instead of powersave",
+        "virtual True instead of False",
+    ]
+
+
+def test_a_host_without_a_quota_differs_from_one_with_one() -> None:
+    plain = this_host()
+    limited = replace(plain, host=replace(plain.host, allowance=replace(plain.host.allowance, quota=Quota(1.5, "x"))))
+    assert f"quota_cpus 1.5 instead of {plain.host.quota_cpus}" in unlike(plain, limited)
 
 
 @pytest.mark.parametrize(

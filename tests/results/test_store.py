@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.records import make_cell, make_header, write_lines
+from support.records import make_cell, make_header, on_hosts, write_lines
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
@@ -26,7 +26,7 @@ from vebench.plan.spec import BackendChoice
 from vebench.results import store
 from vebench.results.header import fingerprint, machine_fingerprint, what_differs, work_fingerprint
 from vebench.results.paths import default_path, named, newest
-from vebench.results.records import CellRecord, HostFactsRecord, HostRecord, RunRecord, record
+from vebench.results.records import CellRecord, HostRecord, RunRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
@@ -652,14 +652,7 @@ def test_runs_under_another_governor_differ_unless_one_does_not_tell() -> None:
 
 def test_runs_on_hosts_differ_from_those_on_one_machine_and_by_what_the_hosts_are() -> None:
     def on(*cpus: int, **spec: object) -> RunRecord:
-        head = make_header(**spec)
-        hosts = {
-            f"host-{number}": HostFactsRecord(
-                "x", msgspec.structs.replace(head.host, usable_cpus=count), {"numpy": "2"}
-            )
-            for number, count in enumerate(cpus)
-        }
-        return msgspec.structs.replace(head, hosts=hosts)
+        return on_hosts(make_header(**spec), *cpus)
 
     assert what_differs(on(2, 4), on(4, 2)) == []
     (told,) = what_differs(on(), on(2, 2))

@@ -13,7 +13,7 @@ from vebench.child.answers import HostShare
 from vebench.child.window import Window
 from vebench.plan.spec import RunSpec
 from vebench.results.checksums import sealed
-from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord, encode
+from vebench.results.records import SCHEMA, CellRecord, HostFactsRecord, HostRecord, Run, RunRecord, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +41,15 @@ def make_header(usable_cpus: int = 2, *, pinning: bool = True, **spec: object) -
     )
     packages = {"gymnasium": "1.4.0"}
     return RunRecord(SCHEMA, asked, host, packages, "vebench run --env Pong", "2026-11-21T08:15:00+00:00")
+
+
+def on_hosts(head: RunRecord, *cpus: int) -> RunRecord:
+    """Return the same first line of a run on hosts that are called host-0, host-1 and so on, with so many CPUs."""
+    hosts = {
+        f"host-{number}": HostFactsRecord("x", msgspec.structs.replace(head.host, usable_cpus=count), {"numpy": "2"})
+        for number, count in enumerate(cpus)
+    }
+    return msgspec.structs.replace(head, hosts=hosts)
 
 
 def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...] = (), **fields: object) -> CellRecord:

@@ -160,13 +160,16 @@ def alike(spec: RunSpec, found: Mapping[str, Facts]) -> Mapping[str, Facts]:
 
 
 def unlike(one: Facts, other: Facts) -> list[str]:
-    """Return in what two hosts differ that decides a rate: Python, packages, and the machine; this one's first."""
+    """Return in what two hosts differ that decides a rate: Python, packages, and the machine."""
     parts = {
         "Python": (one.python.rpartition(".")[0], other.python.rpartition(".")[0]),
         "CPU": (one.host.cpu_model, other.host.cpu_model),
         "CPUs": (str(len(one.host.cpus_allowed)), str(len(other.host.cpus_allowed))),
-        "CPU quota": (str(one.host.quota_cpus), str(other.host.quota_cpus)),
     }
+    for fact in header.DECISIVE_IF_KNOWN:
+        ours, theirs = getattr(one.host, fact), getattr(other.host, fact)
+        if fact == "quota_cpus" or None not in (ours, theirs):  # without a quota, there is none
+            parts[fact] = str(ours), str(theirs)
     names = sorted(one.packages.keys() | other.packages.keys())
     parts |= {name: (one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names}
     return [f"{part} {theirs} instead of {ours}" for part, (ours, theirs) in parts.items() if ours != theirs]

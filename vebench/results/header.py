@@ -98,7 +98,9 @@ def gather(  # noqa: PLR0913 - a header contains all of these
 def _told(facts: Facts, plan: Plan) -> HostFactsRecord:
     """Return what a host told of itself for a run file."""
     record = structs.replace(host_record(facts.host, placement_of(plan.spec, facts.host)), python=facts.python)
-    return HostFactsRecord(facts.name, record, facts.packages, facts.boot, facts.load, facts.path)
+    return HostFactsRecord(
+        facts.name, record, facts.packages, facts.boot, facts.load, facts.path, facts.memory_available
+    )
 
 
 def host_record(host: Host, placement: Placement) -> HostRecord:

@@ -209,7 +209,7 @@ class HostFactsRecord(Struct, frozen=True):
     """A host that replicas ran on, as it was before: the name that it has for itself, the machine, and the packages.
 
     ``boot`` names the time since it was started; ``load`` is how many processes wanted a CPU; ``interpreter`` is the
-    Python that the cells ran in.
+    Python that the cells ran in; ``memory_available_bytes`` is what new processes could use, None if unknown.
     """
 
     name: str
@@ -218,6 +218,7 @@ class HostFactsRecord(Struct, frozen=True):
     boot: str = ""
     load: float = 0.0
     interpreter: str = ""
+    memory_available_bytes: NonNegative | None = None
 
 
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
@@ -241,6 +242,11 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     fingerprint: str = ""
     interpreters: dict[str, InterpreterRecord] = {}
     hosts: dict[str, HostFactsRecord] = {}
+
+    @property
+    def usable_cpus(self) -> int:
+        """How many CPUs cells could have: those of all hosts together, if replicas ran on hosts."""
+        return sum(one.machine.usable_cpus for one in self.hosts.values()) or self.host.usable_cpus
 
     def packages_of(self, label: str) -> dict[str, str]:
         """Return the versions of the packages that the cells of a backend ran with, by name."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 from support.pages import document_of, page_of
-from support.records import make_cell
+from support.records import make_cell, on_hosts
 from support.sweeps import header_of, sweep_of
 
 from vebench.reports.chart import Chart, Mark, Series
@@ -44,6 +44,13 @@ def test_the_ideal_gains_by_workers_that_have_a_cpu_and_by_no_others(page: RunPa
     ideal = chart_of(page, "scaling").series[-1]
     loop = points(chart_of(page, "scaling").series[0])[1]
     assert points(ideal) == {1: loop, 2: 2 * loop, 4: 2 * loop}
+
+
+def test_the_ideal_of_several_hosts_gains_by_the_cpus_of_all_of_them(sweep: Run) -> None:
+    there = RunPage.of([("a.jsonl", Run(on_hosts(sweep.header, 2, 1), sweep.cells))])
+    loop = points(chart_of(there, "scaling").series[0])[1]
+    assert points(chart_of(there, "scaling").series[-1]) == {1: loop, 3: 3 * loop, 4: 3 * loop}
+    assert chart_of(there, "scaling").marks == (Mark(3.0, "CPUs end"),)
 
 
 def test_a_mark_shows_where_workers_begin_to_share_cpus(page: RunPage) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.pages import document_of
+from support.records import on_hosts
 from support.sweeps import header_of, sweep_of
 
 from vebench.reports.pages.run import RunPage
@@ -75,6 +76,13 @@ def test_a_file_that_does_not_say_which_cpus_share_a_core_bears_no_forecast() ->
     assert listing is not None
     (line,) = listing.lines
     assert line.startswith("every backend: not predicted: the run file does not say")
+
+
+def test_what_more_hosts_would_add_is_not_predicted_from_one_hosts_cpus() -> None:
+    listing = table_of(on_hosts(MACHINE, 16, 16), 64).listing
+    assert listing is not None
+    (line,) = listing.lines
+    assert line.startswith("every backend: not predicted: replicas on hosts add up: measure with more hosts")
 
 
 def test_report_has_it_on_demand(tmp_path: Path, vebench: Command) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.relays import left, measuring, relays
 
+from vebench.hosts.over_ray import Consumer, named
 from vebench.results import store
 
 if TYPE_CHECKING:
@@ -114,8 +115,29 @@ def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Co
     assert left() == []
 
 
-def test_a_cluster_that_has_no_free_cpus_says_so_and_one_that_is_not_there_too(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
-    assert cluster.address
+def test_a_node_whose_cpus_others_have_claimed_is_named_and_none_is_held(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
+    import ray  # noqa: PLC0415 - imported on use
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - imported on use
+
+    cluster.wait_for_nodes()
+    ray.init(address=cluster.address, log_to_driver=False)
+    try:
+        first, second = named(ray.nodes()).items()
+        at = NodeAffinitySchedulingStrategy(second[1]["NodeID"], soft=False)
+        other = ray.remote(Consumer).options(num_cpus=1, scheduling_strategy=at).remote()
+        ray.get(other.take.remote(()))
+        done = vebench("run", *PONG, "--ray", cluster.address)
+        assert done.status == 2
+        assert f"are those of {second[0]} claimed by others?" in done.refusal
+        while ray.available_resources().get("CPU") != 1:  # the first node's, which the run has not kept
+            time.sleep(0.1)
+    finally:
+        ray.shutdown()
+    assert first[0] not in done.refusal.partition("those of")[2].split()
+    assert left() == []
+
+
+def test_a_cluster_that_is_not_there_is_refused(vebench: Command) -> None:
     done = vebench("run", *PONG, "--ray", "127.0.0.1:1")
     assert done.status == 2
     assert "--ray 127.0.0.1:1" in done.refusal

@@ -55,11 +55,16 @@ def test_the_curve_over_nodes_has_a_cell_for_each_count(vebench: Command) -> Non
     assert found == {1: ("two",), 2: ("two", "two:2")}
 
 
-def test_a_node_whose_cpus_others_have_claimed_is_named(vebench: Command, nodes: pytest.MonkeyPatch) -> None:
-    nodes.setenv("FAKE_RAY_NODES", "busy,free")
+@pytest.mark.parametrize("names", ["busy,free", "free,busy"])
+def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
+    vebench: Command, nodes: pytest.MonkeyPatch, names: str
+) -> None:
+    nodes.setenv("FAKE_RAY_NODES", names)
     done = vebench(*RUN, "--ray", "auto")
     assert done.status == 2
-    assert "--hosts: busy: lost: Ray has started nothing there for 30 s: are its 2 CPUs claimed" in done.refusal
+    assert (
+        "lost: Ray has not given all CPUs of the nodes for 30 s: are those of busy claimed by others?" in done.refusal
+    )
 
 
 @pytest.mark.usefixtures("nodes")

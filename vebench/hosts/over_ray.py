@@ -6,7 +6,7 @@ it, and what it says to the second, until that is closed. A node that is lost sa
 instead of ``connect`` starts a consumer, too, for what is measured there.
 
 Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process that has nothing else to
-do. Nodes are chosen by name, so that no placement group is needed to spread them.
+do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 # An actor is there in a second or two, unless its CPUs are claimed by others.
 STARTED_S = 30.0
+# To find out whose CPUs are claimed by others, once that has not come.
+ASKED_S = 5.0
 NAMESPACE = "vebench"
+# What Ray calls a node by itself; a group's bundles may ask for it since Ray 2.49.
+NODE = "ray.io/node-id"
 CHUNK = 1 << 20
 ENDED_S = 5.0
 
@@ -75,6 +79,10 @@ class Far:
             self._process.wait(ENDED_S)
         self._printed.seek(0)
         return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
+
+
+class ClaimedByOthersError(Exception):
+    """The CPUs of nodes are not to be had."""
 
 
 class Consumer:
@@ -128,22 +136,24 @@ def connect(
     With ``consumes``, there is a consumer on this machine for what they deliver.
     """
     with cluster(address) as ray:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - imported on use
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup  # noqa: PLC0415 - on use
 
         nodes = named(ray.nodes())
+        for name in (name for name in wanted if name not in nodes):
+            _hang_up(*wanted[name], f"the cluster has no node of that name now, but {', '.join(nodes)}")
+        here = {name: nodes[name] for name in wanted if name in nodes}
+        kept, environment = _consumer(ray) if consumes else (None, {})
+        try:
+            group = _claimed(ray, here)
+        except ClaimedByOthersError as error:
+            for name in here:
+                _hang_up(*wanted[name], str(error))
+            return
         far, threads = ray.remote(Far), []
-        kept, environment = _consumer(ray, NodeAffinitySchedulingStrategy) if consumes else (None, {})
-        for name, (reading, writing) in wanted.items():
-            if name not in nodes:
-                _lost(writing, f"the cluster has no node of that name now, but {', '.join(nodes)}")
-                os.close(reading)
-                continue
-            cpus = nodes[name]["Resources"]["CPU"]
-            at = NodeAffinitySchedulingStrategy(nodes[name]["NodeID"], soft=False)
-            actor = far.options(num_cpus=cpus, scheduling_strategy=at, max_concurrency=3).remote(
-                python, code, environment
-            )
-            threads.append(Thread(target=_carry, args=(ray, actor, reading, writing, cpus), daemon=True))
+        for index, (name, node) in enumerate(here.items()):
+            actor = far.options(num_cpus=_cpus(node), scheduling_strategy=InGroup(group, index), max_concurrency=3)
+            started = actor.remote(python, code, environment)
+            threads.append(Thread(target=_carry, args=(ray, started, *wanted[name]), daemon=True))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -151,10 +161,58 @@ def connect(
         del kept  # until now, somebody may have sent to it
 
 
-def _consumer(ray: Any, at: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - Ray's
+def _cpus(node: Mapping[str, Any]) -> float:
+    cpus: float = node["Resources"]["CPU"]
+    return cpus
+
+
+def _claimed(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401 - Ray's
+    """Claim all CPUs of nodes, of all or of none: two that want the same ones must not have a half each and wait.
+
+    Returns the group, which has a bundle for each node. Raises ClaimedByOthersError, with whose CPUs are not free.
+    """
+    from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - imported on use
+
+    if not nodes:
+        return None
+    group = placement_group(
+        [{"CPU": _cpus(node)} for node in nodes.values()],
+        strategy="STRICT_SPREAD",
+        bundle_label_selector=[{NODE: node["NodeID"]} for node in nodes.values()],
+    )
+    if not group.wait(STARTED_S):
+        remove_placement_group(group)
+        whose = " and ".join(_busy(ray, nodes)) or "some of them"
+        raise ClaimedByOthersError(
+            f"Ray has not given all CPUs of the nodes for {STARTED_S:g} s: are those of {whose} claimed by others?"
+        )
+    return group
+
+
+def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noqa: ANN401 - Ray's
+    """Return the names of the nodes on which nothing is started that needs all their CPUs."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
+
+    asked = {
+        name: ray.remote(_nothing)
+        .options(num_cpus=_cpus(node), scheduling_strategy=OnNode(node["NodeID"], soft=False))
+        .remote()
+        for name, node in nodes.items()
+    }
+    _, waiting = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ASKED_S)
+    return [name for name, one in asked.items() if one in waiting]
+
+
+def _nothing() -> None:
+    """Be started."""
+
+
+def _consumer(ray: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - Ray's
     """Start a consumer on this machine, and return it, with how it is found from others."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
+
     context, name = ray.get_runtime_context(), secrets.token_hex(8)
-    here = at(context.get_node_id(), soft=False)
+    here = OnNode(context.get_node_id(), soft=False)
     consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=here).remote()
     where = {"address": context.gcs_address, "namespace": NAMESPACE, "name": name}
     return consumer, {WHERE: json.dumps(where)}
@@ -167,7 +225,7 @@ def _carry_there(ray: Any, actor: Any, reading: int) -> None:  # noqa: ANN401 - 
         ray.get(actor.say.remote(b""))
 
 
-def _carry(ray: Any, actor: Any, reading: int, writing: int, cpus: float) -> None:  # noqa: ANN401 - Ray's
+def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: ANN401 - Ray's
     """Carry both ways once the actor is there. In the end the runner can neither write nor read any more."""
     try:
         ray.get(actor.there.remote(), timeout=STARTED_S)
@@ -177,7 +235,7 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int, cpus: float) -> Non
         if words := ray.get(actor.last_words.remote()):
             _lost(writing, words)
     except ray.exceptions.GetTimeoutError:
-        _lost(writing, f"Ray has started nothing there for {STARTED_S:g} s: are its {cpus:g} CPUs claimed by others?")
+        _lost(writing, f"Ray has started nothing there for {STARTED_S:g} s")
     except ray.exceptions.RayError as error:
         _lost(writing, str(error).strip().partition("\n")[0][:300])
     except BrokenPipeError:  # the runner has gone
@@ -190,6 +248,13 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int, cpus: float) -> Non
 def _lost(writing: int, why: str) -> None:
     with suppress(BrokenPipeError):
         _write(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
+
+
+def _hang_up(reading: int, writing: int, why: str) -> None:
+    """Say why a node cannot be reached, and take nothing for it any more."""
+    _lost(writing, why)
+    os.close(reading)
+    os.close(writing)
 
 
 def _write(descriptor: int, said: bytes) -> None:

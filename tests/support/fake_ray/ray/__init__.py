@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import FunctionType
 from typing import Any
 
 from ray import exceptions
 
-__all__ = ["exceptions", "get", "init", "nodes", "remote", "shutdown"]
+__all__ = ["exceptions", "get", "init", "nodes", "remote", "shutdown", "wait"]
 
 
 def init(address: str, **_how: object) -> None:
@@ -47,8 +48,8 @@ class _Method:
 
 
 class _Actor:
-    def __init__(self, itself: object, threads: int, node: str) -> None:
-        self.itself, self.node = itself, node
+    def __init__(self, itself: object, threads: int) -> None:
+        self.itself = itself
         self.threads = ThreadPoolExecutor(threads)
 
     def __getattr__(self, name: str) -> _Method:
@@ -62,24 +63,27 @@ class _Remote:
     def options(self, **how: object) -> _Remote:
         return _Remote(self._kind, how)
 
-    def remote(self, *arguments: object) -> _Actor:
-        node = self._how["scheduling_strategy"].node_id
-        if "-busy" in node:
-            return _Actor(_Busy(), 1, node)
-        return _Actor(self._kind(*arguments), self._how["max_concurrency"], node)
+    def remote(self, *arguments: object) -> object:
+        if isinstance(self._kind, FunctionType):
+            return _Task(busy="-busy" in self._how["scheduling_strategy"].node_id)
+        return _Actor(self._kind(*arguments), self._how["max_concurrency"])
 
 
-class _Busy:
-    def there(self) -> None:
-        raise exceptions.GetTimeoutError("it has not come")  # at once, since nobody wants to wait for it
-
-    def say(self, _what: bytes) -> None:
-        pass
+class _Task:
+    def __init__(self, *, busy: bool) -> None:
+        self.busy = busy
 
 
 def remote(kind: type) -> _Remote:
-    """Return what makes actors of a class."""
+    """Return what makes actors of a class, or starts a function."""
     return _Remote(kind, {})
+
+
+def wait(tasks: list[_Task], num_returns: int, timeout: float) -> tuple[list[_Task], list[_Task]]:
+    """Return the tasks that have been started, and those on nodes that are busy."""
+    assert num_returns == len(tasks)
+    assert timeout > 0
+    return [task for task in tasks if not task.busy], [task for task in tasks if task.busy]
 
 
 def get(future: Future[Any], timeout: float | None = None) -> Any:  # noqa: ANN401 - Ray's

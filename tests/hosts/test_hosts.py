@@ -65,6 +65,18 @@ def test_the_curve_over_hosts_has_a_cell_for_each_count(vebench: Command, reache
     assert "a, b by ssh, added up; nothing delivered; one clock" in " ".join(told.split())
 
 
+def test_the_nodes_of_a_slurm_allocation_are_reached_by_srun(vebench: Command, reached: Path) -> None:
+    Path("nodes").write_text("a\ngone1-b\n")
+    done, run = measured(vebench, "--via", "srun", "--hosts-file", "nodes", "--hosts", "1,2")
+    assert (done.status, reached.exists()) == (1, True)
+    assert {cell.workers: cell.reason for cell in run.cells} == {
+        1: None,
+        2: "gone1-b: lost: ssh: connect to host gone1-b port 22: No route to host",  # as the program in its place says
+    }
+    assert "a, gone1-b by srun, added up" in " ".join(vebench("report", "run.jsonl").out.split())
+    assert left() == []
+
+
 def test_a_clock_that_is_not_ours_is_translated(
     vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Hosts that are reached as by ssh, without any: a program of that name which runs lines of a shell on this machine."""
+"""Hosts that are reached as by ssh or srun, without any: programs of these names run lines of a shell here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 # What runs there is no child of this program, and hangs up with it, as with ssh.
 SSH = """#!{python} -IS
 import os, select, sys
-host, line = sys.argv[sys.argv.index("--") + 1 :]
+if sys.argv[0].endswith("srun"):
+    *options, shell, option, line = sys.argv[1:]
+    assert (shell, option) == ("sh", "-c")
+    host = dict(option.partition("=")[::2] for option in options)["--nodelist"]
+else:
+    host, line = sys.argv[sys.argv.index("--") + 1 :]
 refusals = {{
     "lost": f"ssh: connect to host {{host}} port 22: No route to host",
     "locked": f"me@{{host}}: Permission denied (publickey).",
@@ -72,14 +77,16 @@ while hear in open_ends:
 
 
 def fake_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put such a program first in the path; returns the folder that has a file with the process of each host."""
+    """Put such programs first in the path; returns the folder that has a file with the process of each host."""
     found, old = folder / "reached", folder / "old" / "gymnasium-0.1.dist-info"
     old.mkdir(parents=True)
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: gymnasium\nVersion: 0.1\n")
     found.mkdir()
-    program = folder / "bin" / "ssh"
-    program.parent.mkdir()
-    program.write_text(SSH.format(python=sys.executable, old=old.parent, folder=found))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", os.pathsep.join((str(program.parent), os.environ["PATH"])))
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in ("ssh", "srun"):
+        program = programs / name
+        program.write_text(SSH.format(python=sys.executable, old=old.parent, folder=found))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(programs), os.environ["PATH"])))
     return found

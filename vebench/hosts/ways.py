@@ -19,7 +19,7 @@ SSH = (
     *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"),
 )
 # Inside an allocation: one task on one node, beside others there.
-SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet", "--unbuffered")
+SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet")
 
 
 def _ssh(host: str, line: str) -> list[str]:

@@ -104,13 +104,14 @@ class Launcher:
             if not cell.replicas:
                 yield stack.enter_context(self._start(cell, cell.all_replicas[0]))
                 return
-            starters: dict[bool, Starter] = {False: self._start, True: self._start_far}
-            running = [stack.enter_context(starters[bool(one.host)](cell, one)) for one in cell.replicas]
-            far = any(one.host for one in cell.replicas)
+            running = [stack.enter_context(self._starter(one)(cell, one)) for one in cell.replicas]
             stack.callback(end_all, running)
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
-            lead = FAR_LEAD_NS if far else LEAD_NS
+            lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LEAD_NS
             yield Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
+
+    def _starter(self, replica: Replica) -> Starter:
+        return self._start_far if replica.host else self._start
 
     def _start_far(self, cell: Cell, replica: Replica) -> AbstractContextManager[RunningReplica]:
         """Start a replica on its host. One that was lost cannot be reached again in this run."""

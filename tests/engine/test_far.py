@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from vebench.backends.interface import Task
+from vebench.backends.setup import Setup
 from vebench.child.answers import Done, ReplicaWindow
+from vebench.child.request import Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.far import FarReplica, end_all
+from vebench.engine.far import FarReplica
 from vebench.engine.pace import OTHER_PACE
-from vebench.hosts.clocks import Offset
 from vebench.hosts.site import LostHostError
 
 if TYPE_CHECKING:
@@ -20,6 +23,15 @@ if TYPE_CHECKING:
     from vebench.interpreters.interrupts import Interrupts
 
 SECOND = 1_000_000_000
+REQUEST = Request(
+    Setup(Task("CartPole-v1", "classic", 1), 1, 1, (0,), 0, True),
+    "for-loop",
+    "a:B",
+    {},
+    Settings(1.0, 4, 0.1, 1.0, 60.0, "none"),
+    "/",
+    mode="in_step",
+)
 
 
 class Told:
@@ -37,23 +49,31 @@ class Facts:
 
 
 class Host:
-    """A host whose clock is found at ``offsets``, one after the other."""
+    """A host whose clock is so many nanoseconds ahead of that which ``time`` is; an answer takes ``trip_ns``."""
 
     name, cell = "ada", 1
 
-    def __init__(self, *offsets: Offset, ours: bool = False) -> None:
-        self._offsets = iter(offsets or (Offset(0, 0),) * 2)
-        self.facts = Facts(shares_our_clock=ours)
+    def __init__(self, clock: Clock, ahead_ns: int = 0, trip_ns: int = 2000, *, named_as_ours: bool = False) -> None:
+        self._clock, self.ahead_ns, self._trip_ns, self._asked = clock, ahead_ns, trip_ns, 0
+        self.facts = Facts(shares_our_clock=named_as_ours)
         self.lines: deque[dict[str, Any]] = deque()
         self.told: list[str] = []
+        self.lost = False
 
     def fileno(self) -> int:
         return 0
 
-    def offset(self) -> Offset:
-        for offset in self._offsets:
-            return offset
-        raise LostHostError("lost: it burns")
+    def ask_clock(self) -> int:
+        if self.lost:
+            raise LostHostError("lost: it burns")
+        self._asked += 1
+        there = self._clock.ns + self._trip_ns // 2 + self.ahead_ns
+        self._clock.ns += self._trip_ns
+        self.lines.append({"clock": self._asked, "ns": there})
+        return self._asked
+
+    def start(self, _request: object, _seconds: float) -> None:
+        self.told.append("start")
 
     def tell(self, say: str) -> None:
         self.told.append(say)
@@ -61,7 +81,8 @@ class Host:
     def tell_to_end(self) -> None:
         self.told.append("end")
 
-    def log_at_end(self, seconds: float) -> str | None:
+    def log_at_end(self, seconds: float, *, heeding: bool = False) -> str | None:
+        assert heeding in {True, False}
         return "what it printed" if seconds > 0 else None
 
     def heard(self) -> dict[str, Any] | None:
@@ -70,52 +91,85 @@ class Host:
     def answers(self, **answer: Any) -> None:  # noqa: ANN401 - JSON
         self.lines.append({"cell": 1, "line": json.dumps(answer)})
 
-    def has_measured(self, start_ns: int, ns: int = SECOND) -> None:
-        self.answers(replica_window={"start_ns": start_ns, "window": {"ns": ns, "rows": 10, "resets": 0}})
+    def has_measured(self, start_ns: int, ns: int = SECOND, **counted: int) -> None:
+        window = {"ns": ns, "rows": 10, "resets": 0, **counted}
+        self.answers(replica_window={"start_ns": start_ns, "window": window})
 
 
-def replica(host: Host, duration_ns: int = SECOND, told: Told | None = None) -> FarReplica:
-    return FarReplica(cast("Site", host), cast("Interrupts", told or Told()), duration_ns, 60.0)
+class Clock:
+    """The time of the runner."""
+
+    ns = 10**12
 
 
-def test_times_are_those_of_our_clock() -> None:
-    host = Host(Offset(500, 10), Offset(500, 10))
-    far = replica(host)
-    far.start(1000)
-    assert host.told == ["1500"]
-    host.has_measured(1500, 1)
-    answer = far.look()
-    assert isinstance(answer, ReplicaWindow)
-    assert answer.start_ns == 1000
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr("vebench.engine.far.time.perf_counter_ns", lambda: found.ns)
+    return found
 
 
-def test_where_the_clock_is_ours_nothing_is_translated_and_no_error_matters() -> None:
-    host = Host(Offset(500, SECOND), Offset(700, SECOND), ours=True)
-    far = replica(host)
-    far.start(1000)
+def replica(host: Host, duration: float = 1.0, told: Told | None = None) -> FarReplica:
+    """Return a replica that has been started, unless its clock is refused."""
+    request = replace(REQUEST, settings=replace(REQUEST.settings, duration=duration))
+    far = FarReplica(cast("Site", host), request, 60.0, cast("Interrupts", told or Told()))
+    assert far.look() is None
+    return far
+
+
+def done(far: FarReplica, host: Host) -> Done:
     host.answers(done={})
     answer = far.look()
     assert isinstance(answer, Done)
-    (share,) = answer.hosts or ()
-    assert (host.told, share.same_clock, share.offset_ns) == (["1000"], True, 500)
+    return answer
 
 
-def test_a_clock_that_is_known_too_badly_is_refused_before_anything_is_measured() -> None:
-    with pytest.raises(CellError, match=r"its clock is known to 0\.02 s only, more than 1% of a window: give a longer"):
-        replica(Host(Offset(0, SECOND // 50)))
-    assert replica(Host(Offset(0, SECOND // 50)), 3 * SECOND)
-
-
-def test_a_clock_that_has_moved_too_far_meanwhile_is_refused() -> None:
-    host = Host(Offset(0, 1000), Offset(SECOND // 50, 1000))
+def test_times_are_those_of_our_clock(clock: Clock) -> None:
+    host = Host(clock, ahead_ns=5 * SECOND)
     far = replica(host)
+    far.start(1000)
+    assert host.told == ["start", str(5 * SECOND + 1000)]
+    host.has_measured(5 * SECOND + 1500, 1)
+    answer = far.look()
+    assert isinstance(answer, ReplicaWindow)
+    assert answer.start_ns == 1500
+
+
+def test_where_the_clock_is_ours_nothing_is_translated_and_no_error_matters(clock: Clock) -> None:
+    host = Host(clock, ahead_ns=500, trip_ns=SECOND, named_as_ours=True)
+    far = replica(host)
+    far.start(1000)
+    (share,) = done(far, host).hosts or ()
+    assert (host.told, share.same_clock, share.offset_ns) == (["start", "1000"], True, 500)
+
+
+def test_a_machine_that_was_copied_while_it_ran_has_not_our_clock_though_its_start_has_our_name(clock: Clock) -> None:
+    host = Host(clock, ahead_ns=SECOND, named_as_ours=True)
+    far = replica(host)
+    far.start(1000)
+    (share,) = done(far, host).hosts or ()
+    assert (host.told, share.same_clock) == (["start", str(SECOND + 1000)], False)
+
+
+def test_a_clock_that_is_known_too_badly_is_refused_before_anything_is_started(clock: Clock) -> None:
+    host = Host(clock, trip_ns=SECOND // 25)
+    with pytest.raises(CellError, match=r"its clock is known to 0\.02 s only, more than 1% of a window: give a longer"):
+        replica(host)
+    assert host.told == []
+    assert replica(Host(clock, trip_ns=SECOND // 25), duration=3)
+
+
+def test_a_clock_that_has_moved_too_far_meanwhile_is_refused(clock: Clock) -> None:
+    host = Host(clock)
+    far = replica(host)
+    host.ahead_ns = SECOND // 50
     host.answers(done={})
     with pytest.raises(CellError, match="its clock is known to"):
         far.look()
 
 
-def test_a_host_that_claims_more_time_than_has_passed_is_refused() -> None:
-    host = Host()
+def test_a_host_that_claims_more_time_than_has_passed_is_refused(clock: Clock) -> None:
+    host = Host(clock)
     far = replica(host)
     for number in range(3):
         host.has_measured(number * SECOND, 100 * SECOND)
@@ -125,45 +179,71 @@ def test_a_host_that_claims_more_time_than_has_passed_is_refused() -> None:
         far.look()
 
 
-def test_a_host_that_is_lost_when_its_clock_is_asked_for_again_says_so() -> None:
-    host = Host(Offset(0, 1))
+def test_it_tells_what_the_host_did_and_what_others_took_of_its_own_cpus(clock: Clock) -> None:
+    """A twentieth is too much of one host, whatever others lost."""
+    for taken, disturbed in ((0, False), (SECOND // 10, True)):
+        host = Host(clock)
+        far = replica(host)
+        for number in range(4):
+            clock.ns += SECOND
+            host.has_measured(number * SECOND, steal_ns=taken, others_ns=0)
+            far.look()
+        (share,) = done(far, host).hosts or ()
+        assert (share.steps_per_second, share.taken_ns, share.disturbed) == (10.0, 4 * taken, disturbed)
+
+
+def test_a_host_that_is_lost_when_its_clock_is_asked_for_again_says_so(clock: Clock) -> None:
+    host = Host(clock)
     far = replica(host)
+    host.lost = True
     host.answers(done={})
     with pytest.raises(CellError, match="lost: it burns"):
         far.look()
 
 
-def test_the_user_can_interrupt_while_a_clock_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host()
+def test_one_that_ends_while_its_clock_is_asked_for_in_the_end_is_done_all_the_same(clock: Clock) -> None:
+    host = Host(clock)
+    far = replica(host)
+    host.answers(done={})
+    host.lines.append({"cell": 1, "ended": "its process ended with status 0", "log": "bye"})
+    assert isinstance(far.look(), Done)
+    assert far.log() == "bye"
 
-    def interrupted() -> Offset:
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(host, "offset", interrupted)
+def test_one_that_ends_before_it_is_done_has_failed(clock: Clock) -> None:
+    host = Host(clock)
+    far = replica(host)
+    host.lines.append({"cell": 1, "ended": "its process was ended by SIGSEGV", "log": "bye"})
+    with pytest.raises(CellError, match="its process was ended by SIGSEGV"):
+        far.look()
+    assert (far.log(), host.told) == ("bye", ["start"])
+
+
+def test_the_user_can_interrupt_at_any_time(clock: Clock) -> None:
+    told = Told()
+    far = replica(Host(clock), told=told)
+    told.requested = True
     with pytest.raises(InterruptedCellError):
-        replica(host)
+        far.look()
 
 
-def test_all_that_are_not_done_are_told_to_end_before_one_is_waited_for_and_only_once() -> None:
-    working, done = Host(), Host()
-    both = [replica(working), replica(done)]
-    done.answers(done={})
-    both[1].look()
-    end_all(both)
-    assert (working.told, done.told) == (["end"], [])
-    for one in both:
-        one.end()
-    assert (working.told, done.told) == (["end"], [])  # which has closed by itself
+def test_one_that_works_is_told_to_end_only_once_and_one_that_is_done_closes_by_itself(clock: Clock) -> None:
+    working, closing = Host(clock), Host(clock)
+    both = [replica(working), replica(closing)]
+    done(both[1], closing)
+    for far in both:
+        far.tell_to_end()
+        far.end()
+        far.end()
+    assert (working.told, closing.told) == (["start", "end"], ["start"])
     assert both[0].log() == "what it printed"
 
 
-def test_one_that_is_done_has_no_time_to_close_if_the_user_wants_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    host, told = Host(), Told()
-    far = replica(host, told=told)
-    host.answers(done={})
-    far.look()
-    told.requested = True
-    waited: list[list[str]] = []
-    monkeypatch.setattr(host, "log_at_end", lambda _: waited.append([*host.told]))
+def test_one_that_does_not_close_in_its_time_is_told_to_end(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(clock)
+    far = replica(host)
+    done(far, host)
+    waited: list[bool] = []
+    monkeypatch.setattr(host, "log_at_end", lambda _, heeding=False: waited.append(heeding))
     far.end()
-    assert waited == [["end"]]
+    assert (host.told, waited) == (["start", "end"], [True, False])

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support import places
+from support.relays import measuring
 
 from vebench.backends import packages
 from vebench.hosts import over_ray
@@ -42,10 +45,29 @@ def nodes(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPat
 
 @pytest.mark.usefixtures("nodes")
 def test_each_node_has_a_replica(vebench: Command) -> None:
+    Path("secrets.py").write_text("raise SystemExit('a module of whatever folder this is')")
     done = vebench(*RUN, "--ray", "auto")
     (cell,) = store.read(Path("run.jsonl")).cells
     assert (done.status, cell.status, cell.replica_hosts) == (0, "ok", ("two", "two:2")), (done, cell.reason)
     assert [share.same_clock for share in cell.hosts or ()] == [True, True]
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Command) -> None:
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--repeats", "1", "--no-base", "-q")
+    with vebench.start(*asked, "--duration", "20", "-o", "run.jsonl", "--ray", "auto") as running:
+        while not (started := {asked["setup"]["seed"]: pid for pid, asked in measuring().items()}).get(1):
+            assert running.poll() is None
+            time.sleep(0.05)
+        os.kill(_parent(started[1]), signal.SIGKILL)
+        assert running.wait(60) == 1
+    (cell,) = store.read(Path("run.jsonl")).cells
+    assert (cell.status, cell.reason) == ("failed", "two:2: lost: its program has ended there")
+
+
+def _parent(pid: int) -> int:
+    """Return the relay that has started a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.usefixtures("nodes")
@@ -73,7 +95,7 @@ def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
     [
         (("--ray", "nowhere:1"), "--ray nowhere:1: ConnectionError: Could not connect to nowhere:1"),
         (("--ray", "auto", "--hosts", "three"), "--hosts: three: lost: the cluster has no node of that name now, but"),
-        (("--ray", "auto", "--hosts", "3"), "--hosts"),
+        (("--ray", "auto", "--hosts", "3"), "--hosts 3: must be a whole number from 1 to 2"),
         (("--ray", "auto", "--via", "srun"), "--ray: reaches hosts by itself: leave out --via"),
     ],
 )

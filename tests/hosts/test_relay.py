@@ -36,8 +36,10 @@ with open(sys.argv[1]) as file:
     asked = json.load(file)
 with open(asked["pid"], "w") as file:
     file.write(str(os.getpid()))
-print("x" * asked["prints"], flush=True)
-os.write(int(sys.argv[2]), b"answer\\n" * asked["answers"])
+print("x" * asked["prints"] + os.environ.get(asked["tells"], ""), flush=True)
+os.write(int(sys.argv[2]), (bytes(asked["what"]) + b"\\n") * asked["answers"])
+while asked["endless"]:
+    os.write(int(sys.argv[2]), b"answer\\n")
 time.sleep(asked["sleeps"])
 """
 
@@ -53,10 +55,17 @@ class Runner:
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
         self._process.stdin.flush()
 
-    def start(
-        self, cell: int = 1, seconds: float = 60, *, prints: int = 0, answers: int = 0, sleeps: float = 60
-    ) -> None:
-        asked = {"pid": str(self.folder / "pid"), "prints": prints, "answers": answers, "sleeps": sleeps}
+    def start(self, cell: int = 1, seconds: float = 60, **does: object) -> None:
+        asked = {
+            "prints": 0,
+            "answers": 0,
+            "what": list(b"answer"),
+            "tells": "",
+            "endless": False,
+            "sleeps": 60,
+            **does,
+        }
+        asked["pid"] = str(self.folder / "pid")
         request = {**asked, "setup": {"pinned": True, "cpus": [0]}}
         self.tell(start={"request": request, "seconds": seconds}, cell=cell)
 
@@ -81,6 +90,8 @@ def relay(folder: Path, **limits: int) -> Iterator[Runner]:
     program = folder / "packages" / "vebench" / "child" / "main.py"
     program.parent.mkdir(parents=True)
     program.write_text(CHILD)
+    for package in (program.parent, program.parent.parent):
+        (package / "__init__.py").touch()
     with subprocess.Popen(
         [sys.executable, "-c", RELAY.format(limits=limits), str(folder)],
         stdin=subprocess.PIPE,
@@ -138,6 +149,28 @@ def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: P
         assert runner.hear("clock")["clock"] == 1
         runner.start(cell=2, prints=3, sleeps=0)
         assert runner.hear("ended")["ended"] == "its process ended with status 0: xxx"
+
+
+def test_a_cell_that_never_stops_answering_ends_in_its_time_too(tmp_path: Path) -> None:
+    with relay(tmp_path / "there") as runner:
+        runner.start(seconds=1, endless=True)
+        child = runner.child()
+        assert runner.hear("ended")["ended"] == "no end in the time that it has (--timeout)"
+        assert not _lives(child)
+
+
+def test_an_answer_that_is_no_text_is_passed_on_as_such(tmp_path: Path) -> None:
+    with relay(tmp_path / "there") as runner:
+        runner.start(answers=1, what=[255, 254], sleeps=0)
+        assert runner.hear("line")["line"] == "\N{REPLACEMENT CHARACTER}" * 2
+        assert runner.hear("ended")["ended"] == "its process ended with status 0"
+
+
+def test_a_cell_has_the_modules_that_the_host_has_after_those_that_were_sent(tmp_path: Path) -> None:
+    with relay(tmp_path / "there") as runner:
+        runner.start(tells="PYTHONPATH", sleeps=0)
+        path = runner.hear("ended")["log"].strip().split(os.pathsep)
+        assert path == [str(runner.folder / "packages"), str(Path(vebench.__path__[0]).parent)]
 
 
 def test_a_cell_that_was_killed_says_by_what(tmp_path: Path) -> None:

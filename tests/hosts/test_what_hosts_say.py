@@ -55,20 +55,28 @@ def this_host(**machine: object) -> Facts:
     return replace(told, host=replace(told.host, **machine))
 
 
-def test_hosts_differ_in_what_makes_runs_incomparable_and_is_known_of_both() -> None:
-    plain = this_host(smt=None, governor="powersave", boost=None, virtual=False)
-    assert unlike(plain, plain) == []
-    assert unlike(plain, this_host(smt=True, governor="powersave", boost=False, virtual=False)) == []
-    assert unlike(plain, this_host(smt=None, governor="performance", boost=None, virtual=True)) == [
-        "governor performance instead of powersave",
-        "virtual True instead of False",
-    ]
+def test_hosts_differ_in_what_makes_runs_incomparable() -> None:
+    plain = this_host(governor="powersave", virtual=False)
+    assert unlike({"a": plain, "b": plain}) == ""
+    assert unlike({"a": plain, "b": this_host(governor="performance", virtual=True)}) == (
+        "b differs from a: governor performance instead of powersave; virtual True instead of False"
+    )
 
 
-def test_a_host_without_a_quota_differs_from_one_with_one() -> None:
+def test_what_a_host_does_not_know_makes_no_difference_and_hides_none() -> None:
+    hosts = {name: this_host(governor=name) for name in ("powersave", "performance")}
+    told = "performance differs from powersave: governor performance instead of powersave"
+    assert unlike({"a": this_host(governor=None), **hosts}) == told
+    assert unlike({**hosts, "a": this_host(governor=None)}) == told
+
+
+def test_a_host_that_lacks_a_package_or_a_quota_differs_from_one_that_has_it() -> None:
     plain = this_host()
     limited = replace(plain, host=replace(plain.host, allowance=replace(plain.host.allowance, quota=Quota(1.5, "x"))))
-    assert f"quota_cpus 1.5 instead of {plain.host.quota_cpus}" in unlike(plain, limited)
+    assert unlike({"a": plain, "b": replace(limited, packages={})}) == (
+        f"b differs from a: quota_cpus 1.5 instead of {plain.host.quota_cpus}; "
+        f"numpy none instead of {plain.packages['numpy']}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ class HostShare:
     """What the replica on one host did: ``steps_per_second`` over all its windows, by its own clock.
 
     ``same_clock``: its clock is the runner's. ``offset_ns`` is how far its clock was found to be ahead of the runner's,
-    give or take ``error_ns``, from before its first window until after its last. ``steal_ns`` is the time that others
-    took of its CPUs, all of its windows together; None if it is not known.
+    give or take ``error_ns``, from before its first window until after its last. ``taken_ns`` is the time that the
+    hypervisor and others took of its CPUs, all of its windows together; ``disturbed``: that was too much.
     """
 
     host: str
@@ -97,7 +97,8 @@ class HostShare:
     same_clock: bool
     offset_ns: int
     error_ns: int
-    steal_ns: int | None = None
+    taken_ns: int = 0
+    disturbed: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from vebench.machine import guardian, host, outside, pinning
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # While a child runs, how often its end and its deadline are looked at.
 CHECK_S = 0.5
-# A runner that has not been heard for so long, while nothing runs here, is out of reach.
-IDLE_S = 6 * 3600.0
+# A runner that has not been heard for so long, while nothing runs here, is out of reach. It may be at work elsewhere.
+IDLE_S = 72 * 3600.0
 
 
 def boot_id() -> str:
@@ -75,11 +75,13 @@ class Child:
             ):
                 whose.callback(os.close, descriptor)
             request = {**asked["request"], "go_ahead": child_end, "lifeline": lifeline, "folder": str(Path.home())}
-            path = folder / "request.json"
-            path.write_text(json.dumps(request), encoding="utf-8")
-            marks = {guardian.TOKEN_VARIABLE: token, "TMPDIR": str(folder), "PYTHONPATH": str(packages)}
+            asks = folder / "request.json"
+            asks.write_text(json.dumps(request), encoding="utf-8")
+            # The packages come first, then what the host has there, as for cells of the runner's machine.
+            path = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH", ""))))
+            marks = {guardian.TOKEN_VARIABLE: token, "TMPDIR": str(folder), "PYTHONPATH": path}
             self.process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-m", "vebench.child.main", str(path), str(answers)],
+                [sys.executable, "-X", "faulthandler", "-m", "vebench.child.main", str(asks), str(answers)],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -101,7 +103,7 @@ class Child:
         if not chunk:
             return None
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        return [line.decode() for line in lines]
+        return [line.decode(errors="replace") for line in lines]
 
     def say(self, text: str) -> None:
         """Write a line to the child."""
@@ -174,10 +176,10 @@ class Relay:
             return False
         if child is not None and child.results in ready:
             self._pass_on(child)
-        elif child is not None and time.monotonic() > self._look_at:
+        if self._child is not None and time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + CHECK_S
-            if fault := child.fault():
-                self._over(child, fault)
+            if fault := self._child.fault():
+                self._over(self._child, fault)
         if self._reading not in ready:
             return True
         chunk = os.read(self._reading, 1 << 16)
@@ -225,8 +227,8 @@ class Relay:
 
     def _end_child(self) -> None:
         if self._child is not None:
-            self._watch(-self._child.process.pid)
             self._child.end(self._token)
+            self._watch(-self._child.process.pid)
             self._child = None
 
     def _watch(self, group: int) -> None:

@@ -65,14 +65,17 @@ def lay_out_on_hosts(
     spec: RunSpec,
     tasks: Sequence[Task],
     found: Mapping[str, Facts],
-    has: Callable[[str], bool],
+    interpreter: Interpreter,
     interpreters: Mapping[str, Interpreter],
 ) -> LaidOut:
-    """Return the cells of ``spec`` on its hosts, of which ``found`` has the facts; the machine is the first of them."""
+    """Return the cells of ``spec`` on its hosts, of which ``found`` has the facts; the machine is the first of them.
+
+    ``interpreter`` is what all of them have.
+    """
     placements = {name: _placement_there(spec, name, facts) for name, facts in found.items()}
     left = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
     placement = next(iter(placements.values()))
-    plan = expand(spec, tasks, placement, min(left, default=None), has, interpreters, placements)
+    plan = expand(spec, tasks, placement, min(left, default=None), interpreter.has, interpreters, placements)
     return LaidOut(plan, next(iter(found.values())).host, placement)
 
 
@@ -125,12 +128,10 @@ def planned(
         spec = with_nodes(spec, world)
         found = alike(spec, world.read_hosts(spec))
         interpreter = python_on(found.values())
-    has, packages = (None, None) if interpreter is None else (interpreter.has, interpreter.packages)
-    if found and has is not None:
-        laid = lay_out_on_hosts(spec, tasks, found, has, interpreters)
+        laid = lay_out_on_hosts(spec, tasks, found, interpreter, interpreters)
     else:
-        laid = lay_out(spec, tasks, world, has, interpreters)
-    plan = informed(laid.plan, knowing.known(), packages)
+        laid = lay_out(spec, tasks, world, None if interpreter is None else interpreter.has, interpreters)
+    plan = informed(laid.plan, knowing.known(), None if interpreter is None else interpreter.packages)
     head = header.gather(
         plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter, hosts=found
     )
@@ -149,30 +150,42 @@ def with_nodes(spec: RunSpec, world: World) -> RunSpec:
 
 def alike(spec: RunSpec, found: Mapping[str, Facts]) -> Mapping[str, Facts]:
     """Return the facts of hosts. Raises UsageError if two differ in what decides a rate, unless that was asked for."""
-    (first, least), *others = found.items()
-    for name, facts in others:
-        differences = unlike(least, facts)
-        if differences and not spec.unlike_hosts:
-            raise UsageError(
-                f"--hosts: {name} differs from {first}: {'; '.join(differences)}: give --unlike-hosts to measure them"
-            )
+    if not spec.unlike_hosts and (difference := unlike(found)):
+        raise UsageError(f"--hosts: {difference}: give --unlike-hosts to measure them")
     return found
 
 
-def unlike(one: Facts, other: Facts) -> list[str]:
-    """Return in what two hosts differ that decides a rate: Python, packages, and the machine."""
-    parts = {
-        "Python": (one.python.rpartition(".")[0], other.python.rpartition(".")[0]),
-        "CPU": (one.host.cpu_model, other.host.cpu_model),
-        "CPUs": (str(len(one.host.cpus_allowed)), str(len(other.host.cpus_allowed))),
+def unlike(found: Mapping[str, Facts]) -> str:
+    """Return in words how a host differs from those before it in what decides a rate; empty if none does.
+
+    What a host does not know of itself makes no difference.
+    """
+    packages = sorted({name for facts in found.values() for name in facts.packages})
+    known: dict[str, tuple[str, str]] = {}
+    for host, facts in found.items():
+        parts = {**_deciding(facts), **{name: facts.packages.get(name, "none") for name in packages}}
+        differences = [
+            f"{part} {value} instead of {known[part][0]}"
+            for part, value in parts.items()
+            if known.setdefault(part, (value, host))[0] != value
+        ]
+        if differences:
+            others = dict.fromkeys(whose for part, (value, whose) in known.items() if parts.get(part, value) != value)
+            return f"{host} differs from {' and '.join(others)}: {'; '.join(differences)}"
+    return ""
+
+
+def _deciding(facts: Facts) -> dict[str, str]:
+    """Return what decides a rate besides packages, by name, as far as it is known."""
+    host = facts.host
+    known = {fact: getattr(host, fact) for fact in header.DECISIVE_IF_KNOWN}
+    return {
+        "Python": facts.python.rpartition(".")[0],
+        "CPU": host.cpu_model,
+        "CPUs": str(len(host.cpus_allowed)),
+        **{fact: str(value) for fact, value in known.items() if value is not None},
+        "quota_cpus": str(host.quota_cpus),  # None: there is none
     }
-    for fact in header.DECISIVE_IF_KNOWN:
-        ours, theirs = getattr(one.host, fact), getattr(other.host, fact)
-        if fact == "quota_cpus" or None not in (ours, theirs):  # without a quota, there is none
-            parts[fact] = str(ours), str(theirs)
-    names = sorted(one.packages.keys() | other.packages.keys())
-    parts |= {name: (one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names}
-    return [f"{part} {theirs} instead of {ours}" for part, (ours, theirs) in parts.items() if ours != theirs]
 
 
 def python_on(found: Collection[Facts]) -> Interpreter:

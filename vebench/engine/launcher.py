@@ -23,7 +23,7 @@ from vebench.backends.setup import Setup
 from vebench.child.answers import Begins, Comparing, Done
 from vebench.child.request import Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.far import end_all, started
+from vebench.engine.far import started
 from vebench.engine.messages import decode
 from vebench.engine.pace import Pace
 from vebench.engine.replicas import FAR_LEAD_NS, LEAD_NS, Replicas
@@ -104,17 +104,20 @@ class Launcher:
             if not cell.replicas:
                 yield stack.enter_context(self._start(cell, cell.all_replicas[0]))
                 return
-            running = [stack.enter_context(self._starter(one)(cell, one)) for one in cell.replicas]
-            stack.callback(end_all, running)
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
             lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LEAD_NS
-            yield Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
+            running: list[RunningReplica] = []
+            try:
+                running.extend(stack.enter_context(self._starter(one)(cell, one)) for one in cell.replicas)
+                yield Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
+            finally:
+                for replica in running:  # all are told before one is waited for
+                    replica.tell_to_end()
 
     def _starter(self, replica: Replica) -> Starter:
         return self._start_far if replica.host else self._start
 
     def _start_far(self, cell: Cell, replica: Replica) -> AbstractContextManager[RunningReplica]:
-        """Start a replica on its host. One that was lost cannot be reached again in this run."""
         request = self._request(cell, replica, -1)
         return started(self._sites[replica.host], request, self._spec.timeout, self._interrupts)
 
@@ -249,8 +252,9 @@ def _group_of(pid: int) -> int | None:
 
 
 def _owned(cell: Cell) -> tuple[int, ...]:
-    """Return the CPUs that a cell has for itself. What is not timed uses all that are free."""
-    return cell.cpus if _is_timed(cell) else ()
+    """Return the CPUs of this machine that a cell has for itself. What is not timed uses all that are free."""
+    here = not any(one.host for one in cell.replicas)
+    return cell.cpus if here and _is_timed(cell) else ()
 
 
 def _is_timed(cell: Cell) -> bool:
@@ -370,6 +374,9 @@ class RunningCell:
     def news(self) -> tuple[int, ...]:
         """Descriptors of which one can be read when an answer has come, or its end, or a signal."""
         return self.results, self.interrupts.fileno()
+
+    def tell_to_end(self) -> None:
+        """Do nothing: its processes are ended at once when that is due."""
 
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window, joined
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.interpreters.news import wakeful
+from vebench.interpreters.news import CHECK_S, wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,6 +43,9 @@ class RunningReplica(Protocol):
 
     def start(self, at_ns: int) -> None:
         """Tell it when its first window begins, in nanoseconds of the clock that all replicas share."""
+
+    def tell_to_end(self) -> None:
+        """Let it end, if that takes time, without waiting for it."""
 
     def log(self) -> str:
         """Return the end of what it printed."""
@@ -78,6 +81,7 @@ class Replicas:
         self._lead_ns = lead_ns
         self._arrived: list[deque[Answer]] = [deque() for _ in replicas]
         self._ended: set[int] = set()
+        self._look_at_all = 0.0
 
     def messages(self) -> Iterator[Answer]:
         """Yield their joint answers up to ``Done`` or ``Failure``. Raises CellError if a replica cannot go on."""
@@ -99,12 +103,24 @@ class Replicas:
 
         All are listened to at once: one that hangs must not hide that another has died.
         """
+        due: Sequence[int] = range(len(self._replicas))
         while not all(self._arrived):
-            talking = [number for number in range(len(self._replicas)) if number not in self._ended]
-            heard = [self._heard(number) for number in talking]
+            heard = [self._heard(number) for number in due if number not in self._ended]
             if not any(heard):
-                wakeful.wait({descriptor for number in talking for descriptor in self._replicas[number].news})
+                due = self._with_news()
         return [_expected(kind, each.popleft(), name) for name, each in zip(self._names, self._arrived, strict=True)]
+
+    def _with_news(self) -> Sequence[int]:
+        """Wait until some have news, and return their numbers: of a thousand, few have some at a time.
+
+        From time to time all are to be looked at, since each has limits.
+        """
+        talking = [number for number in range(len(self._replicas)) if number not in self._ended]
+        ready = wakeful.wait({descriptor for number in talking for descriptor in self._replicas[number].news})
+        if not ready or wakeful() > self._look_at_all:
+            self._look_at_all = wakeful() + CHECK_S
+            return talking
+        return [number for number in talking if not ready.isdisjoint(self._replicas[number].news)]
 
     def _heard(self, number: int) -> bool:
         """Return whether a replica has answered, and keep the answer."""
@@ -129,8 +145,14 @@ class Replicas:
     def rest(self) -> None:
         """Do nothing, for the same reason."""
 
+    def tell_to_end(self) -> None:
+        """Let all of them end, before one is waited for."""
+        for replica in self._replicas:
+            replica.tell_to_end()
+
     def log(self) -> str:
-        """Return the end of what each replica printed, under its number."""
+        """Return the end of what each replica printed, under its name. Those that are not done are ended for that."""
+        self.tell_to_end()
         texts = [replica.log() for replica in self._replicas]
         return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
 

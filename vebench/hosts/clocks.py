@@ -38,22 +38,29 @@ class Offset:
 SAME = Offset(0, 0)
 
 
-def measured(far: Callable[[], int], near: Callable[[], int], trips: int = TRIPS) -> Offset:
-    """Return the offset of the clock that ``far`` reads over the way there and back. ``near`` reads ours; both ns."""
-    found: Offset | None = None
-    until = near() + LONGEST_NS
-    for _ in range(trips):
-        sent = near()
-        there = far()
-        came = near()
-        error = (came - sent + 1) // 2
-        if found is None or error < found.error_ns:
-            found = Offset(there - (sent + came) // 2, error)
-        if came > until:
-            break
-    if found is None:
-        raise ValueError("a clock is not known without a round trip")
-    return found
+class RoundTrips:
+    """Round trips to another clock, one after the other, until enough is known of it. ``near`` reads ours; both ns."""
+
+    def __init__(self, near: Callable[[], int], trips: int = TRIPS) -> None:
+        self._near, self._left = near, trips
+        self._sent = 0
+        self._until: int | None = None
+        self._found: Offset | None = None
+
+    def begin(self) -> None:
+        """Note that the other clock is asked now."""
+        self._sent = self._near()
+        if self._until is None:
+            self._until = self._sent + LONGEST_NS
+
+    def end(self, there: int) -> Offset | None:
+        """Note what it has answered, and return its offset; None if it is to be asked again."""
+        came = self._near()
+        error = (came - self._sent + 1) // 2
+        if self._found is None or error < self._found.error_ns:
+            self._found = Offset(there - (self._sent + came) // 2, error)
+        self._left -= 1
+        return self._found if self._left <= 0 or self._until is None or came > self._until else None
 
 
 def with_drift(before: Offset, after: Offset) -> Offset:

@@ -219,21 +219,23 @@ def _consumer(ray: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - Ray's
 
 
 def _carry_there(ray: Any, actor: Any, reading: int) -> None:  # noqa: ANN401 - Ray's
-    with suppress(ray.exceptions.RayError, OSError):  # which the other way notices, and closes this end
+    """Carry what the runner says, until it hangs up; what comes once the node is lost goes nowhere."""
+    with suppress(ray.exceptions.RayError, OSError):  # which the other way notices
         while said := os.read(reading, CHUNK):
             ray.get(actor.say.remote(said))
         ray.get(actor.say.remote(b""))
+    os.close(reading)
 
 
 def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: ANN401 - Ray's
-    """Carry both ways once the actor is there. In the end the runner can neither write nor read any more."""
+    """Carry both ways once the actor is there. In the end the runner reads that it is over."""
+    there = Thread(target=_carry_there, args=(ray, actor, reading), daemon=True)
     try:
         ray.get(actor.there.remote(), timeout=STARTED_S)
-        Thread(target=_carry_there, args=(ray, actor, reading), daemon=True).start()
+        there.start()
         while said := ray.get(actor.hear.remote()):
             _write(writing, said)
-        if words := ray.get(actor.last_words.remote()):
-            _lost(writing, words)
+        _lost(writing, ray.get(actor.last_words.remote()) or "its program has ended there")
     except ray.exceptions.GetTimeoutError:
         _lost(writing, f"Ray has started nothing there for {STARTED_S:g} s")
     except ray.exceptions.RayError as error:
@@ -241,7 +243,6 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: A
     except BrokenPipeError:  # the runner has gone
         pass
     finally:
-        os.close(reading)
         os.close(writing)
 
 

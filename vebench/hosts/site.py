@@ -19,15 +19,15 @@ import msgspec
 from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.child.relay import boot_id, namespace_of_time
 from vebench.errors import UsageError, shown
-from vebench.hosts import clocks, shipping, ways
+from vebench.hosts import shipping, ways
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.news import readable, wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
+from vebench.machine.outside import EXIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from vebench.hosts.clocks import Offset
     from vebench.interpreters.interrupts import Interrupts
     from vebench.plan.spec import RunSpec
 
@@ -106,6 +106,7 @@ class Site:
         self._rest = b""
         self._asked = 0
         self._fault: LostHostError | None = None
+        self._ends_until = 0.0
         self.cell = 0  # the number of the last that was started there
 
     def fileno(self) -> int:
@@ -124,15 +125,11 @@ class Site:
                 while self._unsent:
                     self._unsent = self._unsent[self._write(self._unsent) :]
         except LostHostError as error:
-            self._fault = error
+            self.give_up(str(error))
         if self._fault is not None or not self._unsent:
             os.set_blocking(self._writing.fileno(), True)
             return False
         return True
-
-    def give_up(self, why: str) -> None:
-        """Take it for lost."""
-        self._fault = LostHostError(why)
 
     @property
     def facts(self) -> Facts:
@@ -142,7 +139,7 @@ class Site:
         try:
             return self._facts
         except LostHostError as error:
-            self._fault = error
+            self.give_up(str(error))
             raise
 
     @cached_property
@@ -153,16 +150,11 @@ class Site:
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise LostHostError(f"what it tells of itself cannot be read: {error}") from None
 
-    def offset(self, trips: int = clocks.TRIPS) -> Offset:
-        """Return how far its clock is ahead of ours. Raises LostHostError."""
-        return clocks.measured(self._clock, time.perf_counter_ns, trips)
-
-    def _clock(self) -> int:
+    def ask_clock(self) -> int:
+        """Ask for its time. Returns the number that its answer, ``{"clock": number, "ns": ...}``, will have."""
         self._asked += 1
         self.tell(clock=self._asked)
-        while (answer := self._wait("clock", ANSWER_S))["clock"] != self._asked:
-            pass  # one that was asked for before, and not waited for
-        return int(answer["ns"])
+        return self._asked
 
     def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
         """Send a line. Raises LostHostError."""
@@ -178,21 +170,26 @@ class Site:
             raise self._lost() from None
 
     def heard(self) -> dict[str, Any] | None:
-        """Return the next line that has come, None if there is none yet. Raises LostHostError."""
-        while not self._lines and readable(self.fileno()):
+        """Return the next line that has come, None if there is none yet. Raises LostHostError, once and for all."""
+        while not self._lines and self._fault is None and readable(self.fileno()):
             chunk = os.read(self.fileno(), 1 << 16)
             if not chunk:
-                raise LostHostError(f"lost: {self._last_words()}")
+                self.give_up(f"lost: {self._last_words()}")
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             if len(self._rest) > LONGEST_LINE:
-                raise LostHostError("lost: it sends a line without an end")
+                self.give_up("lost: it sends a line without an end")
             self._lines.extend(filter(None, map(_read, lines)))
-        if not self._lines:
-            return None
-        line = self._lines.popleft()
-        if "lost" in line:
-            raise LostHostError(f"lost: {line['lost']}")
-        return line
+        if self._lines and "lost" in self._lines[0]:
+            self.give_up(f"lost: {self._lines.popleft()['lost']}")
+        if self._lines:
+            return self._lines.popleft()
+        if self._fault is not None:
+            raise self._fault
+        return None
+
+    def give_up(self, why: str) -> None:
+        """Take it for lost from now on, if it was not before."""
+        self._fault = self._fault or LostHostError(why)
 
     def start(self, request: dict[str, Any], seconds: float) -> None:
         """Start a replica there. It is ended after so many seconds, even if the host cannot be told."""
@@ -204,27 +201,36 @@ class Site:
         with suppress(LostHostError):
             self.tell(end=True)
 
-    def log_at_end(self, seconds: float) -> str | None:
-        """Wait until what was started there last has ended. Returns the end of its log, None if it has not in time."""
+    def log_at_end(self, seconds: float, *, heeding: bool = False) -> str | None:
+        """Wait until what was started there last has ended. Returns the end of its log, None if it has not in time.
+
+        The log of a lost host is not known, and so empty. ``heeding``: raises KeyboardInterrupt if the user wants to
+        stop.
+        """
         until = wakeful() + seconds
-        with suppress(LostHostError):
+        try:
             while (left := until - wakeful()) > 0:
-                said = self._wait("ended", left, heeding=False)
+                said = self._wait("ended", left, heeding=heeding)
                 if said["cell"] == self.cell:
                     return str(said["log"])
+        except NoAnswerError:
+            return None
+        except LostHostError:
+            return ""
         return None
 
     def hang_up(self) -> None:
-        """Let everything end there that was started."""
-        with suppress(OSError):
-            self._writing.close()
+        """Let everything end there that was started, without waiting for it."""
+        if not self._writing.closed:
+            self._ends_until = wakeful() + CLOSE_S
+            with suppress(OSError):
+                self._writing.close()
 
     def close(self) -> None:
         """Hang up, and wait until everything there has ended."""
         self.hang_up()
-        until = wakeful() + CLOSE_S
         with suppress(LostHostError):
-            while (left := until - wakeful()) > 0:
+            while (left := self._ends_until - wakeful()) > 0:
                 wakeful.wait([self.fileno()], left)
                 self.heard()
         self._reading.close()
@@ -254,12 +260,14 @@ class Site:
 
     def _lost(self) -> LostHostError:
         """Return why the host takes nothing any more: what it has still said, or else the connecting program."""
-        with suppress(BlockingIOError):
-            try:
-                while readable(self.fileno()):
-                    self.heard()
-            except LostHostError as error:
-                return error
+        kept: list[dict[str, Any]] = []
+        try:
+            while (line := self.heard()) is not None:
+                kept.append(line)
+        except LostHostError as error:
+            return error
+        finally:
+            self._lines.extendleft(reversed(kept))
         return LostHostError(f"lost: {self._last_words()}")
 
 
@@ -339,7 +347,10 @@ def _told(site: Site) -> Facts:
 @contextmanager
 def _connected(name: str, way: str, line: str, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[Site]:
     words = ways.words(way, name, line)
-    with _program(f"--via {way}", words, guarded, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (process, told):
+    with _program(f"--via {way}", words, guarded, EXIT_S, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (
+        process,
+        told,
+    ):
         if process.stdin is None or process.stdout is None:
             raise ValueError("a host is talked to over pipes")
         with closing(Site(name, process.stdin, process.stdout, told, interrupts)) as site:
@@ -350,7 +361,7 @@ def _connected(name: str, way: str, line: str, guarded: Guarded, interrupts: Int
 def _over_ray(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[list[Site]]:
     """Reach all hosts by one program, since Ray takes seconds to start. It gets the other ends of their pipes."""
     with ExitStack() as stack:
-        pipes = [(name, os.pipe(), os.pipe()) for name in spec.host_names]
+        pipes = _pipes(spec.host_names)
         theirs = [end for _, (reading, _), (_, writing) in pipes for end in (reading, writing)]
         ours = [(name, os.fdopen(w, "wb", 0), os.fdopen(r, "rb", 0)) for name, (_, w), (r, _) in pipes]
         try:
@@ -360,7 +371,7 @@ def _over_ray(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None) ->
                 spec.host_python,
                 deliver=spec.deliver,
             )
-            started = _program("--ray", words, guarded, stdin=subprocess.DEVNULL, pass_fds=theirs)
+            started = _program("--ray", words, guarded, CLOSE_S, stdin=subprocess.DEVNULL, pass_fds=theirs)
             _, told = stack.enter_context(started)
         finally:
             for end in theirs:
@@ -371,16 +382,31 @@ def _over_ray(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None) ->
         ]
 
 
+def _pipes(names: Sequence[str]) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+    """Return two pipes for each host. Raises UsageError if there are not so many to be had."""
+    made: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
+    try:
+        for name in names:
+            there = os.pipe()
+            made.append((name, there, os.pipe()))
+    except OSError as error:
+        raise UsageError(
+            f"--hosts: no pipe for the host number {len(made) + 1}: {error.strerror} (ulimit -n)"
+        ) from None
+    return made
+
+
 @contextmanager
 def _program(
     option: str,
     words: list[str],
     guarded: Guarded,
+    patience: float,
     **how: Any,  # noqa: ANN401 - as Popen has them
 ) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
-    """Start a program that connects, and end it in the end. Returns it, and what returns its last words.
+    """Start a program that connects, and end it in the end, in which it has so many seconds to do so by itself.
 
-    Raises UsageError, which names the option, if it cannot be started.
+    Returns it, and what returns its last words. Raises UsageError, which names the option, if it cannot be started.
     """
     with tempfile.TemporaryFile(dir=guarded.scratch) as printed:
         try:
@@ -392,7 +418,7 @@ def _program(
             yield process, lambda: _last_words(process, words[0], printed)
         finally:
             try:
-                process.wait(CLOSE_S)
+                process.wait(patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

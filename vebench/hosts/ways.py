@@ -56,4 +56,4 @@ def nodes_of_ray(address: str) -> list[str]:
 
 
 # A process of its own: Ray starts threads, and takes seconds to import.
-_OVER_RAY = (sys.executable, "-m", "vebench.hosts.over_ray")
+_OVER_RAY = (sys.executable, "-P", "-m", "vebench.hosts.over_ray")

@@ -33,17 +33,18 @@ class Wakeful:
         """Return the time in seconds."""
         return self._clock() - self._stopped
 
-    def wait(self, descriptors: Iterable[int], seconds: float = CHECK_S) -> None:
-        """Wait until one of the descriptors can be read or has hung up, at most so many seconds."""
+    def wait(self, descriptors: Iterable[int], seconds: float = CHECK_S) -> set[int]:
+        """Wait until one of the descriptors can be read or has hung up, at most so many seconds. Returns those."""
         poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
         before = self._clock()
-        poll.poll(seconds * 1000)
+        found = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
         late = self._clock() - before - seconds
         self.lapses += late > UNSURE_S
         if late > LATE_S:
             self._stopped += late
+        return found
 
 
 wakeful = Wakeful()

@@ -244,6 +244,13 @@ COLUMNS: tuple[Column, ...] = (
         "what one consumer got of its rows, with --deliver",
         "bytes/s",
     ),
+    Items(
+        "hosts",
+        lambda cell: [{"host": host, "steps_per_second": rate} for host, rate in cell.host_rates.items()],
+        lambda cell: " ".join(f"{host}={rate:.0f}" for host, rate in cell.host_rates.items()),
+        "what the replica on each host did, the median of its repeats; empty if it ran on one machine",
+        "steps/s",
+    ),
 )
 
 

@@ -49,7 +49,7 @@ def tables(
             if last
             else table
         )
-    for place, title, notes in _of_policy(cells, spec):
+    for place, title, notes in (*_of_hosts(cells), *_of_policy(cells, spec)):
         for name, part in parts.items():
             grid = _grid([cell for cell in part if not cell.reference_row], marked, spec, place)
             yield replace(grid, title=f"{name}: {title}", group=one_line(env), notes=notes, about="run")
@@ -59,6 +59,25 @@ def tables(
             grid = _grid(part, marked, spec, partial(of_column, column))
             notes = (columns.words(column),)
             yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=notes, about="run")
+
+
+def _of_hosts(
+    cells: Sequence[CellSummary],
+) -> Iterator[tuple[Callable[[CellSummary], Text], str, tuple[str, ...]]]:
+    """Yield the same of what each host did, if there are several."""
+    if any(len(cell.host_rates) > 1 for cell in cells):
+        yield (
+            _each_host,
+            "frames/s of each host",
+            ("each host's replica in its own windows, the median of its repeats",),
+        )
+
+
+def _each_host(cell: CellSummary) -> Text:
+    rates = {host: rate * cell.frame_skip for host, rate in cell.host_rates.items()}
+    if not rates:
+        return Text((figures.NOTHING,), "missing")
+    return Text(tuple(f"{one_line(host)} {figures.number(rate)}" for host, rate in rates.items()))
 
 
 def _of_policy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 from vebench.analysis.finding_codes import Code
@@ -143,6 +144,14 @@ class CellSummary:
     hosts: tuple[HostShare, ...] = ()
     delivered_bytes_per_second: Estimate | None = None
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def host_rates(self) -> dict[str, float]:
+        """Steps per second of each host that it ran on, by name: the median of its repeats."""
+        rates: dict[str, list[float]] = {}
+        for share in self.hosts:
+            rates.setdefault(share.host, []).append(share.steps_per_second)
+        return {host: median(each) for host, each in rates.items()}
 
     @property
     def env(self) -> str:

@@ -223,9 +223,11 @@ def _with_machine(cell: CellSummary, records: Sequence[CellRecord], usable: int)
     """Return ``cell`` with what was seen of the machine while it ran."""
     spans = [(len(record.cpus), window) for record, windows in that_count(records) for window in windows]
     span = sum(cpus * window.ns for cpus, window in spans)
+    taken = sum(window.taken_ns for _, window in spans)
     return replace(
         cell,
-        disturbed=too_much(sum(window.taken_ns for _, window in spans), span, sum(cpus for cpus, _ in spans)),
+        # One host's loss is none of the others', and slows what all of them do.
+        disturbed=too_much(taken, span, sum(cpus for cpus, _ in spans)) or any(one.disturbed for one in cell.hosts),
         stolen_share=sum(window.steal_ns or 0 for _, window in spans) / max(1, span),
         others_share=sum(window.others_ns or 0 for _, window in spans) / max(1, span),
         strayed=any(map(_strayed, records)),

@@ -89,6 +89,13 @@ def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(
     assert ("contested" in found) is contested
 
 
+def test_a_host_whose_cpus_others_took_is_named_however_little_that_is_of_all_hosts() -> None:
+    hosts = tuple(replace(share, disturbed=share.host == "host-1") for share in shares(*(100,) * 20))
+    (found,) = findings(make_cell("shm-sync", 20, STEADY, hosts=hosts))
+    (message,) = (finding.message for finding in found if finding.code == "disturbed")
+    assert message == "others took over 5% of the time of the CPUs of host-1"
+
+
 @pytest.mark.parametrize(
     ("rates", "said"),
     [((100, 100, 89), "host-2 did 89% of what the other hosts did"), ((100, 91), None), ((100,), None), ((0, 0), None)],

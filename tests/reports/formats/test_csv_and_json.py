@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.pages import page_of
-from support.records import make_cell
+from support.pages import document_of, page_of
+from support.records import make_cell, shares
 
 from vebench.reports import columns
 from vebench.reports.formats import csv as as_csv
@@ -94,7 +94,7 @@ def test_json_and_csv_have_the_same_columns_and_the_same_values(page: RunPage) -
     names = {name.removesuffix("_low").removesuffix("_high") for name in lines[0]}
     assert names - IDENTITY == set(cells[0]) - IDENTITY
     for cell, line in zip(cells, lines, strict=True):
-        for name in names - IDENTITY - {"cpus", "findings"}:
+        for name in names - IDENTITY - {"cpus", "findings", "hosts"}:
             value = cell[name]
             if isinstance(value, dict):
                 assert [line[f"{name}{bound}"] for bound in ("", "_low", "_high")] == [
@@ -103,6 +103,19 @@ def test_json_and_csv_have_the_same_columns_and_the_same_values(page: RunPage) -
             else:
                 assert line[name] == ("" if value is None else str(value))
         assert line["findings"].split() == [finding["code"] for finding in cell["findings"]]
+        assert line["hosts"].split() == [f"{one['host']}={one['steps_per_second']:.0f}" for one in cell["hosts"]]
+
+
+def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
+    cells = (make_cell(steps=(100,) * 4), make_cell("shm-sync", 2, (200,) * 4, hosts=shares(100, 80)))
+    page = page_of(*cells)
+    assert json.loads(as_json.render(page))[1]["hosts"] == [
+        {"host": "host-0", "steps_per_second": 100.0},
+        {"host": "host-1", "steps_per_second": 80.0},
+    ]
+    assert list(csv.DictReader(io.StringIO(as_csv.render(page))))[1]["hosts"] == "host-0=100 host-1=80"
+    (table,) = (table for table in document_of(page).tables if "each host" in table.title)
+    assert [row.texts[-1].lines for row in table.rows] == [("-",), ("host-0 400", "host-1 320")]
 
 
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,11 @@ def disturbed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
         for name, share in (("other processes", cell.others_share), ("the hypervisor", cell.stolen_share))
         if share > TAKEN_SHARE / 2  # of the two, one at least took so much
     ]
+    hosts = dict.fromkeys(share.host for share in cell.hosts if share.disturbed)
+    whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
     return Finding(
         Code.DISTURBED,
-        f"{' and '.join(culprits)} took over {TAKEN_SHARE:.0%} of its CPUs' time",
+        f"{' and '.join(culprits) or 'others'} took over {TAKEN_SHARE:.0%} of {whose}",
         "measure on an idle machine; vebench doctor shows others' load",
     )
 
@@ -121,12 +123,9 @@ def polling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
 
 def slow_host(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if one of the hosts did much less than the others."""
-    rates: dict[str, list[float]] = {}
-    for share in cell.hosts:
-        rates.setdefault(share.host, []).append(share.steps_per_second)
-    if len(rates) < FEWEST_HOSTS:
+    each = cell.host_rates
+    if len(each) < FEWEST_HOSTS:
         return None
-    each = {host: median(found) for host, found in rates.items()}
     slowest = min(each, key=each.__getitem__)
     usual = median(rate for host, rate in each.items() if host != slowest)
     if usual <= 0 or each[slowest] >= (1 - SLOW_SHARE) * usual:

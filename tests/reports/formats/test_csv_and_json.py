@@ -115,7 +115,7 @@ def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
     ]
     assert list(csv.DictReader(io.StringIO(as_csv.render(page))))[1]["hosts"] == "host-0=100 host-1=80"
     (table,) = (table for table in document_of(page).tables if "each host" in table.title)
-    assert [row.texts[-1].lines for row in table.rows] == [("-",), ("host-0 400", "host-1 320")]
+    assert [row.texts[-1].lines for row in table.rows] == [("not run",), ("host-0 400", "host-1 320")]
 
 
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:

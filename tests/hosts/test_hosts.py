@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.reaching import fake_ssh
-from support.relays import left, measuring
+from support.relays import left, measuring, relays, scoped
 
 from vebench.hosts import site
 from vebench.results import store
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux"),
-    pytest.mark.xdist_group("hosts"),  # what they leave is looked for on the whole machine
+    pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
 SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
@@ -33,6 +33,7 @@ PLAIN = ("--repeats", "1", "--no-base", "-q")
 
 @pytest.fixture
 def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    scoped(tmp_path, monkeypatch)
     return fake_ssh(tmp_path, monkeypatch)
 
 
@@ -212,6 +213,7 @@ def test_nothing_is_left_on_a_host_however_the_runner_ends(vebench: Command, rea
     asked = ("run", "-e", "CartPole", "-b", "shm-sync", "-w", "1", *PLAIN, "--duration", "20", "-o", "run.jsonl")
     with vebench.start(*asked, "--hosts", "a,b", stderr=subprocess.PIPE) as running:
         _of_replica(running)
+        assert min(len(relays()), len(measuring())) >= 2  # which is what is looked for below
         running.send_signal(number)
         running.communicate(timeout=30)
     assert sorted(path.name for path in reached.iterdir()) == ["a.pid", "b.pid"]

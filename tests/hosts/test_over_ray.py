@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import places
-from support.relays import measuring
+from support.relays import measuring, scoped
 
 from vebench.backends import packages
 from vebench.hosts import over_ray
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux"),
-    pytest.mark.xdist_group("hosts"),  # what they leave is looked for on the whole machine
+    pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
 SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
@@ -33,10 +33,11 @@ RUN = ("run", *SHORT, "--repeats", "1", "--no-base", "-q", "-o", "run.jsonl")
 
 
 @pytest.fixture
-def nodes(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def nodes(vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Ray for that command, and a cluster of two nodes on one host, one head without CPUs, and one that is dead."""
     folder = Path(places.__file__).parent / "fake_ray"
     assert vebench  # which has a path already
+    scoped(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", ""))))
     monkeypatch.setenv("FAKE_RAY_NODES", "dead,two,head,two")

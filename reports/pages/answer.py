@@ -184,7 +184,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
         return _without_winner(name, answer, told)
     alone = winner.label == REFERENCE and not _left_out(winner, answer)
     loop = ", and nothing is faster than this plain loop" if alone else ""
-    first = f"{name} on this machine{_so_far(told)}: {_figure(winner)}{loop}."
+    first = f"{name} {_where(told)}{_so_far(told)}: {_figure(winner)}{loop}."
     tied = f"Not distinguishable: {_tied(answer)}." if answer.tied else ""
     wide = _why_wide(winner, answer)
     perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
@@ -194,6 +194,13 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
         if len(sentences) > MOST_SENTENCES and least:
             sentences.remove(least)
     return [sentences[0], *wide, *sentences[1:]]
+
+
+def _where(told: Told) -> str:
+    hosts = told.head.hosts
+    if not hosts:
+        return "on this machine"
+    return "on these hosts" if len(hosts) > 1 else f"on {one_line(*hosts)}"
 
 
 def _tied(answer: TaskAnswer) -> str:
@@ -208,7 +215,7 @@ def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     A command ends the last sentence, without a full stop, which would be copied with it.
     """
     why, remedy = _why_none(answer, told)
-    first = f"{name} on this machine, no winner{_so_far(told)}: {why}."
+    first = f"{name} {_where(told)}, no winner{_so_far(told)}: {why}."
     cell = answer.known if answer.reason is Reason.WIDE else answer.best
     figure = f"{_rank(cell, answer)}: {_figure(cell)}." if cell else ""
     workers = _workers(cell, answer, told) if cell and answer.reason is Reason.ALONE else ""

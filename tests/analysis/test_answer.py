@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import typer.main
 from support.pages import document_of, on_terminal
-from support.records import SECOND, make_cell, make_header
+from support.records import SECOND, make_cell, make_header, on_hosts
 
 from vebench import cli
 from vebench.analysis.answer import answer
@@ -801,6 +801,14 @@ def test_the_answer_is_last_on_a_terminal_and_first_in_markdown() -> None:
     text = markdown.render(page)
     assert f"## a.jsonl\n\n**{one.sentences[0]}**\n\n```python\nimport ale_py\n" in text
     assert text.index(one.code[-1]) < text.index("### Findings") < text.index("- machine: ")
+
+
+@pytest.mark.parametrize(("cpus", "where"), [((), "this machine"), ((2,), "host-0"), ((2, 2), "these hosts")])
+def test_an_answer_says_where_it_holds(cpus: tuple[int, ...], where: str) -> None:
+    cells = (*LOOP, *curve("shm-sync", {2: 7600}))
+    page = RunPage.of([("a.jsonl", Run(on_hosts(make_header(2), *cpus), tuple(cells)))])
+    (answer,) = document_of(page).answers
+    assert answer.sentences[0].startswith(f"Pong on {where}: shm-sync with 2 workers")
 
 
 def simulated(rates: dict[str, float], rng: np.random.Generator) -> TaskAnswer:

@@ -57,8 +57,11 @@ def test_two_hosts_are_measured_together_and_their_rates_are_the_sum(vebench: Co
     assert left() == []
 
 
-def test_the_curve_over_hosts_has_a_cell_for_each_count(vebench: Command, reached: Path, tmp_path: Path) -> None:
+def test_the_curve_over_hosts_has_a_cell_for_each_count(
+    vebench: Command, reached: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert reached.exists()
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as some hosts have it
     (tmp_path / "machines").write_text("a slots=4\n\n# not this one\nb\n")
     done, run = measured(vebench, "--hosts", "1..2", "--hosts-file", "machines")
     assert done.status == 0

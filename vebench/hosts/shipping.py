@@ -21,7 +21,7 @@ LENGTH = 10  # digits before each part
 # Reads a part from standard input and runs it. It is a line of a shell on the way, and so it is short.
 FIRST = (
     "import os, sys\n"
-    "sys.path.remove('')\n"  # whatever folder a login is in: no module of it is meant
+    "sys.path[:]=filter(None, sys.path)\n"  # whatever folder a login is in: no module of it is meant
     "def part():\n"
     f" n=int(take({LENGTH})); return take(n)\n"
     "def take(n):\n"

@@ -146,7 +146,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Finish the run in this file; the plan comes from it.")
     ] = None,
-    allow_local_code: options.AllowLocalCode = False,
+    allow_code: options.AllowCode = False,
     overlap: Annotated[
         str | None,
         typer.Option(metavar="WHAT", help="Backends that let none, half or any environments step while --policy acts."),
@@ -178,11 +178,11 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
     given = options.given(context)
     if resume is not None:
-        kept = {"resume", "allow_local_code", "dry_run", "quiet"}
+        kept = {"resume", "allow_code", "dry_run", "quiet"}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        return command.resume(resume, context.obj.world, dry_run=dry_run, local=allow_local_code, quiet=quiet)
-    if allow_local_code:
-        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
+        return command.resume(resume, context.obj.world, dry_run=dry_run, allowed=allow_code, quiet=quiet)
+    if allow_code:
+        raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     if "budget" in given and "until" not in given:
         budget = context.params["budget"]
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
@@ -272,7 +272,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     until_decided: options.UntilDecided = False,
     budget: options.DecisionBudget = 600.0,
-    allow_local_code: options.AllowLocalCode = False,
+    allow_code: options.AllowCode = False,
     junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
     output: Annotated[
@@ -298,8 +298,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
         raise UsageError(f"-o {output}: nothing is measured if a candidate is given ({candidate})")
     if candidate is not None and until_decided:
         raise UsageError(f"--until-decided: nothing is measured if a candidate is given ({candidate})")
-    if candidate is not None and allow_local_code:
-        raise UsageError(f"--allow-local-code: nothing is run if a candidate is given ({candidate})")
+    if candidate is not None and allow_code:
+        raise UsageError(f"--allow-code: nothing is run if a candidate is given ({candidate})")
     if history is not None and metric == "speedup":
         raise UsageError(f"--history {history}: what runs differ by cancels from speedups; leave it out")
     options.check_budget(context, needs="--until-decided", wanted=until_decided)
@@ -316,7 +316,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         history,
         until_decided,
         budget,
-        allow_local_code,
+        allow_code,
     )
     return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
 
@@ -362,7 +362,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
             help="Finish the comparison of this run file; what it measures comes from the file.",
         ),
     ] = None,
-    allow_local_code: options.AllowLocalCode = False,
+    allow_code: options.AllowCode = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Measure the same cells in two Pythons, in turn on the same CPUs, and judge which is slower.
@@ -390,11 +390,11 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     )
     if resume is not None:
         judging = {"resume", "tolerance", "until_decided", "budget", "inconclusive", "junit", "form", "quiet"}
-        judging |= {"allow_local_code"}
+        judging |= {"allow_code"}
         options.refuse_plan(context, "--resume takes its plan and its Pythons from the file", judging)
-        return command.resume(resume, gate, context.obj.world, local=allow_local_code, quiet=quiet)
-    if allow_local_code:
-        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
+        return command.resume(resume, gate, context.obj.world, allowed=allow_code, quiet=quiet)
+    if allow_code:
+        raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     if a is None or b is None:
         raise UsageError("--a and --b are required: --a old/bin/python --b new/bin/python")
     path = None if output is None else run_file.named(output)
@@ -460,7 +460,7 @@ def study(  # noqa: PLR0913 - one parameter for each option
         Path | None,
         typer.Option("--from", metavar="DIR", help="Measure nothing: answer from the run files in this folder."),
     ] = None,
-    allow_local_code: options.AllowLocalCode = False,
+    allow_code: options.AllowCode = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plans and measure nothing.")] = False,
     form: options.StudyFormat = None,
     output: options.OutputFile = None,
@@ -493,13 +493,11 @@ def study(  # noqa: PLR0913 - one parameter for each option
         options.refuse_plan(context, "--from measures nothing", {*shown, "from_"})
         return command.conclude(name, from_, target)
     if resume is not None:
-        kept = {*shown, "resume", "allow_local_code", "dry_run", "quiet"}
+        kept = {*shown, "resume", "allow_code", "dry_run", "quiet"}
         options.refuse_plan(context, "--resume takes its plan from the folder", kept)
-        return command.resume(
-            name, resume, target, context.obj.world, dry_run=dry_run, local=allow_local_code, quiet=quiet
-        )
-    if "allow_local_code" in given:
-        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
+        return command.resume(name, resume, target, context.obj.world, dry_run=dry_run, allowed=allow_code, quiet=quiet)
+    if "allow_code" in given:
+        raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     changes = options.changes_from(context)
     return command.start(name, changes, folder, target, context.obj.world, dry_run=dry_run, quiet=quiet)
 
@@ -533,7 +531,7 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Go on with the race in this run file, for as long again.")
     ] = None,
-    allow_local_code: options.AllowLocalCode = False,
+    allow_code: options.AllowCode = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be tried and measure nothing.")] = False,
     form: options.TuneFormat = None,
     output: options.OutputFile = None,
@@ -558,12 +556,12 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     target = Target.of(form, output, "tune")
     wish = command.wish(batch, asynchronous, tolerance)
     if resume is not None:
-        kept = {"resume", "tolerance", "budget", "allow_local_code", "form", "output", "quiet"}
+        kept = {"resume", "tolerance", "budget", "allow_code", "form", "output", "quiet"}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
         seconds = command.seconds(budget)
-        return command.resume(resume, wish, seconds, target, context.obj.world, local=allow_local_code, quiet=quiet)
-    if "allow_local_code" in options.given(context):
-        raise UsageError("--allow-local-code needs --resume: what you name yourself may be in the current folder")
+        return command.resume(resume, wish, seconds, target, context.obj.world, allowed=allow_code, quiet=quiet)
+    if "allow_code" in options.given(context):
+        raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     spec = command.short(options.spec_from(context), command.seconds(budget), learner)
     return command.start(spec, wish, file, target, context.obj.world, dry_run=dry_run, quiet=quiet)
 

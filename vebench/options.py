@@ -64,8 +64,9 @@ UntilDecided = Annotated[
 DecisionBudget = Annotated[
     float, typer.Option("--budget", metavar="SECONDS", help="Longest time that --until-decided adds.")
 ]
-AllowLocalCode = Annotated[
-    bool, typer.Option("--allow-local-code", help="Also run code in the current folder that the run file names.")
+AllowCode = Annotated[
+    bool,
+    typer.Option("--allow-code", help="Trust the file: use all code, Pythons and hosts that it names."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 

@@ -280,7 +280,7 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         (
             UNCERTAIN.format("for-loop").replace("winner", "winner, so far (2 of 8 cells)"),
             LOOP_IS_KNOWN,
-            "Measure with: vebench compare --resume a.jsonl --allow-local-code",  # which the Python is
+            "Measure with: vebench compare --resume a.jsonl --allow-code",
         ),
     ),
     "another size of the best backend is known to nothing": (

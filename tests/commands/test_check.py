@@ -484,7 +484,7 @@ def test_what_is_measured_again_is_what_was_asked_for_and_what_speedups_are_rela
 ) -> None:
     plan = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null,gym-sync,faulty:Sound[length=3]", "--repeats", "2")
     assert vebench("run", *plan, "-q", "-o", "baseline.jsonl", world=fake_world()).status == 0
-    asked = ("-b", "faulty:Sound", *PAIRED, "-o", "now.jsonl", "-f", "json")
+    asked = ("-b", "faulty:Sound[length=3]", *PAIRED, "-o", "now.jsonl", "-f", "json")
     found = vebench("check", "baseline.jsonl", *asked, world=fake_world())
     assert found.status in (0, 1, 3)
     assert [cell["backend"] for cell in json.loads(found.out)["cells"]] == ["faulty:Sound[length=3]"]

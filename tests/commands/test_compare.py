@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
 
 OLD_AND_NEW = ("--a", "old", "--b", "new")
+RESUME = ("--allow-code", "--resume")
 LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl", "-q")
 HERE_TWICE = ("--a", sys.executable, "--b", sys.executable)
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "2", "--repeats", "2")
@@ -141,7 +142,7 @@ def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Comma
 @pytest.mark.parametrize(
     ("command", "instead"),
     [
-        (("run", "--resume"), "vebench compare --resume {file} --allow-local-code finishes it"),
+        (("run", "--resume"), "vebench compare --resume {file} --allow-code finishes it"),
         (("check",), "measure both sides again with it"),
     ],
 )
@@ -403,7 +404,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(vebench: Command) -> None:
         130,
         (
             "vebench: interrupted: what was measured is in pair-a.jsonl and pair-b.jsonl; "
-            "to go on: vebench compare --resume pair-a.jsonl --allow-local-code\n"
+            "to go on: vebench compare --resume pair-a.jsonl --allow-code\n"
         ),
     )
 
@@ -417,7 +418,7 @@ def test_a_comparison_is_resumed_where_it_ended_whichever_file_is_named(
     assert vebench("compare", *OLD_AND_NEW, *other, "-f", "json", world=fake_world(whole)).status == 0
     kept = [path.read_bytes() for path in ended_early]
     start = FakeStart()
-    found = vebench("compare", "--resume", file, "-f", "json", "-q", world=fake_world(start))
+    found = vebench("compare", *RESUME, file, "-f", "json", "-q", world=fake_world(start))
     assert found.status == 0
     assert pairs(start) == pairs(whole)[2:]
     answer = json.loads(found.out)
@@ -433,14 +434,14 @@ def test_both_files_are_found_from_either_whatever_they_are_called(vebench: Comm
     files = sorted(path.name for path in tmp_path.iterdir())
     assert len(files) == 2
     for file in (*files, name):
-        assert vebench("compare", f"--resume={file}", "-q", world=fake_world()).status == 0
+        assert vebench("compare", "--allow-code", f"--resume={file}", "-q", world=fake_world()).status == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == files
 
 
 def test_a_comparison_that_is_whole_is_judged_again_without_measuring(vebench: Command, tmp_path: Path) -> None:
     assert vebench("compare", *OLD_AND_NEW, *TWO, world=fake_world()).status == 0
     before, start = (tmp_path / "pair-a.jsonl").read_bytes(), FakeStart()
-    found = vebench("compare", "--resume", "pair.jsonl", "--tolerance", "30%", "-q", world=fake_world(start))
+    found = vebench("compare", *RESUME, "pair.jsonl", "--tolerance", "30%", "-q", world=fake_world(start))
     assert (found.status, start.started) == (0, [])
     assert "tolerance 30%" in found.out
     assert (tmp_path / "pair-a.jsonl").read_bytes() == before
@@ -453,7 +454,7 @@ def test_a_cell_that_one_side_lacks_is_measured_again_on_both(vebench: Command, 
     path = tmp_path / f"pair-{'ab'[side]}.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]) + b'{"type": "ce')
     start = FakeStart()
-    found = vebench("compare", "--resume", "pair-a.jsonl", "-q", world=fake_world(start))
+    found = vebench("compare", *RESUME, "pair-a.jsonl", "-q", world=fake_world(start))
     assert (found.status, pairs(start)) == (0, pairs(first)[-2:])
 
 
@@ -466,7 +467,7 @@ def test_a_failed_cell_is_measured_again_on_both_sides_and_one_that_is_skipped_o
     world = fake_world(FakeStart({"for-loop": failing_in_b}), examine=lacking)
     assert vebench("compare", *OLD_AND_NEW, *asked, world=world).status == 1
     start = FakeStart()
-    found = vebench("compare", "--resume", "pair.jsonl", "-q", world=fake_world(start, examine=lacking))
+    found = vebench("compare", *RESUME, "pair.jsonl", "-q", world=fake_world(start, examine=lacking))
     assert found.status == 3
     assert pairs(start) == [("for-loop", 0, "A", "old"), ("for-loop", 0, "B", "new")]
 
@@ -475,7 +476,7 @@ def test_the_file_of_an_incomplete_side_says_how_to_go_on_wherever_it_is_read(
     vebench: Command, ended_early: tuple[Path, Path]
 ) -> None:
     for path in ended_early:
-        again = f"vebench compare --resume {path.name} --allow-local-code"  # the Pythons are in this folder
+        again = f"vebench compare --resume {path.name} --allow-code"
         assert again in " ".join(vebench("report", path.name, "-f", "markdown").out.split())
         assert vebench("check", path.name).refusal.endswith(f"the run is incomplete; {again} finishes it\n")
 
@@ -507,7 +508,7 @@ def refused_resume(vebench: Command, tmp_path: Path, file: str, **parts: object)
     """Return the exit status and the error of a resume that starts no cell and changes no file."""
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     start = FakeStart()
-    found = vebench("compare", "--resume", file, world=fake_world(start, **parts))
+    found = vebench("compare", *RESUME, file, world=fake_world(start, **parts))
     assert (start.started, {path: path.read_bytes() for path in before}) == ([], before)
     return found.status, found.refusal
 

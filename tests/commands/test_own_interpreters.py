@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from support.fakes import EVERYTHING, FakeStart, fake_world
 
-from vebench.errors import UsageError
 from vebench.interpreters.interpreter import Interpreter, packages_here
 
 if TYPE_CHECKING:
@@ -130,11 +129,11 @@ def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_change
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(line for line in lines if '"type":"run"' in line or OTHER not in line))
     changed = fake_world(examine=examined({"gymnasium": "0.29.1"}))
-    refused = vebench("run", "--resume", "run.jsonl", world=changed)
+    refused = vebench("run", "--allow-code", "--resume", "run.jsonl", world=changed)
     assert refused.status == 3
     assert f"gym-async@{OTHER}: gymnasium" in refused.err
     again = FakeStart()
-    vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(again, examine=examined({})))
+    vebench("run", "--allow-code", "--resume", "run.jsonl", "-q", world=fake_world(again, examine=examined({})))
     assert [(cell.backend.label, cell.python) for cell, _ in again.started] == [(f"gym-async@{OTHER}", OTHER)]
 
 
@@ -149,17 +148,3 @@ def test_a_backend_steps_in_the_interpreter_named_for_it_and_is_compared_with_th
     started = (tmp_path / "started").read_text()
     assert "vebench.child.proof.stepping" in started
     assert "vebench.child.main" not in started
-
-
-@pytest.mark.usefixtures("vebench")
-def test_an_interpreter_named_by_a_file_and_in_its_folder_needs_the_users_word(vebench: Command) -> None:
-    def examine(_option: str, path: str, *, local: bool = True) -> Interpreter:
-        if not local:
-            raise UsageError(f"{path}: is in the current folder")
-        return Interpreter(path, "3.12.1", packages_here(), EVERYTHING)
-
-    world = fake_world(examine=examine)
-    vebench(*RUN, "-b", f"gym-async@{OTHER}", world=world)
-    refused = vebench("run", "--resume", "run.jsonl", world=world)
-    assert (refused.status, "is in the current folder" in refused.err) == (2, True)
-    assert vebench("run", "--resume", "run.jsonl", "--allow-local-code", "-q", world=world).status == 0

@@ -183,11 +183,11 @@ def test_code_of_the_current_folder_that_only_the_run_files_name_has_to_be_allow
 ) -> None:
     (tmp_path / "mine_too.py").write_text("def act(observations): ...\n")
     stopped = vebench(*MINE, "--policy", "mine_too:act", "--folder", "runs", "-q", world=world_of(interrupted))
-    again = "study own:STUDY --resume runs --allow-local-code"
+    again = "study own:STUDY --resume runs --allow-code"
     assert (stopped.status, own.exists()) == (130, True)
     assert stopped.err.endswith(f"to go on: vebench {again}\n")
     refused = vebench(*again.split()[:-1], "-q", world=world())
-    assert (refused.status, "mine_too is in the current folder" in refused.refusal) == (2, True)
+    assert (refused.status, "--policy mine_too:act" in refused.refusal) == (2, True)
     assert vebench(*again.split(), "-q", world=world()).status == 0
 
 
@@ -275,7 +275,7 @@ def test_a_run_whose_cpus_others_had_concludes_nothing(vebench: Command, own: Pa
         (("own:STUDY", "--resume", "nothing"), ["nothing", "one.jsonl, two.jsonl"]),
         (("own:STUDY", "--resume", "nothing", "-w", "2"), ["--resume", "leave out --workers"]),
         (("own:STUDY", "--from", "nothing", "--dry-run"), ["--from", "leave out --dry-run"]),
-        (("own:STUDY", "--allow-local-code"), ["--allow-local-code", "--resume"]),
+        (("own:STUDY", "--allow-code"), ["--allow-code", "--resume"]),
         (("own:STUDY", "--folder", "."), [".", "--folder", "--resume"]),
         (("own:STUDY", "--folder", "no/such"), ["no/such", "--folder"]),
         (("own:STUDY", "-f", "pdf"), ["-f pdf", "terminal, markdown, html, csv, json"]),

@@ -379,7 +379,7 @@ def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command
         (("-e", "Acrobot", "--reserve-cpus", "4"), "--reserve-cpus 4: no CPU is left for workers (4 usable)"),
         (("-e", "Acrobot", "--reserve-cpus", "-1"), "--reserve-cpus -1"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
-        (("-e", "Acrobot", "--allow-local-code"), "needs --resume"),
+        (("-e", "Acrobot", "--allow-code"), "needs --resume"),
         ((), "--env: name at least one environment"),
     ],
 )

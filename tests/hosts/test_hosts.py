@@ -171,8 +171,8 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
     assert cells[1].status == "ok"
     assert left() == []
     if what == "its replica":
-        assert vebench("run", "--resume", "run.jsonl", "-q").refusal.endswith("to let this file name them\n")
-        assert vebench("run", "--resume", "run.jsonl", "-q", "--allow-local-code").status == 0
+        assert vebench("run", "--resume", "run.jsonl", "-q").status == 2
+        assert vebench("run", "--resume", "run.jsonl", "-q", "--allow-code").status == 0
         assert [cell.status for cell in store.read(Path("run.jsonl")).cells] == ["ok", "ok"]
 
 

@@ -201,10 +201,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
     env_facts = dict(zip(envs, answer["envs"], strict=True))
     adapter_facts = dict(zip(adapters, answer["adapters"], strict=True))
 
-    def answered(
-        envs: list[str], adapters: list[tuple[str, tuple[str, ...]]], *_: object, local: bool
-    ) -> dict[str, Any]:
-        assert local
+    def answered(envs: list[str], adapters: list[tuple[str, tuple[str, ...]]], *_: object) -> dict[str, Any]:
         facts = {"envs": [env_facts[name] for name in envs], "adapters": [adapter_facts[asked] for asked in adapters]}
         return {**answer, **facts}
 

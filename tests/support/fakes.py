@@ -117,17 +117,17 @@ class FakeCell:
 EVERYTHING = frozenset({"numpy", "gymnasium", "ale_py", "cv2", "mujoco", "imageio", "packaging", "envpool"})
 
 
-def fake_examine(option: str, path: str, *, local: bool = True) -> Interpreter:  # noqa: ARG001 - as the real one
+def fake_examine(option: str, path: str) -> Interpreter:
     """Return a Python that has all packages, whatever ``path`` names."""
     assert option in ("--a", "--b", "--backend")
     return Interpreter(path, "3.11.9", {"gymnasium": "1.4.0", "numpy": "2.4.0"}, EVERYTHING)
 
 
 def fake_resolve(
-    names: tuple[str, ...], _backends: tuple[BackendChoice, ...], *, python: str = sys.executable, local: bool = True
+    names: tuple[str, ...], _backends: tuple[BackendChoice, ...], *, python: str = sys.executable
 ) -> tuple[Task, ...]:
     """Return the tasks of these names, and take it that every adapter can be loaded."""
-    return resolve(names, python=python, local=local)
+    return resolve(names, python=python)
 
 
 @dataclass

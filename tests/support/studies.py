@@ -58,13 +58,13 @@ def paced(seconds: Seconds, noise: float = 0.005, counts: Counts = uncounted) ->
 
 
 def resolve(
-    names: tuple[str, ...], backends: tuple[BackendChoice, ...], *, python: str = sys.executable, local: bool = True
+    names: tuple[str, ...], backends: tuple[BackendChoice, ...], *, python: str = sys.executable
 ) -> tuple[Task, ...]:
     """Return the tasks of these names. Those that take a stated time are looked up in no other process."""
     return tuple(
         Task(name.removeprefix(f"{MODULE}:"), "gymnasium", 1, module=MODULE)
         if name.startswith(f"{MODULE}:")
-        else fake_resolve((name,), backends, python=python, local=local)[0]
+        else fake_resolve((name,), backends, python=python)[0]
         for name in names
     )
 

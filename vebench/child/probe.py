@@ -9,8 +9,8 @@ request is optional:
 - ``adapters``, ``[["module:Class", [option]]]``, ``functions``, ``["module:name"]``, and ``envs``,
   ``[["name", {argument: value}]]``: the answer has the facts of each, with an ``error`` if there is one. ``plugins``
   are modules that register environments; they are imported first if they are installed. ``scratch`` is a folder to work
-  in, so that nothing is written into the user's folder. Unless ``local`` is true, nothing is imported from the folder
-  in which the script was started, not even what is not found elsewhere.
+  in, so that nothing is written into the user's folder. Where anything is named by its module, what is not found
+  elsewhere is imported from the folder in which the script was started.
 
 The answer also has the ``version`` of Python and, for ``envs``, all ids that are ``registered`` in the end.
 """
@@ -24,7 +24,6 @@ import json
 import os
 import re
 import sys
-from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
 METHODS = ("reset", "send", "recv", "close")
 _ids_by_module: dict[str, list[str]] = {}
-_forbidden: list[str] = []  # the folder that nothing may be imported from, if there is one
 
 
 def main() -> None:
@@ -51,15 +49,18 @@ def main() -> None:
         "packages": versions(request.get("packages", ())),
         "modules": [name for name in request.get("modules", ()) if find_spec(name) is not None],
     }
+    plugins = [name for name in request.get("plugins", ()) if find_spec(name) is not None]
     # Last in the path, because the user's folder must not shadow a library. Nothing may be written into it, either.
-    (sys.path if request.get("local") else _forbidden).append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    named = [target for target, _ in (*request.get("adapters", ()), *request.get("envs", ()))]
+    if any(":" in name for name in (*named, *request.get("functions", ()))):
+        sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
     sys.dont_write_bytecode = True
     if "scratch" in request:
         os.chdir(request["scratch"])
     reply["adapters"] = [adapter_facts(*adapter) for adapter in request.get("adapters", ())]
     reply["functions"] = [function_facts(target)[1] for target in request.get("functions", ())]
     if request.get("envs"):
-        reply.update(look_up(request["envs"], request.get("plugins", ())))
+        reply.update(look_up(request["envs"], plugins))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
         json.dump(reply, file)
 
@@ -126,8 +127,6 @@ def env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def known_ids(module: str) -> list[str]:
     """Import ``module`` and return the ids that it registers, none without a name. Raises RefusedError."""
-    if is_forbidden(module):
-        raise RefusedError(f"module {module} is in the current folder and not installed", local=True)
     try:
         return ids_of(module) if module else []
     except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
@@ -175,14 +174,6 @@ def made_by(function: Any, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - 
     if not isinstance(env, Env):
         raise RefusedError(f"it returns a {type(env).__name__}, not an environment of Gymnasium's")
     return env
-
-
-def is_forbidden(module: str) -> bool:
-    """Return whether ``module`` is found nowhere but in the folder that nothing may be imported from."""
-    top = module.partition(".")[0]
-    with contextlib.suppress(ValueError):  # of a module that is loaded and has no spec
-        return bool(top and _forbidden) and find_spec(top) is None and PathFinder.find_spec(top, _forbidden) is not None
-    return False
 
 
 def ids_of(module: str) -> list[str]:
@@ -253,8 +244,6 @@ def function_facts(target: str) -> tuple[Any, dict[str, Any]]:
     If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
     """
     module, _, name = target.partition(":")
-    if is_forbidden(module):
-        return None, {"error": f"module {module} is in the current folder and not installed", "local": True}
     try:
         loaded = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer

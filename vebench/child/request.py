@@ -84,8 +84,9 @@ class Request:
     """One cell, or one replica of it.
 
     ``backend`` is the backend's name, ``target`` the adapter's ``module:Class``, ``options`` its keyword arguments.
-    ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules. ``mode`` is ``alone``,
-    ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas of its cell).
+    ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules, if any is named. ``mode``
+    is ``alone``, ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas
+    of its cell).
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
     ``vebench.child.lifeline``, negative if there is none. ``python`` is the backend's own interpreter, empty if it is
     this one; the reference is always stepped in this one. With ``proving`` or ``replaying``, nothing is timed; ``then``

@@ -20,6 +20,7 @@ from vebench.commands import choosing, gating, measuring, planning
 from vebench.commands.deciding import until_decided
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.passes import next_pass
+from vebench.plan.tasks import asked_as
 from vebench.reports import console
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
@@ -44,8 +45,8 @@ class CheckRequest:
     """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has.
 
     ``history`` is a folder of earlier runs, which show by how much runs differ. ``until_decided``: passes are added to
-    a new candidate for at most ``budget`` seconds, until every backend has its verdict. ``local`` is whether modules
-    that the baseline names may be imported from the current folder.
+    a new candidate for at most ``budget`` seconds, until every backend has its verdict. ``allowed`` is whether the
+    baseline may name code by itself, besides ``envs`` and ``backends``; see ``planning.asked_in``.
     """
 
     baseline: Path
@@ -60,7 +61,7 @@ class CheckRequest:
     history: Path | None = None
     until_decided: bool = False
     budget: float = 600.0
-    local: bool = False
+    allowed: bool = False
 
     @property
     def anywhere(self) -> bool:
@@ -223,8 +224,10 @@ def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSum
     Raises UsageError for names that no cell has.
     """
     keys = [cell.key for cell in cells]
-    wanted = set(choosing.chosen(keys, request.envs, request.backends, str(request.baseline)))
-    envs = {key.env for key in choosing.chosen(keys, request.envs, (), str(request.baseline))}
+    # With its module, as it was asked for, or by the id alone.
+    asked = [next((key.env for key in keys if asked_as(key.env, [env]) == env), env) for env in request.envs]
+    wanted = set(choosing.chosen(keys, asked, request.backends, str(request.baseline)))
+    envs = {key.env for key in choosing.chosen(keys, asked, (), str(request.baseline))}
     chosen = [cell for cell in cells if cell.key in wanted]
     relative = [cell for cell in cells if cell.env in envs and cell not in chosen and is_base(cell.key)]
     return [*chosen, *(relative if request.metric == "speedup" else ())]
@@ -251,7 +254,9 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
             "measure a baseline without --no-base"
         )
     spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
-    plan, head = planning.plan_again(spec, request.baseline, world, local=request.local)
+    named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
+    with planning.asked_in(request.baseline, spec, allowed=request.allowed, named=named):
+        plan, head = planning.plan_here(spec, world)
     planning.refuse_idle(plan, f"{request.baseline}: ")
     _check_comparable(request, before.header, head, "this machine")
     if not quiet:

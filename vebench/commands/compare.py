@@ -102,13 +102,13 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     return _compare(sides, (), lambda side: RunWriter.create(side.path, side.head), gate, world, quiet=quiet)
 
 
-def resume(path: Path, gate: Gate, world: World, *, local: bool, quiet: bool) -> int:
+def resume(path: Path, gate: Gate, world: World, *, allowed: bool, quiet: bool) -> int:
     """Measure what is missing on either side of a comparison, and judge it as a whole. Returns the exit status.
 
     ``path`` is a run file of the comparison, or the name that both have in common. A cell is measured again on both
-    sides unless it went well on both. ``local`` is whether Pythons and modules in the current folder may be used, which
-    the files name and not the user. Raises UsageError and RunFileError if there are no two files of one comparison, and
-    NotComparableError if this machine or the packages differ from theirs.
+    sides unless it went well on both. ``allowed``: see ``planning.asked_in``, also for what it raises. Raises
+    UsageError and RunFileError if there are no two files of one comparison, and NotComparableError if this machine or
+    the packages differ from theirs.
     """
     files = _files_of_one(path)
     _check_gate(gate, files)
@@ -116,10 +116,11 @@ def resume(path: Path, gate: Gate, world: World, *, local: bool, quiet: bool) ->
     spec = _spec_of_both(files, runs)
     interpreters = []
     for name, file, run in zip(SIDES, files, runs, strict=True):
-        with planning.asked_in(file, spec):
-            interpreters.append(world.examine(_option(name), str(run.header.interpreter), local=local))
-    with planning.asked_in(files[0], spec):
-        sides = _sides(interpreters, spec, files, world, local=local)
+        python = str(run.header.interpreter)
+        with planning.asked_in(file, spec, allowed=allowed, interpreter=python):
+            interpreters.append(world.examine(_option(name), python))
+    with planning.asked_in(files[0], spec, allowed=allowed):
+        sides = _sides(interpreters, spec, files, world)
     for side, run in zip(sides, runs, strict=True):
         if differences := header.what_differs(run.header, side.head):
             what = f"{side.path} was measured elsewhere ({'; '.join(differences)})"
@@ -234,24 +235,16 @@ def _measuring(
             yield measure
         except KeyboardInterrupt:
             files = " and ".join(str(side.path) for side in sides)
-            side = next((side for side in sides if side.head.names_local_code), sides[0])
-            again = side.head.resume_command(str(side.path))
+            again = sides[0].head.resume_command(str(sides[0].path))
             lost = measuring.without_proof(measured)
             raise InterruptedRunError(
                 f"interrupted: what was measured is in {files}{lost}; to go on: {again}"
             ) from None
 
 
-def _sides(
-    interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World, *, local: bool = True
-) -> tuple[Side, ...]:
-    """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both.
-
-    Unless ``local``, no module may be in the current folder alone, for either side.
-    """
-    tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path, local=local)
-    if not local:
-        world.resolve(spec.envs, spec.backends, python=interpreters[1].path, local=local)
+def _sides(interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[Side, ...]:
+    """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both."""
+    tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path)
     sides = []
     for name, interpreter, path in zip(SIDES, interpreters, files, strict=True):
         plan, head = planning.planned(spec, tasks, world, interpreter)

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends.registry import find
 from vebench.commands import knowing
-from vebench.errors import NotComparableError, RunFileError, UsageError, one_line
+from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.hosts import ways
 from vebench.interpreters.interpreter import Interpreter, with_ours
-from vebench.interpreters.lookup import ALLOWED
 from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices, check_envs
 from vebench.plan.interleaving import interleaved
 from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check
 from vebench.plan.tasks import check_policy
+from vebench.plan.trust import refuse_not_ours
 from vebench.results import header, store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vebench.backends.interface import Task
@@ -86,12 +86,11 @@ def _placement_there(spec: RunSpec, name: str, facts: Facts) -> Placement:
         raise UsageError(f"{name}: {error}") from None
 
 
-def interpreters_of(spec: RunSpec, world: World, *, local: bool = True) -> dict[str, Interpreter]:
+def interpreters_of(spec: RunSpec, world: World) -> dict[str, Interpreter]:
     """Return the interpreters of those backends of ``spec`` that have one of their own, by label.
 
-    ``local`` is whether Pythons, and modules of adapters, may be used from the current folder. Raises UsageError if one
-    that the user named cannot be used, or cannot load the adapter that it is for. One that vebench made is as good as
-    not there.
+    Raises UsageError if one that the user named cannot be used, or cannot load the adapter that it is for. One that
+    vebench made is as good as not there.
     """
     pythons = table() if any(choice.python for choice in spec.backends) else {}
     found: dict[str, Interpreter] = {}
@@ -101,14 +100,14 @@ def interpreters_of(spec: RunSpec, world: World, *, local: bool = True) -> dict[
         if path is None:
             continue
         try:
-            own = examined[path] = examined.get(path) or world.examine("--backend", path, local=local)
+            own = examined[path] = examined.get(path) or world.examine("--backend", path)
         except UsageError as error:
             if choice.python:
                 raise UsageError(str(error).replace("--backend", f"--backend {choice.label}:", 1)) from None
             continue
         found[choice.label] = own
         if ":" in choice.name:
-            world.resolve((), (replace(choice, python=""),), python=own.path, local=local)
+            world.resolve((), (replace(choice, python=""),), python=own.path)
     return found
 
 
@@ -222,16 +221,13 @@ def reasons(cells: Sequence[Cell]) -> str:
     return "; ".join(reasons[:MOST_REASONS]) + ("; ..." if len(reasons) > MOST_REASONS else "")
 
 
-def plan_here(spec: RunSpec, world: World, *, local: bool = True) -> tuple[Plan, RunRecord]:
-    """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header.
-
-    ``local`` is whether modules that the spec names may be imported from the current folder.
-    """
+def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
+    """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
     check(spec)
     if spec.acting.module:
-        check_policy(spec.policy, local=local)
-    tasks = world.resolve(spec.envs, _here(spec.backends), local=local)
-    plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world, local=local))
+        check_policy(spec.policy)
+    tasks = world.resolve(spec.envs, _here(spec.backends))
+    plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
 
 
@@ -240,29 +236,16 @@ def _here(choices: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
     return tuple(choice for choice in choices if not choice.python)
 
 
-def plan_again(spec: RunSpec, path: Path, world: World, *, local: bool) -> tuple[Plan, RunRecord]:
-    """Return the plan of a spec from the run file ``path``, and the header of its run.
-
-    Raises RunFileError if the command line cannot make such a spec, and unless ``local`` if it names modules that are
-    in the current folder and not installed, or hosts to log in to: the user has not named them.
-    """
-    if spec.on_hosts and not local:
-        hosts = one_line(", ".join(spec.host_names) or f"Ray at {spec.ray_address}")
-        raise RunFileError(f"{path}: runs on other hosts ({hosts}): give {ALLOWED} to let this file name them")
-    with asked_in(path, spec):
-        return plan_here(spec, world, local=local)
-
-
-def plan_to_finish(path: Path, world: World, *, local: bool, dry_run: bool) -> tuple[Plan, Plan]:
+def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) -> tuple[Plan, Plan]:
     """Return the plan of the run file ``path``, and what of it is missing: cells without a line, and failed ones.
 
-    ``local`` is whether modules that the file names may be imported from the current folder. Raises RunFileError if
-    the command line cannot make the file's spec, UsageError if nothing of it can run here unless it is a ``dry_run``,
-    and NotComparableError if this machine or its packages differ from those of the run.
+    ``allowed``: see ``asked_in``, also for what it raises. Raises UsageError if nothing of it can run here unless it is
+    a ``dry_run``, and NotComparableError if this machine or its packages differ from those of the run.
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
-    plan, head = plan_again(run.header.spec_to_go_on, path, world, local=local)
+    with asked_in(path, run.header.spec_to_go_on, allowed=allowed) as spec:
+        plan, head = plan_here(spec, world)
     if not dry_run:
         refuse_idle(plan, f"{path}: ")
     if differences := header.what_differs(run.header, head):
@@ -271,16 +254,22 @@ def plan_to_finish(path: Path, world: World, *, local: bool, dry_run: bool) -> t
 
 
 @contextmanager
-def asked_in(path: Path, spec: RunSpec) -> Iterator[None]:
-    """Raise RunFileError if the command line cannot make ``spec``, or if the body of the context cannot use it.
+def asked_in(
+    path: Path, spec: RunSpec, *, allowed: bool, interpreter: str | None = None, named: Container[str] = ()
+) -> Iterator[RunSpec]:
+    """Yield the spec in the first line of the run file ``path`` to be used here.
 
-    ``path`` is the run file whose first line holds it.
+    Raises RunFileError if the command line cannot make it, if the body of the context cannot use it, and unless
+    ``allowed`` if it, or the ``interpreter`` of all cells, is more than a file may name by itself. ``named`` are
+    values that the user names, too, as the command line has them: ``--env NAME``.
     """
     try:
         check(spec)
         check_envs(spec.envs)
         check_choices(spec.backends)
-        yield
+        if not allowed:
+            refuse_not_ours(spec, interpreter, named)
+        yield spec
     except UsageError as error:
         raise RunFileError(f"{path}, line 1: {error}") from None
 

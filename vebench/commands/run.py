@@ -48,15 +48,13 @@ def start(  # noqa: PLR0913 - one parameter for each option
     return _finish(path, status, quiet=quiet)
 
 
-def resume(path: Path, world: World, *, dry_run: bool, local: bool, quiet: bool) -> int:
+def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: bool) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    With ``dry_run``, only the plan of what is missing is shown. ``local`` is whether modules that the file names may be
-    imported from the current folder. Raises RunFileError if
-    the command line cannot make the file's spec, UsageError if nothing of it can run here, and NotComparableError if
-    this machine or its packages differ from those of the run.
+    With ``dry_run``, only the plan of what is missing is shown. ``allowed``: see ``planning.plan_to_finish``, also for
+    what it raises.
     """
-    plan, left = planning.plan_to_finish(path, world, local=local, dry_run=dry_run)
+    plan, left = planning.plan_to_finish(path, world, allowed=allowed, dry_run=dry_run)
     if dry_run:
         show(PlanPage(left))
         planning.refuse_idle(plan, f"{path}: ")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from vebench.commands import knowing, measuring, planning
 from vebench.errors import InterruptedRunError, UsageError, one_line
-from vebench.interpreters.lookup import ALLOWED
 from vebench.plan.cells import placement_of
+from vebench.plan.trust import ALLOW, not_ours
 from vebench.reports import console
 from vebench.reports.conclusion import Conclusion
 from vebench.reports.output import save, show
@@ -84,17 +84,17 @@ def start(  # noqa: PLR0913 - one parameter for each decision
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
-    name: str, folder: Path, target: Target, world: World, *, dry_run: bool, local: bool, quiet: bool
+    name: str, folder: Path, target: Target, world: World, *, dry_run: bool, allowed: bool, quiet: bool
 ) -> int:
     """Measure what is missing of a study in ``folder``, and answer. Returns the exit status.
 
-    ``local``: see ``planning.plan_to_finish``, also for what it raises.
+    ``allowed``: see ``planning.plan_to_finish``, also for what it raises.
     """
     study = table.find(name)
     files = _files(study, folder)
     heads = [store.read(path).header for path in files.values()]
     parts = [
-        PartOfStudy(part, path, *planning.plan_to_finish(path, world, local=local, dry_run=dry_run))
+        PartOfStudy(part, path, *planning.plan_to_finish(path, world, allowed=allowed, dry_run=dry_run))
         for part, path in files.items()
     ]
     if dry_run:
@@ -181,8 +181,8 @@ def _not_in(study: Study, files: Mapping[str, Path]) -> dict[str, str]:
 
 def _again(name: str, folder: Path, heads: Sequence[RunRecord]) -> str:
     """Return the command that finishes the study."""
-    allowed = f" {ALLOWED}" if any(head.names_local_code for head in heads) else ""
-    return f"{shlex.join(['vebench', 'study', name, '--resume', str(folder)])}{allowed}"
+    allow = [ALLOW] * any(value for head in heads for value in not_ours(head.spec))
+    return shlex.join(["vebench", "study", name, "--resume", str(folder), *allow])
 
 
 def _measure(parts: Sequence[PartOfStudy], go_on: str, world: World, *, quiet: bool) -> None:

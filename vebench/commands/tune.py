@@ -126,13 +126,13 @@ def start(  # noqa: PLR0913 - one parameter for each decision
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
-    path: Path, wish: Wish, budget: float, target: Target, world: World, *, local: bool, quiet: bool
+    path: Path, wish: Wish, budget: float, target: Target, world: World, *, allowed: bool, quiet: bool
 ) -> int:
     """Go on with the race in the run file ``path`` for as long again, and say what to use. Returns the exit status.
 
-    ``local``: see ``planning.plan_to_finish``, also for what it raises.
+    ``allowed``: see ``planning.plan_to_finish``, also for what it raises.
     """
-    plan, _ = planning.plan_to_finish(path, world, local=local, dry_run=False)
+    plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))

@@ -49,18 +49,14 @@ class Resolve(Protocol):
         backends: tuple[BackendChoice, ...],
         *,
         python: str = sys.executable,
-        local: bool = True,
     ) -> tuple[Task, ...]:
-        """Return the tasks of these names. Tasks that vebench does not know are looked up in ``python``.
-
-        Unless ``local``, nothing is imported from the current folder.
-        """
+        """Return the tasks of these names. Tasks that vebench does not know are looked up in ``python``."""
 
 
 class Examine(Protocol):
     """The function by which commands get the facts about a Python."""
 
-    def __call__(self, option: str, path: str, *, local: bool = True) -> Interpreter:
+    def __call__(self, option: str, path: str) -> Interpreter:
         """Return the facts about the Python at ``path``, the value of ``option``; see ``interpreter.examine``."""
 
 

@@ -33,6 +33,7 @@ from vebench.interpreters.news import readable, wakeful
 from vebench.interpreters.scratch import python_path, restore_scratch
 from vebench.machine import guardian, pinning
 from vebench.machine.outside import EXIT_S, Log, how_it_ended, short_of_memory
+from vebench.plan.trust import not_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -196,7 +197,7 @@ class Launcher:
             target=cell.target,
             options=cell.backend.options,
             settings=Settings(**{setting.name: getattr(self._spec, setting.name) for setting in fields(Settings)}),
-            folder=str(Path.cwd()),
+            folder=str(Path.cwd() if any(not_ours(self._spec)) else self._scratch),
             nodes=replica.nodes,
             mode=cell.mode,
             go_ahead=go_ahead,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,12 +15,10 @@ from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child import probe
 from vebench.errors import UsageError, shown
 from vebench.interpreters.asking import ask
-from vebench.interpreters.lookup import HOW_TO_ALLOW
 
 OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 TIMEOUT_S = 60.0
 
-NAMES = ("python", "pypy", "graalpy")  # with which the names of Pythons begin
 Part = Annotated[int, Meta(ge=0, lt=1000)]
 
 
@@ -63,17 +60,14 @@ def with_ours(packages: dict[str, str]) -> dict[str, str]:
     return {"vebench": vebench.__version__, **packages}
 
 
-def examine(option: str, path: str, *, local: bool = True) -> Interpreter:
+def examine(option: str, path: str) -> Interpreter:
     """Return the facts about the Python at ``path``, the value of ``option``.
 
-    Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs; unless ``local``, also
-    if it is in the current folder, or is not called as a Python is.
+    Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs.
     """
     # A relative path must become absolute, because cells run in another folder; a bare name is searched for in PATH.
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
-    if not local:
-        _refuse_local(about, python)
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
     facts = ask(about, python, request, TIMEOUT_S, Facts, examined=False)
     if facts["version"] < OLDEST:
@@ -83,16 +77,3 @@ def examine(option: str, path: str, *, local: bool = True) -> Interpreter:
         raise UsageError(f"{about}: has no numpy, which every cell needs")
     version = ".".join(map(str, facts["version"]))
     return Interpreter(python, version, with_ours(facts["packages"]), frozenset(facts["modules"]))
-
-
-def is_in_current_folder(python: str) -> bool:
-    """Return whether this Python is in the current folder, or in one below it."""
-    return Path(shutil.which(python) or python).parent.resolve().is_relative_to(Path.cwd().resolve())
-
-
-def _refuse_local(about: str, python: str) -> None:
-    """Raise UsageError unless ``python`` is called as a Python is, and is outside of the current folder."""
-    if not Path(python).name.startswith(NAMES):
-        raise UsageError(f"{about}: is not called as a Python is: {HOW_TO_ALLOW}")
-    if is_in_current_folder(python):
-        raise UsageError(f"{about}: is in the current folder: {HOW_TO_ALLOW}")

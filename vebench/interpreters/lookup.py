@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
@@ -17,8 +14,6 @@ from vebench.interpreters.asking import ask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ALLOWED = "--allow-local-code"
-HOW_TO_ALLOW = f"if you trust the file that names it, add {ALLOWED}"
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
 
 
@@ -28,7 +23,6 @@ class AdapterFacts(TypedDict, total=False):
     error: str
     wanted: str
     names: list[str]
-    local: bool
 
 
 class EnvFacts(TypedDict, total=False):
@@ -42,7 +36,6 @@ class EnvFacts(TypedDict, total=False):
     problem: str | None
     error: str
     names: list[str]
-    local: bool
 
 
 class Answer(TypedDict):
@@ -62,23 +55,13 @@ class FunctionsAnswer(TypedDict):
     functions: list[AdapterFacts]
 
 
-def look_up_function(target: str, python: str, timeout: float, *, local: bool = True) -> AdapterFacts:
+def look_up_function(target: str, python: str, timeout: float) -> AdapterFacts:
     """Return the facts of ``module:function``; the arguments and errors are those of ``look_up``."""
-    request: dict[str, object] = {"functions": [target], "local": local}
+    request: dict[str, object] = {"functions": [target]}
     answer = ask(f"looking up {shown(target)}", python, request, timeout, FunctionsAnswer)
     if len(answer["functions"]) != 1:
         raise UsageError(f"looking up {shown(target)}: Python gave a wrong answer: it has not what was asked for")
     return answer["functions"][0]
-
-
-def is_local(module: str) -> bool:
-    """Return whether a module is in the current folder, and nowhere else as far as this Python tells.
-
-    Nothing is imported.
-    """
-    top, here = module.partition(".")[0], str(Path.cwd())
-    elsewhere = [folder for folder in sys.path if folder not in ("", here)]
-    return bool(top) and PathFinder.find_spec(top, [here]) is not None and PathFinder.find_spec(top, elsewhere) is None
 
 
 def look_up(
@@ -86,21 +69,17 @@ def look_up(
     adapters: Sequence[tuple[str, Sequence[str]]],
     python: str,
     timeout: float,
-    *,
-    local: bool = True,
 ) -> Answer:
     """Return the answer of ``child/probe.py`` about these environments and adapters.
 
     An environment is a name with its arguments, as a user writes it. An adapter is ``module:Class`` and the names of
-    the options that it gets. ``timeout`` is in seconds. ``local`` is whether modules may be imported from the current
-    folder. Raises UsageError if there is no answer.
+    the options that it gets. ``timeout`` is in seconds. Raises UsageError if there is no answer.
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters)]))}"
     request: dict[str, object] = {
         "envs": [bracketed.read(name) for name in envs],
         "adapters": [*adapters],
         "plugins": PLUGINS,
-        "local": local,
     }
     answer = ask(about, python, request, timeout, Answer)
     found = answer.get("envs", [])

@@ -11,7 +11,7 @@ from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.interpreters.lookup import HOW_TO_ALLOW, PLUGINS, look_up, look_up_function
+from vebench.interpreters.lookup import PLUGINS, look_up, look_up_function
 from vebench.plan.grammar import MISSING_ENV
 
 if TYPE_CHECKING:
@@ -39,14 +39,12 @@ def resolve(
     *,
     python: str = sys.executable,
     timeout: float = 120.0,
-    local: bool = True,
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
     Known names without arguments need no lookup. All other names, and third parties' adapters in ``backends``, are
-    looked up in the interpreter ``python``, which may take up to ``timeout`` seconds. Unless ``local``, no module is
-    imported from the current folder. Raises UsageError for an environment that does not exist or cannot be stepped, and
-    for an adapter that cannot be loaded.
+    looked up in the interpreter ``python``, which may take up to ``timeout`` seconds. Raises UsageError for an
+    environment that does not exist or cannot be stepped, and for an adapter that cannot be loaded.
     """
     names = [_full_name(name.strip()) for name in names]
     if not all(names):
@@ -55,7 +53,7 @@ def resolve(
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(BY_NAME)
     if unknown or adapters:
-        answer = look_up(unknown, adapters, python, timeout, local=local)
+        answer = look_up(unknown, adapters, python, timeout)
         for (target, _), facts in zip(adapters, answer["adapters"], strict=True):
             _check_loaded("--backend", target, facts)
         for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
@@ -83,11 +81,6 @@ def _check_spaces(name: str, facts: Mapping[str, Any]) -> None:
         raise UsageError(f"--env {shown(name)}: {facts['problem']}")
 
 
-def module_of(name: str) -> str:
-    """Return the module in the name of an environment, empty if there is none."""
-    return bracketed.cut(name)[0].rpartition(":")[0]
-
-
 def asked_as(env: str, names: Sequence[str]) -> str:
     """Return which of the ``names`` that were asked for has this full id behind its module; the id if none has."""
     env_id, arguments = bracketed.cut(env)
@@ -108,7 +101,7 @@ def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
     env_id = bracketed.cut(env)[0]
     if ":" in env_id:
         return Task(env, CALLED.name, frame_skip)
-    module = module_of(asked_as(env, names))
+    module = bracketed.cut(asked_as(env, names))[0].rpartition(":")[0]
     for suite in SUITES.values():
         package = suite.plugin or GYMNASIUM.module
         if suite.has(env_id, package) and module.partition(".")[0] in ("", package):
@@ -116,22 +109,22 @@ def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
     return Task(env, OTHER.name, frame_skip, module=module or None)
 
 
-def check_policy(target: str, *, python: str = sys.executable, timeout: float = 120.0, local: bool = True) -> None:
+def check_policy(target: str, *, python: str = sys.executable, timeout: float = 120.0) -> None:
     """Raise UsageError unless a user's policy, ``module:function``, can be loaded; arguments as for ``resolve``."""
-    _check_loaded("--policy", target, look_up_function(target, python, timeout, local=local))
+    _check_loaded("--policy", target, look_up_function(target, python, timeout))
 
 
 def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
     if "error" in facts:
         near = did_you_mean(facts.get("wanted", ""), facts.get("names", ()))
-        raise UsageError(f"{option} {shown(target)}: {facts['error']}{near}{_how_to_allow(facts)}")
+        raise UsageError(f"{option} {shown(target)}: {facts['error']}{near}")
 
 
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
     """Return the task for ``name`` from the facts of its lookup. Raises UsageError if the lookup failed."""
     if "error" in facts:
         problem = f"{facts['error']}{_known(name)}" if facts["error"] else _missing(name, facts, registered)
-        raise UsageError(f"--env {shown(name)}: {problem}{_how_to_allow(facts)}")
+        raise UsageError(f"--env {shown(name)}: {problem}")
     env_id, package = facts["id"], facts["package"]
     arguments = bracketed.read(name)[1]
     label = bracketed.written(env_id, arguments)
@@ -146,10 +139,6 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     _check_spaces(name, facts)  # a suite may leave out what is no array
     module = package if package in PLUGINS else facts["module"]
     return Task(label, OTHER.name, facts["frame_skip"], module=module)
-
-
-def _how_to_allow(facts: Mapping[str, Any]) -> str:
-    return f": {HOW_TO_ALLOW}" if facts.get("local") else ""
 
 
 def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ History of the schema. Files of all versions are read; a file of a later one is 
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 from dataclasses import astuple, dataclass, fields, replace
@@ -24,12 +23,11 @@ from vebench.child.bounds import check_counts
 from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import OF_LOOP, Window
 from vebench.errors import one_line, shown
-from vebench.interpreters.interpreter import is_in_current_folder
-from vebench.interpreters.lookup import ALLOWED, is_local
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.plan.tasks import asked_as, module_of
+from vebench.plan.tasks import asked_as
+from vebench.plan.trust import ALLOW, not_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -265,22 +263,10 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     def resume_command(self, file: str) -> str:
         """Return the command that finishes the run in ``file``: one side of a comparison is finished with the other.
 
-        It allows the code of the current folder, which the user named for the run, if it would be refused otherwise.
+        It allows the file to name what it would be refused for otherwise.
         """
-        allowed = f" {ALLOWED}" if self.names_local_code else ""
-        return f"vebench {'run' if self.interpreter is None else 'compare'} --resume {shlex.quote(file)}{allowed}"
-
-    @property
-    def names_local_code(self) -> bool:
-        """Whether a backend, an environment or the Python that was asked for is in the current folder, or on hosts."""
-        named = [choice.name.partition(":")[0] for choice in self.spec.backends if ":" in choice.name]
-        named += [module_of(env) for env in self.spec.envs]
-        with contextlib.suppress(ValueError):  # in a damaged file
-            named.append(self.spec.acting.module)
-        if self.spec.on_hosts:
-            return True
-        pythons = [self.interpreter, *(one.path for one in self.interpreters.values())]
-        return any(map(is_local, named)) or any(map(is_in_current_folder, filter(None, pythons)))
+        allow = [ALLOW] * any(not_ours(self.spec, self.interpreter))
+        return shlex.join(["vebench", "run" if self.interpreter is None else "compare", "--resume", file, *allow])
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
         """Return the command that compares the work of these backends on a task of the run, of all if none is named."""

@@ -1,0 +1,366 @@
+"""Run files name environments, backends, policies, Pythons and hosts: only what is vebench's own is used unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import gymnasium
+import msgspec
+import pytest
+from support.commands import ONE_PASS
+from support.fakes import FakeStart, fake_world, interrupted
+from support.places import ADAPTERS
+from support.records import make_cell, make_header, write_run
+
+from vebench.interpreters.lookup import PLUGINS
+from vebench.plan.grammar import parse_envs
+from vebench.plan.spec import RunSpec
+from vebench.plan.trust import not_ours
+from vebench.results.records import Run
+from vebench.studies import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+ALLOW = "--allow-code"
+MARK = "mark"  # the file that hostile code makes, in the user's folder
+MODULE = f"""
+import os, pathlib, sys
+pathlib.Path({{mark!r}}).touch()
+sys.path.append({str(ADAPTERS)!r})
+from faulty import Sound
+import gymnasium
+gymnasium.register("Own-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+def make(title=""):
+    return gymnasium.make("Own-v0")
+def act(observations):
+    raise AssertionError
+"""
+
+# ``mine`` is in the current folder, ``theirs`` is installed, and the rest comes with Python or with vebench.
+ENVIRONMENTS = (
+    *("os:system[command=touch {mark}]", "os:getcwd", "posix:system[command=touch {mark}]", "os.path:exists[path=x]"),
+    *("subprocess:getoutput[cmd=touch {mark}]", "subprocess:run[args=x]", "builtins:exec", "builtins:eval[source=1]"),
+    *("builtins:open[file={mark},mode=w]", "importlib:import_module[name=theirs]", "runpy:run_module[mod_name=theirs]"),
+    *("runpy:run_path[path_name=mine.py]", "pathlib:Path", "theirs:make", "theirs:make[title=a:b]", "theirs:Own-v0"),
+    *("theirs:Own", "theirs:CartPole-v1", "numpy:load[file=x]", "pytest:main", "mine:make", "mine:Own-v0", "mine:Own"),
+    *("box.mine:make", "box.mine:Own-v0", "mine:ALE/Pong-v5", "ale_py:ALE/Pong-v5", "gymnasium:make[id=theirs:Own-v0]"),
+    *("vebench.backends.environments.suites:load[target=os:getcwd]", "vebench.cli:main", "vebench.__main__:main"),
+    *("vebench.backends.environments.timed:make", "vebench.backends.environments.timed:vebench/Sleep-1us-v0[a=os]"),
+    *("mine:vebench/Sleep-1us-v0", "a:b:c", ":CartPole", "CartPole:", "Own-v0", "Own", "CartPole2-v1", "os.system"),
+    *("GymV26Environment-v0[env_id=theirs:Own-v0]", "GymV21Environment-v0", "HalfCheetah[xml_file=/tmp/x.xml]"),
+    *("CartPole[render_mode=human]", "ALE/Pong-v5[obs_type=ram]", "FrozenLake-v1[desc=os:getcwd]", "CartPole[a=inf]"),
+    *("dm_control/cartpole-balance-v0[domain=theirs]", "MiniGrid-Empty-8x8-v0[agent_view_size=os]"),
+    *("MiniGrid-Empty-8x8-v0:make", "ALE/Pong:make", "Pong-v5\u2028", "\uff30ong", "o\u0455:system"),
+    *("Taxi-v\u0663", "CartPole-v\u0663"),
+)  # fmt: skip
+BACKENDS: tuple[dict[str, Any], ...] = (
+    *({"name": name} for name in ("os:system", "builtins:exec", "runpy:run_module", "pip:main", "theirs:Sound")),
+    *({"name": name} for name in ("mine:Sound", "box.mine:Sound", "vebench.backends.for_loop:ForLoop")),
+    {"name": "theirs:Sound", "options": {"length": 3}},
+    *({"name": "gym-sync", "python": path} for path in ("./python", "/bin/sh", sys.executable, "sb3", "~/python")),
+)
+# What a file may not set by itself, by the field of its spec: each value is one hostile file.
+NAMED: dict[str, list[dict[str, Any]]] = {
+    "envs": [{"envs": [env]} for env in ENVIRONMENTS] + [{"envs": ["mine:make", "CartPole"]}],
+    "backends": [{"backends": [choice]} for choice in BACKENDS] + [{"backends": [{"name": "gym-sync"}, BACKENDS[5]]}],
+    "policy": [{"policy": f"{name}"} for name in ("os:system", "builtins:exec", "theirs:act", "mine:act", "a.b:c.d")],
+    "hosts": [{"hosts": ["evil.example"]}, {"hosts": ["a", "b"], "via": "srun"}],
+    "hosts_file": [{"hosts_file": ["evil.example"]}, {"hosts": ["1"], "hosts_file": ["a"]}],
+    "via": [{"via": "ray"}],
+    "ray": [{"ray": "evil.example:6379"}, {"ray": "auto"}],
+    "host_python": [{"hosts": ["a"], "host_python": "./python"}],
+}
+# Numbers, words out of a few, and lists of CPUs: nothing that is looked up, started or connected to.
+HARMLESS = {
+    *("workers", "envs_per_worker", "only", "duration", "rounds", "warmup", "repeats", "until", "budget", "base"),
+    *("interleave", "seed", "pin", "membind", "replicas", "deliver", "unlike_hosts", "smt", "reserve_cpus", "memory"),
+    *("timeout", "proof", "device", "torch_threads", "precision", "compile", "policy_cpus", "learner"),
+}
+HOSTILE = [spec for specs in NAMED.values() for spec in specs]
+STUDY = "exchange"
+COMMANDS = (
+    ("run", "--resume", "theirs.jsonl"),
+    ("run", "--resume", "theirs.jsonl", "--dry-run"),
+    ("check", "theirs.jsonl"),
+    ("compare", "--resume", "pair.jsonl"),
+    ("tune", "--resume", "theirs.jsonl"),
+    ("study", STUDY, "--resume", "runs"),
+    ("study", STUDY, "--resume", "runs", "--dry-run"),
+)
+READERS = (
+    ("report", "theirs.jsonl", "--all"),
+    ("report", "runs"),
+    ("history", "runs"),
+    ("check", "theirs.jsonl", "other.jsonl"),
+    ("study", STUDY, "--from", "runs"),
+)
+
+
+class ReachedError(BaseException):
+    """A process was to be started."""
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file that is made by whatever is imported: of the current folder, or of what is installed."""
+    mark = tmp_path / MARK
+    for folder in ("box", "site", "runs"):
+        (tmp_path / folder).mkdir()
+    for path in ("mine.py", "box/mine.py", "site/theirs.py"):
+        (tmp_path / path).write_text(MODULE.format(mark=str(mark)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path / "site"), str(ADAPTERS))))
+    return mark
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a process that is to be started raise ReachedError: lookups, Pythons, cells and connections are processes."""
+
+    def reached(*_: object, **__: object) -> NoReturn:
+        raise ReachedError
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", reached)
+    monkeypatch.setattr("vebench.hosts.site.require_ray", reached)
+    for name in ("system", "posix_spawn", "fork"):
+        monkeypatch.setattr(os, name, reached)
+
+
+def naming(path: Path, named: dict[str, Any], **header: object) -> Path:
+    """Write a run of CartPole with gym-sync, or with what is named, as vebench writes it: all checksums are right."""
+    asked = {"envs": ["CartPole"], "workers": [1], "rounds": 1, "backends": [{"name": "gym-sync"}]}
+    head = make_header(**{**asked, **named})
+    env, backend = head.spec.envs[0], head.spec.backends[-1]
+    cell = make_cell(backend.name, 1, (2300,) * 4, env={"CartPole": "CartPole-v1"}.get(env, env))
+    cells = [replace(cell, options=backend.options, python=backend.python, repeat=repeat) for repeat in range(3)]
+    return write_run(path, Run(msgspec.structs.replace(head, **header), tuple(cells)))
+
+
+def hostile(folder: Path, named: dict[str, Any]) -> None:
+    """Write the files that ``COMMANDS`` and ``READERS`` read, with what is named in each."""
+    marked = json.loads(json.dumps(named).replace("{mark}", str(folder / MARK)))
+    naming(folder / "theirs.jsonl", {**marked, "only": ["gym-sync:1x1"]})
+    naming(folder / "other.jsonl", marked)
+    naming(folder / "runs" / f"{table.find(STUDY).parts[0].name}.jsonl", marked)
+    for side in "ab":
+        naming(folder / f"pair-{side}.jsonl", marked, interpreter=sys.executable)
+
+
+def test_somebody_has_decided_for_each_field_of_a_spec_whether_a_file_may_set_it() -> None:
+    assert NAMED.keys() | HARMLESS == {field.name for field in fields(RunSpec)}
+    assert not NAMED.keys() & HARMLESS
+    assert len(HOSTILE) > 80
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("named", HOSTILE, ids=str)
+def test_no_command_starts_anything_for_what_only_a_file_names(
+    vebench: Command, mark: Path, tmp_path: Path, named: dict[str, Any]
+) -> None:
+    hostile(tmp_path, named)
+    loaded = set(sys.modules)
+    for command in COMMANDS:
+        refused = vebench(*command)
+        assert (refused.status, refused.refusal.startswith("vebench: ")) == (2, True)
+    assert not {"mine", "theirs", "box"} & (sys.modules.keys() - loaded)
+    assert not mark.exists()
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("named", [specs[0] for specs in NAMED.values()], ids=str)
+def test_what_only_shows_runs_starts_nothing_that_they_name(
+    vebench: Command, mark: Path, tmp_path: Path, named: dict[str, Any]
+) -> None:
+    hostile(tmp_path, named)
+    for command in READERS:
+        vebench(*command)
+    assert not mark.exists()
+
+
+@pytest.mark.usefixtures("nothing_starts", "mark")
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] != "check"], ids=" ".join)
+@pytest.mark.parametrize("named", [specs[0] for specs in NAMED.values()], ids=str)
+def test_the_refusal_names_the_value_and_the_flag_with_which_the_command_goes_on(
+    vebench: Command, tmp_path: Path, command: tuple[str, ...], named: dict[str, Any]
+) -> None:
+    hostile(tmp_path, named)
+    value = "the Python" if command[0] == "compare" else str(next(iter(named.values()))[0])[:20].removeprefix("{'name'")
+    refused = vebench(*command)
+    assert ALLOW in refused.refusal
+    assert any(part in refused.refusal for part in (value, "os:system", "auto", "evil.example"))
+    with pytest.raises(ReachedError):
+        vebench(*command, ALLOW)
+
+
+@pytest.mark.usefixtures("nothing_starts", "mark")
+@pytest.mark.parametrize("field", sorted(HARMLESS))
+@pytest.mark.parametrize("text", ["os:system[command=touch {mark}]", "mine:make", "$(touch {mark})", "./python"])
+def test_a_field_that_names_nothing_is_refused_or_has_no_effect_if_it_does(
+    vebench: Command, mark: Path, tmp_path: Path, field: str, text: str
+) -> None:
+    default = getattr(RunSpec((), ()), field)
+    value = text.replace("{mark}", str(mark))
+    if not isinstance(default, str | tuple) or field in ("workers", "envs_per_worker"):
+        with pytest.raises(msgspec.ValidationError):
+            make_header(**{field: value})
+        return
+    naming(tmp_path / "theirs.jsonl", {field: value if isinstance(default, str) else [value]})
+    assert vebench("run", "--resume", "theirs.jsonl", "--dry-run").status in (2, 3)
+    assert not mark.exists()
+
+
+@pytest.mark.usefixtures("nothing_starts", "mark")
+def test_what_vebench_has_itself_needs_no_flag(vebench: Command, tmp_path: Path) -> None:
+    named = {
+        "envs": ["Pong", "HalfCheetah-v5", "CartPole"],
+        "backends": [{"name": "gym-async", "options": {"context": "spawn"}}, {"name": "envpool-async"}],
+        "policy": "sleep:1ms",
+    }
+    naming(tmp_path / "theirs.jsonl", named)
+    assert "measured elsewhere" in vebench("run", "--resume", "theirs.jsonl").refusal
+
+
+@pytest.mark.parametrize("policy", ["tape", "nature-cnn", "mlp:64x64", "transformer:2x128", "sleep:0.5ms"])
+def test_policies_of_vebench_are_its_own(policy: str) -> None:
+    assert not list(not_ours(RunSpec(("CartPole",), (1,), policy=policy)))
+
+
+def test_ids_that_gymnasium_and_the_suites_packages_register_are_known_but_for_those_that_make_any_other() -> None:
+    for plugin in PLUGINS:
+        try:
+            gymnasium.register_envs(import_module(plugin))
+        except ImportError:
+            continue
+    packages = ("gymnasium", *PLUGINS)
+    ids = [
+        name
+        for name, spec in gymnasium.registry.items()
+        if str(getattr(spec.entry_point, "__module__", spec.entry_point)).split(".")[0] in packages
+    ]
+    assert set(not_ours(RunSpec(tuple(ids), (1,)))) == {"--env GymV21Environment-v0", "--env GymV26Environment-v0"}
+    named = parse_envs(["CartPole[max_episode_steps=50]", "FrozenLake[is_slippery=false]", "Ant-v5[noise=0.5]", "pong"])
+    timed = "vebench.backends.environments.timed:vebench/Sleep-1000us-v0"
+    assert list(not_ours(RunSpec((*named, timed), (1,)))) == ["--env pong"]
+
+
+@pytest.mark.usefixtures("nothing_starts", "mark")
+@pytest.mark.parametrize(
+    ("named", "given"),
+    [
+        ({"envs": ["mine:Own-v0"]}, ("--env", "mine:Own-v0")),
+        ({"envs": ["mine:Own"]}, ("--env", "mine:Own")),
+        ({"envs": ["mine:make[title=a]"]}, ("--env", "mine:make[title=a]")),
+        ({"envs": ["HalfCheetah[xml_file=x.xml]"]}, ("--env", "HalfCheetah[xml_file=x.xml]")),
+        ({"backends": [{"name": "mine:Sound", "options": {"length": 3}}]}, ("--backend", "mine:Sound[length=3]")),
+        ({"backends": [{"name": "gym-sync", "python": "./python"}]}, ("--backend", "gym-sync@./python")),
+    ],
+)
+def test_what_the_user_names_to_a_check_is_not_only_the_files(
+    vebench: Command, tmp_path: Path, named: dict[str, Any], given: tuple[str, str]
+) -> None:
+    naming(tmp_path / "theirs.jsonl", named)
+    if named.get("envs", [""])[0].startswith("mine:Own"):  # a cell has the id alone
+        run = make_header(**{"workers": [1], "rounds": 1, "backends": [{"name": "gym-sync"}], **named})
+        write_run(tmp_path / "theirs.jsonl", Run(run, (make_cell("gym-sync", 1, (2300,) * 4, env="Own-v0"),)))
+    assert vebench("check", "theirs.jsonl").status == 2
+    with pytest.raises(ReachedError):
+        vebench("check", "theirs.jsonl", *given)
+
+
+@pytest.mark.parametrize("given", [("--env", "Own"), ("--env", "own-v0"), ("--backend", "mine:Sound")])
+@pytest.mark.usefixtures("nothing_starts", "mark")
+def test_a_part_of_a_name_does_not_name_it(vebench: Command, tmp_path: Path, given: tuple[str, str]) -> None:
+    named = {"envs": ["mine:Own"], "backends": [{"name": "mine:Sound", "options": {"length": 3}}]}
+    head = make_header(**{"workers": [1], "rounds": 1, **named})
+    cell = make_cell("mine:Sound", 1, (2300,) * 4, env="Own-v0", options={"length": 3})
+    write_run(tmp_path / "theirs.jsonl", Run(head, (cell,)))
+    refused = vebench("check", "theirs.jsonl", *given)
+    assert (refused.status, ALLOW in refused.refusal) == (2, True)
+
+
+# From here on, with real processes.
+REAL = {
+    "adapter": {"backends": [{"name": "mine:Sound"}]},
+    "adapter in a package": {"backends": [{"name": "box.mine:Sound"}]},
+    "callable": {"envs": ["mine:make[title=a:b]"]},
+    "environment": {"envs": ["mine:Own-v0"]},
+    "installed": {"backends": [{"name": "theirs:Sound"}]},
+    "command": {"envs": ["os:system[command=touch {mark}]"]},
+}
+
+
+@pytest.mark.parametrize("what", REAL)
+def test_with_the_flag_it_is_used(vebench: Command, mark: Path, tmp_path: Path, what: str) -> None:
+    hostile(tmp_path, REAL[what])
+    assert vebench("run", "--resume", "other.jsonl", "--dry-run").status == 2
+    assert not mark.exists()
+    vebench("run", "--resume", "other.jsonl", "--dry-run", ALLOW)
+    assert mark.exists()
+
+
+def test_a_gate_of_a_process_of_its_own_runs_nothing_that_the_file_says(
+    vebench: Command, mark: Path, tmp_path: Path
+) -> None:
+    hostile(tmp_path, REAL["command"])
+    done = vebench.shell("vebench check theirs.jsonl")
+    assert (done.status, done.out, done.err.count("\n"), mark.exists()) == (2, "", 1, False)
+
+
+def test_a_folder_with_modules_that_libraries_try_to_import_is_not_looked_into_unless_one_is_named(
+    vebench: Command, mark: Path, tmp_path: Path
+) -> None:
+    for name in ("jax", "cffi", "shimmy", "minigrid", "Box2D"):
+        (tmp_path / f"{name}.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    plan = ("-e", "CartPole,FrozenLake-v1", "-w", "1", "-b", "envpool-sync,for-loop", *ONE_PASS, "--proof", "full")
+    brief = ("--rounds", "1", "--duration", "0.01", "--warmup", "0")
+    assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
+    assert not mark.exists()
+
+
+def test_what_the_user_types_is_imported_and_its_run_is_resumed_with_a_word_more(vebench: Command, mark: Path) -> None:
+    plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound", "--no-base", *ONE_PASS)
+    brief = ("--rounds", "1", "--duration", "0.01", "--warmup", "0")
+    assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
+    assert mark.exists()
+    mark.unlink()
+    assert vebench("run", "--resume", "ours.jsonl", "-q").status == 2
+    assert not mark.exists()
+    assert vebench("run", "--resume", "ours.jsonl", "-q", ALLOW).status == 0
+
+
+@pytest.mark.usefixtures("mark")
+def test_the_command_that_goes_on_with_a_run_of_the_users_own_code_can_be_pasted(vebench: Command) -> None:
+    start = FakeStart({"mine:Sound": interrupted})
+    plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound,gym-sync", "--no-base", *ONE_PASS)
+    stopped = vebench("run", *plan, "-o", "ours.jsonl", "-q", world=fake_world(start))
+    _, _, again = stopped.refusal.strip().partition("to go on: vebench ")
+    assert again == f"run --resume ours.jsonl {ALLOW}"
+    start.scripts = {}
+    assert vebench(*again.split(), world=fake_world(start)).status == 0
+
+
+def test_an_installed_module_comes_before_one_of_that_name_in_the_current_folder(
+    vebench: Command, mark: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "site" / "mine.py").write_text(MODULE.format(mark=str(tmp_path / "installed")))
+    naming(tmp_path / "theirs.jsonl", REAL["adapter"])
+    assert vebench("run", "--resume", "theirs.jsonl", "--dry-run", ALLOW).status == 3  # measured elsewhere
+    assert ((tmp_path / "installed").exists(), mark.exists()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "-e", "CartPole"), ("compare", "--a", "x", "--b", "y"), ("check", "a.jsonl", "b.jsonl")],
+    ids=lambda arguments: arguments[0],
+)
+def test_where_no_file_names_what_is_run_the_option_is_refused(vebench: Command, arguments: tuple[str, ...]) -> None:
+    refused = vebench(*arguments, ALLOW)
+    assert (refused.status, ALLOW in refused.refusal) == (2, True)

@@ -373,7 +373,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
 
     \b
     vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
-    vebench compare --resume pong-a.jsonl
+    vebench compare --resume pong-a.jsonl --allow-code
     """  # noqa: D301 - as above
     from vebench.commands import compare as command
     from vebench.commands import run_file

@@ -22,7 +22,7 @@ from vebench.interpreters.lookup import PLUGINS
 from vebench.plan.grammar import parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.plan.trust import not_ours
-from vebench.results.records import Run
+from vebench.results.records import InterpreterRecord, Run
 from vebench.studies import table
 
 if TYPE_CHECKING:
@@ -217,6 +217,31 @@ def test_a_field_that_names_nothing_is_refused_or_has_no_effect_if_it_does(
     assert not mark.exists()
 
 
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize(
+    "line",
+    [{"backend": "os:system"}, {"backend": "mine:Sound"}, {"python": "./python"}, {"env": "mine:make"}],
+    ids=str,
+)
+def test_lines_of_cells_name_no_more_than_the_first_line(
+    vebench: Command, mark: Path, tmp_path: Path, line: dict[str, Any]
+) -> None:
+    head = make_header(envs=["CartPole"], workers=[1], rounds=1, backends=[{"name": "gym-sync"}])
+    cell = replace(make_cell("gym-sync", 1, (2300,) * 4, env="CartPole-v1"), **line)
+    write_run(tmp_path / "theirs.jsonl", Run(head, (cell,)))
+    assert vebench("check", "theirs.jsonl").status == 2
+    assert vebench("run", "--resume", "theirs.jsonl", "--dry-run").status == 3  # measured elsewhere
+    assert not mark.exists()
+
+
+@pytest.mark.usefixtures("nothing_starts", "mark")
+def test_pythons_and_commands_that_a_header_tells_of_are_not_used(vebench: Command, mark: Path, tmp_path: Path) -> None:
+    known = {"gym-sync": InterpreterRecord("./python", "3.11.9", {})}
+    naming(tmp_path / "theirs.jsonl", {}, command=f"touch {mark}", interpreters=known)
+    assert vebench("run", "--resume", "theirs.jsonl", "--dry-run").status == 3  # measured elsewhere
+    assert not mark.exists()
+
+
 @pytest.mark.usefixtures("nothing_starts", "mark")
 def test_what_vebench_has_itself_needs_no_flag(vebench: Command, tmp_path: Path) -> None:
     named = {
@@ -226,6 +251,11 @@ def test_what_vebench_has_itself_needs_no_flag(vebench: Command, tmp_path: Path)
     }
     naming(tmp_path / "theirs.jsonl", named)
     assert "measured elsewhere" in vebench("run", "--resume", "theirs.jsonl").refusal
+
+
+def test_studies_of_vebench_name_nothing_else() -> None:
+    specs = [part.asked({}, lambda _: 2) for study in table.studies() for part in study.parts]
+    assert not [value for spec in specs for value in not_ours(spec)]
 
 
 @pytest.mark.parametrize("policy", ["tape", "nature-cnn", "mlp:64x64", "transformer:2x128", "sleep:0.5ms"])

@@ -183,6 +183,8 @@ class Launcher:
         return self._spec.pin != "none"
 
     def _request(self, cell: Cell, replica: Replica, go_ahead: int) -> Request:
+        env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"
+        named = replace(self._spec, envs=(env,), backends=(cell.backend,))
         return Request(
             setup=Setup(
                 cell.task,
@@ -197,7 +199,7 @@ class Launcher:
             target=cell.target,
             options=cell.backend.options,
             settings=Settings(**{setting.name: getattr(self._spec, setting.name) for setting in fields(Settings)}),
-            folder=str(Path.cwd() if any(not_ours(self._spec)) else self._scratch),
+            folder=str(Path.cwd() if any(not_ours(named)) else self._scratch),
             nodes=replica.nodes,
             mode=cell.mode,
             go_ahead=go_ahead,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from vebench.analysis.foresight import Foresight, foresee
@@ -24,6 +26,18 @@ def test_more_processes_tell_more_and_more_windows_a_little() -> None:
     assert long is not None
     assert ten.half < long.half < three.half
     assert 0.05 < ten.resolves < long.resolves < three.resolves < 1
+
+
+@pytest.mark.parametrize("backends", ["for-loop,shm-sync", "for-loop,shm-sync,gym-sync,gym-async"])
+def test_no_repeat_and_no_window_more_resolves_less(backends: str) -> None:
+    by_repeats = [foreseen(repeats=count, backends=backends) for count in range(1, 9)]
+    by_rounds = [
+        foreseen(repeats=repeats, rounds=count, backends=backends) for repeats in (1, 3) for count in (2, 3, 9)
+    ]
+    for series in (by_repeats, by_rounds[:3], by_rounds[3:]):
+        known = [found for found in series if found is not None]
+        assert len(known) == len(series)
+        assert all(more.half < less.half and more.resolves < less.resolves for less, more in pairwise(known))
 
 
 @pytest.mark.parametrize("backends", ["ceiling,null", "ceiling"])

@@ -7,7 +7,7 @@ within them. A noisy machine resolves less.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
@@ -46,8 +46,8 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or repeats * rounds == 1:
         return None
     process = PROCESS_SPREAD**2 + WINDOW_SPREAD**2 * (correlation_factor(rounds) / rounds if rounds > 1 else 1.0)
-    # Of one process, the constants are all that its error is made of.
-    freedom = inf if repeats == 1 else float((repeats - 1) * (len(once) - len({cell.task.id for cell in others})))
+    # One repeat does not show how processes differ: the assumed spread is as uncertain as one that two repeats show.
+    freedom = float(max(repeats - 1, 1) * (len(once) - len({cell.task.id for cell in others})))
     level = FAMILY_LEVEL / 2 / len(groups)
     reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
     one = process / repeats

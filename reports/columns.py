@@ -7,7 +7,7 @@ format writes that in its own way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.work import why_not_same
@@ -246,9 +246,9 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Items(
         "hosts",
-        lambda cell: [{"host": host, "steps_per_second": rate} for host, rate in cell.host_rates.items()],
-        lambda cell: " ".join(f"{host}={rate:.0f}" for host, rate in cell.host_rates.items()),
-        "what the replica on each host did, the median of its repeats; empty if it ran on one machine",
+        lambda cell: [{"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.host_rates.items()],
+        lambda cell: " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.host_rates.items()),
+        "the rate of the replica on each host, with an interval from two repeats on; empty if it ran on one machine",
         "steps/s",
     ),
 )

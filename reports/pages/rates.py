@@ -69,15 +69,15 @@ def _of_hosts(
         yield (
             _each_host,
             "frames/s of each host",
-            ("each host's replica in its own windows, the median of its repeats",),
+            ("each host's replica in its own windows; an interval needs two repeats",),
         )
 
 
 def _each_host(cell: CellSummary) -> Text:
-    rates = {host: rate * cell.frame_skip for host, rate in cell.host_rates.items()}
+    rates = {host: rate.scaled(cell.frame_skip) for host, rate in cell.host_rates.items()}
     if not rates:
         return Text((figures.NOTHING,), "missing")
-    return Text(tuple(f"{one_line(host)} {figures.number(rate)}" for host, rate in rates.items()))
+    return Text(tuple(f"{one_line(host)} {figures.rate(rate)}" for host, rate in rates.items()))
 
 
 def _of_policy(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 from support.findings import FAST, NOISY, STEADY, findings
-from support.records import make_cell, make_header, shares
+from support.records import make_cell, make_header
 
 from vebench.analysis.cell import Finding
 from vebench.analysis.finding_codes import GRAVEST_FIRST, Code, Gravity
@@ -52,7 +52,6 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.OTHER_PACKAGES: (make_cell("gym-async", 1, STEADY, engines=(GYMNASIUM,)),),
     Code.CONTESTED: (make_cell("pufferlib", 1, windows=window(steal_ns=10**8)),),
     Code.POLLING: (make_cell("pufferlib", 1, steps=STEADY),),
-    Code.SLOW_HOST: (make_cell(steps=STEADY, hosts=shares(100, 80)),),
     Code.FALLBACK: (make_cell("fast-sync", 1, STEADY, own_classes=OwnClasses(refused="another version")),),
     Code.THROTTLED: (make_cell(windows=window(throttled_ns=1)),),
     Code.UNPINNED: (make_cell(steps=STEADY, affinity=(0, 1)),),

@@ -111,6 +111,10 @@ def test_a_clock_that_is_known_too_badly_is_refused(
         ("a,lost", "lost: ssh: connect to host lost port 22: No route to host"),
         ("locked,a", "--hosts: locked: lost: me@locked: Permission denied (publickey)."),
         ("a,bare", "--hosts: bare: lost: sh: 1: exec: no-such-python: not found"),
+        (
+            "lost,a,locked",
+            "lost port 22: No route to host; locked: lost: me@locked: Permission denied (publickey).",
+        ),
         ("a,old", "old differs from a: gymnasium 0.1 instead of"),
         ("a,a", "--hosts a: is named twice"),
         ("-oProxyCommand=x", "is no name of a host"),

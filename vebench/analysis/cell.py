@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import TYPE_CHECKING
 
+from vebench.analysis.contrasts import estimate
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
@@ -146,12 +146,13 @@ class CellSummary:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def host_rates(self) -> dict[str, float]:
-        """Steps per second of each host that it ran on, by name: the median of its repeats."""
+    def host_rates(self) -> dict[str, Estimate]:
+        """Steps per second of each host that it ran on, by name, with an interval from two repeats on."""
         rates: dict[str, list[float]] = {}
         for share in self.hosts:
             rates.setdefault(share.host, []).append(share.steps_per_second)
-        return {host: median(each) for host, each in rates.items()}
+        levels = {host: estimate(Sample(tuple(each), one_process=False)) for host, each in rates.items()}
+        return {host: level for host, level in levels.items() if level is not None}
 
     @property
     def env(self) -> str:

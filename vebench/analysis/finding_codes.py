@@ -45,7 +45,6 @@ class Code(StrEnum):
     FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but it is that of shm-sync or shm-async
     CONTESTED = "contested", Gravity.WARNING  # a backend that polls has no rate where others have its CPUs, too
     POLLING = "polling", Gravity.WARNING  # a true rate, but the worst of a backend that wants a CPU for each process
-    SLOW_HOST = "slow-host", Gravity.WARNING  # the sum is right, but it is not what so many hosts alike would do
     THROTTLED = "throttled", Gravity.WARNING  # windows that were held back count only where there are no others
     UNPINNED = "unpinned", Gravity.WARNING  # cells of few workers may have used more CPUs than they count
     MEMORY_UNBOUND = "memory-unbound", Gravity.WARNING  # it was not measured as the user asked

@@ -239,11 +239,16 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: A
     except ray.exceptions.GetTimeoutError:
         _lost(writing, f"Ray has started nothing there for {STARTED_S:g} s")
     except ray.exceptions.RayError as error:
-        _lost(writing, str(error).strip().partition("\n")[0][:300])
+        _lost(writing, reason(error))
     except BrokenPipeError:  # the runner has gone
         pass
     finally:
         os.close(writing)
+
+
+def reason(error: Exception) -> str:
+    """Return the line of an error of Ray that has the reason: the first says what failed, and details are indented."""
+    return [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " "))][-1][:300]
 
 
 def _lost(writing: int, why: str) -> None:

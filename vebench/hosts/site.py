@@ -332,16 +332,17 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
 
 
 def examine(spec: RunSpec) -> dict[str, Facts]:
-    """Return what the hosts of a spec tell of themselves, by name. Raises UsageError if one of them does not."""
+    """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
+    found, lost = {}, []
     with Guarded() as guarded, reached(spec, guarded) as sites:
-        return {name: _told(site) for name, site in sites.items()}
-
-
-def _told(site: Site) -> Facts:
-    try:
-        return site.facts
-    except LostHostError as error:
-        raise UsageError(f"--hosts: {site.name}: {error}") from None
+        for name, site in sites.items():
+            try:
+                found[name] = site.facts
+            except LostHostError as error:
+                lost.append(f"{name}: {error}")
+    if lost:
+        raise UsageError(f"--hosts: {'; '.join(lost)}")
+    return found
 
 
 @contextmanager
@@ -371,7 +372,9 @@ def _over_ray(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None) ->
                 spec.host_python,
                 deliver=spec.deliver,
             )
-            started = _program("--ray", words, guarded, CLOSE_S, stdin=subprocess.DEVNULL, pass_fds=theirs)
+            # Ray may print to standard output, which is for data.
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+            started = _program("--ray", words, guarded, CLOSE_S, **quiet, pass_fds=theirs)
             _, told = stack.enter_context(started)
         finally:
             for end in theirs:

@@ -97,16 +97,6 @@ def test_a_host_whose_cpus_others_took_is_named_however_little_that_is_of_all_ho
 
 
 @pytest.mark.parametrize(
-    ("rates", "said"),
-    [((100, 100, 89), "host-2 did 89% of what the other hosts did"), ((100, 91), None), ((100,), None), ((0, 0), None)],
-)
-def test_a_host_that_does_much_less_than_the_others_is_named(rates: tuple[float, ...], said: str | None) -> None:
-    (found,) = findings(make_cell("shm-sync", 2, STEADY, hosts=shares(*rates)))
-    messages = [finding.message for finding in found if finding.code == "slow-host"]
-    assert [message.partition(" (")[0] for message in messages] == ([] if said is None else [said])
-
-
-@pytest.mark.parametrize(
     ("backend", "allowed", "found"),
     [("pufferlib", (0, 1), True), ("pufferlib", (0, 1, 2), False), ("shm-sync", (0, 1), False)],
 )

@@ -103,19 +103,31 @@ def test_json_and_csv_have_the_same_columns_and_the_same_values(page: RunPage) -
             else:
                 assert line[name] == ("" if value is None else str(value))
         assert line["findings"].split() == [finding["code"] for finding in cell["findings"]]
-        assert line["hosts"].split() == [f"{one['host']}={one['steps_per_second']:.0f}" for one in cell["hosts"]]
+        rates = {one["host"]: one["steps_per_second"]["median"] for one in cell["hosts"]}
+        assert line["hosts"].split() == [f"{host}={rate:.0f}" for host, rate in rates.items()]
 
 
 def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
     cells = (make_cell(steps=(100,) * 4), make_cell("shm-sync", 2, (200,) * 4, hosts=shares(100, 80)))
     page = page_of(*cells)
     assert json.loads(as_json.render(page))[1]["hosts"] == [
-        {"host": "host-0", "steps_per_second": 100.0},
-        {"host": "host-1", "steps_per_second": 80.0},
+        {"host": "host-0", "steps_per_second": {"median": 100.0, "low": None, "high": None}},
+        {"host": "host-1", "steps_per_second": {"median": 80.0, "low": None, "high": None}},
     ]
     assert list(csv.DictReader(io.StringIO(as_csv.render(page))))[1]["hosts"] == "host-0=100 host-1=80"
     (table,) = (table for table in document_of(page).tables if "each host" in table.title)
-    assert [row.texts[-1].lines for row in table.rows] == [("not run",), ("host-0 400", "host-1 320")]
+    assert [row.texts[-1].lines for row in table.rows] == [
+        ("not run",),
+        ("host-0 400 (no interval)", "host-1 320 (no interval)"),
+    ]
+
+
+def test_the_rate_of_a_host_has_an_interval_from_two_repeats_on() -> None:
+    cells = (make_cell("shm-sync", 2, (200,) * 4, repeat=number, hosts=shares(100 + number, 80)) for number in (0, 1))
+    (cell,) = json.loads(as_json.render(page_of(*cells)))
+    (first, second) = (host["steps_per_second"] for host in cell["hosts"])
+    assert first["low"] < 100 < first["median"] < 101 < first["high"]
+    assert second == pytest.approx({"median": 80.0, "low": 80.0, "high": 80.0})
 
 
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ What is not known is not warned of.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CONTESTED, Finding
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 # A container's /dev/shm is 64 MiB unless it was given more.
 LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
-# How much less than the others a host may do, and of how many hosts one can be the slow one.
-SLOW_SHARE, FEWEST_HOSTS = 0.1, 2
 # The share of the allowed CPUs' time that others may take before figures are in doubt.
 OTHERS_SHARE = 0.05
 # Governors that keep the clock up under load at once.
@@ -121,22 +118,6 @@ def polling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
-def slow_host(cell: CellSummary, _sweep: Sweep) -> Finding | None:
-    """Return a finding if one of the hosts did much less than the others."""
-    each = cell.host_rates
-    if len(each) < FEWEST_HOSTS:
-        return None
-    slowest = min(each, key=each.__getitem__)
-    usual = median(rate for host, rate in each.items() if host != slowest)
-    if usual <= 0 or each[slowest] >= (1 - SLOW_SHARE) * usual:
-        return None
-    return Finding(
-        Code.SLOW_HOST,
-        f"{slowest} did {each[slowest] / usual:.0%} of what the other hosts did (their median)",
-        f"measure it alone: --hosts {slowest}; vebench doctor there shows its load and settings",
-    )
-
-
 def strayed(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if a process or thread was free to run on other CPUs than those owned."""
     if not cell.strayed:
@@ -181,7 +162,6 @@ CELL: tuple[Rule, ...] = (
     disturbed,
     contested,
     polling,
-    slow_host,
     strayed,
     unbound,
     extra_threads,

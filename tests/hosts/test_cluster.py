@@ -39,7 +39,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - imported on use
 
-    head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": str(tmp_path_factory.mktemp("ray"))}
+    folder = tmp_path_factory.getbasetemp() / "ray"
+    folder.mkdir()
+    os.environ["RAY_TMPDIR"] = str(folder.parent)  # where Ray writes the cluster's address, into a folder named ray
+    head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": str(folder)}
     for attempt in range(ATTEMPTS):
         made = Cluster()
         try:

@@ -322,7 +322,7 @@ def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command,
 def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(vebench: Command) -> None:
     start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.2)))
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
-    assert found.status == 0
+    assert found.status == 3
     notice = "unusable: others took CPU time of 4 of 4 cells; measure on an idle machine"
     assert found.out.splitlines()[:2] == ["run.jsonl", notice]
     assert "the winner" not in found.out

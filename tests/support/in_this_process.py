@@ -23,6 +23,7 @@ from vebench.child import main as child
 from vebench.child.proof import judge, prove, silence, trials
 from vebench.child.request import Request, Settings
 from vebench.engine.messages import decode
+from vebench.machine import counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,6 +105,8 @@ class CellHere:
                 (trials, "TIMES_LONGER"): 1,
                 (trials, "TIMES_FOR_ONE"): 1,
                 (trials, "MANY"): (7, 8),
+                (counters, "steal_ns"): lambda _cpus: None,
+                (counters, "busy_ns"): lambda _cpus: None,
             }
             before = {place: getattr(*place) for place in replaced}
             for (module, name), value in replaced.items():

@@ -155,6 +155,9 @@ def compare(  # noqa: PLR0913 - how to compare
     pairs = sides.pairs([cell.key for cell in cells if cell.why is None])
     judge = _Judge(pairs, unpaired, tolerance, strict)
     judged = {cell.key: judge.cell(cell) for cell in cells}
+    # Conditions that allow no verdict do not hide the ratio: it is shown with its interval, however wide.
+    for key, pair in sides.pairs([cell.key for cell in cells if cell.why and sides.has_ratio(cell.key)]).items():
+        judged[key] = replace(judged[key], ratio=mean_ratio([pair], unpaired).estimate, levels=pair.levels)
     groups = dict.fromkeys(group_of(key) for key in judged)
     return Comparison(
         metric,

@@ -125,12 +125,19 @@ class Sides:
         }
 
     def beside(self, key: CellKey) -> CellComparison:
-        """Return the cell with what prevents a comparison; ``inconclusive`` without a reason if nothing does."""
+        """Return the cell with what prevents a verdict; ``inconclusive`` without a reason if nothing does."""
         old, new = self.before[key], self.after.get(key)
         nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
-        reasons = chain(self._gaps(old, new), self._bases(key), self._weak(old, new), self._doubts(old, new))
-        verdict, why = next(reasons, nothing)
+        verdict, why = next(chain(self._prevents_ratio(key), self._doubts(old, new)), nothing)
         return CellComparison(key, old, new, verdict, why=why, failed=self._failed(key))
+
+    def has_ratio(self, key: CellKey) -> bool:
+        """Return whether the two cells have a ratio, even if conditions allow no verdict on it."""
+        return next(self._prevents_ratio(key), None) is None
+
+    def _prevents_ratio(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
+        old, new = self.before[key], self.after.get(key)
+        return chain(self._gaps(old, new), self._bases(key), self._weak(old, new))
 
     def _failed(self, key: CellKey) -> str | None:
         """Return how the new cell, or what its speedup is relative to, failed where the old one did not."""

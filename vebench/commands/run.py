@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.summary import summarise
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
 
-DONE, OTHER_WORK = 0, 1
+DONE, OTHER_WORK, UNDECIDED = 0, 1, 3
 
 
 def start(  # noqa: PLR0913 - one parameter for each option
@@ -75,13 +74,12 @@ def _verified(plan: Plan, world: World) -> Plan:
 
 
 def _finish(path: Path, status: int, *, quiet: bool) -> int:
-    """Show the run. Returns the exit status, which also says whether a cell was found to do other work."""
-    run = store.read(path)
+    """Show the run. Returns the exit status: also 1 if a cell did other work, 3 if the run is unusable."""
+    page = RunPage.of([(str(path), store.read(path))])
     if not quiet:
-        show(RunPage.of([(str(path), run)]))
-    seen = any(cell.proof is not None and cell.proof.verdict == "different" for cell in run.cells)
-    other = [cell for cell in summarise(run, str(path)) if cell.found_to_differ] if seen else []
-    if other:
+        show(page)
+    (section,) = page.sections
+    if other := [cell for cell in section.cells if cell.found_to_differ]:
         console.note(other_work(other))
         return OTHER_WORK
-    return status
+    return UNDECIDED if status == DONE and section.notice else status

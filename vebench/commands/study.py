@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.commands import knowing, measuring, planning
@@ -209,13 +209,11 @@ def _answer(name: str, study: Study, folder: Path, left_out: Mapping[str, str], 
         raise UsageError(f"{folder}: no cell was measured yet: vebench study {name} --resume {folder} measures them")
     # One whose cells did not have their CPUs says what else the machine did, and nothing else.
     sound = [(part, section) for part, section in runs if not section.notice]
-    conclusion = _conclusion(
-        name, study, [Measured(part, one.run.header.spec, one.cells) for part, one in sound or runs]
-    )
     if sound:
+        conclusion = _conclusion(name, study, [Measured(part, one.run.header.spec, one.cells) for part, one in sound])
         left_out = {**left_out, **{part: section.notice for part, section in runs if section.notice}}
     else:
-        conclusion = replace(conclusion, headline=f"Not decided: {runs[0][1].notice}", decided=False)
+        conclusion = Conclusion(f"Not decided: {runs[0][1].notice}", decided=False)
     sections = tuple(section for _, section in runs)
     shown = StudyPage(
         name=study.name,

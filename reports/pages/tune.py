@@ -9,9 +9,11 @@ from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis.answer import Doubt
 from vebench.analysis.exchange import exchange
+from vebench.analysis.findings.run import unusable
 from vebench.analysis.summary import summarise
-from vebench.analysis.tuning import EPISODES, bends, missed_resets, training_gain
+from vebench.analysis.tuning import EPISODES, Lack, bends, missed_resets, training_gain
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE, find_recorded
 from vebench.engine.runner import GIVEN_UP
@@ -97,7 +99,7 @@ class TunePage:
                 tables=(table, *self._policy()),
                 explanations=tuple(self._doubts()),
                 answers=(Answer(self.env, tuple(map(one_line, self.sentences)), self.code, settled=self.settled),),
-                best="what to use" if self.choice.chosen else "",
+                best="what to use" if self.settled else "",
             ),
         )
 
@@ -117,21 +119,27 @@ class TunePage:
         name, chosen = short_name(self.env), self.choice.chosen
         if chosen is None:
             return f"{name}: nothing can be recommended: {self._why_nothing()}."
-        return f"{name}: use {_place(chosen)}: {_rate(chosen)}{_beside_loop(chosen)}."
+        faster = "".join(f"; {words}" for words in self._faster())
+        return f"{name}: use {_place(chosen)}: {_rate(chosen)}{_beside_loop(chosen)}{faster}."
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The answer, how it compares with the fastest, and whether it matters."""
-        return (self.headline, *self._why(), *self._ties(), *self._bends(), *self._matters(), f"{self.certainty}.")
+        known = (*self._known(), *self._why(), *self._ties(), *self._bends(), *self._matters())
+        return (self.headline, *known, f"{self.certainty}.")
 
     @property
     def certainty(self) -> str:
         """How sure the answer is."""
         tried = sum(cell.status == "ok" for cell in self._choices)
         words = f"{figures.counted(tried, 'setting')} tried"
+        if self.choice.chosen is None:
+            return words
+        none = "none of the others" if self.choice.faster else "none"
+        claim = f"{none} is faster than {_place(self.choice.chosen)} by more than {self.wish.tolerance:.0%}"
         if self.choice.decided:
-            return f"{words}; none is faster by more than {self.wish.tolerance:.0%}, with 95 % confidence"
-        return f"{words}; the time did not suffice to say that none is faster by more than {self.wish.tolerance:.0%}"
+            return f"{words}; {claim}, with 95 % confidence"
+        return f"{words}; the time did not suffice to say that {claim}"
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -148,6 +156,8 @@ class TunePage:
             "decided": self.choice.decided,
             "certainty": self.certainty,
             "chosen": None if self.choice.chosen is None else self._facts(self.choice.chosen),
+            "lack": None if self.choice.lack is None else self.choice.lack.name.lower(),
+            "best": None if self.choice.best is None else self._facts(self.choice.best),
             "fastest": None if self.choice.fastest is None else self._facts(self.choice.fastest),
             "tied": [cell.key.place for cell in self.choice.tied],
             "code": list(self.code),
@@ -160,6 +170,7 @@ class TunePage:
             "exchange": None if self.exchange is None else _exchange_facts(self.exchange),
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried()],
             "not_offered": [{"setting": rival.cell.key.place, "why": why} for rival, why in self._not_offered()],
+            "faster": [{"setting": one.cell.key.place, "ratio": one.ratio} for one in self.choice.faster],
             "file": self.file,
         }
 
@@ -176,9 +187,40 @@ class TunePage:
         return tuple(cell for cell in self._cells if cell.key.place in self.run.header.spec.only)
 
     def _why_nothing(self) -> str:
-        if not any(cell.frames_per_second for cell in self._choices):
-            return "nothing could be measured"
-        return "no setting is known to do the same work as a plain loop"
+        best = self.choice.best
+        if best is None:
+            rated = any(cell.frames_per_second for cell in self._choices)
+            return "no setting is known to do the same work as a plain loop" if rated else "nothing could be measured"
+        if self.choice.lack is Lack.WIDE:
+            return f"the rate of {_place(best)}, {_rate(best)}, is little more than a guess"
+        if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
+            return f"the run is {finding.code}: {finding.message}; {finding.remedy}"
+        return f"{'; '.join(self._faster())}"
+
+    def _faster(self) -> Iterator[str]:
+        """Yield what is faster than the best setting that may be offered, by how much, and why it may not be."""
+        labels = set()
+        for rival in self.choice.faster:
+            if rival.cell.label not in labels and rival.ratio is not None and self.choice.best is not None:
+                labels.add(rival.cell.label)
+                times = f"{figures.times(rival.ratio)} the rate of {_place(self.choice.best)}"
+                yield f"{_place(rival.cell)} has {times}, but {self._why_not(rival)}"
+
+    def _why_not(self, rival: Rival) -> str:
+        """Return why a setting that has a rate may not be offered."""
+        if rival.too_large:
+            took, most = (figures.size(count or 0) for count in (rival.cell.peak_rss_bytes, self._spec.memory))
+            return f"takes {took}, more than --memory {most}"
+        if rival.doubt is None:
+            return ""
+        reason = rival.cell.verdict_reason if rival.doubt is Doubt.UNVERIFIED else ""
+        return f"{DOUBTS[rival.doubt][0]}{f' ({one_line(reason)})' if reason else ''}"
+
+    def _known(self) -> Iterator[str]:
+        """Yield the highest rate that is known if nothing can be recommended."""
+        fastest = self.choice.fastest
+        if self.choice.chosen is None and fastest is not None:
+            yield f"The highest measured rate of those that may be offered: {_place(fastest)}, {_rate(fastest)}."
 
     def _why(self) -> Iterator[str]:
         chosen, fastest = self.choice.chosen, self.choice.fastest
@@ -305,14 +347,14 @@ class TunePage:
         return {**asdict(chosen.learning), "times_that_of_a_loop": self._gain()}
 
     def _rows(self) -> Iterator[tuple[CellSummary, tuple[Text, ...]]]:
-        chosen = self.choice.chosen
-        if chosen is not None:
-            yield chosen, self._texts(chosen, None, best=True)
+        best = self.choice.best
+        if best is not None:
+            yield best, self._texts(best, None, best=self.settled)
         for rival in self.choice.rivals[:MOST_RIVALS]:
             yield rival.cell, self._texts(rival.cell, rival, best=False)
 
     def _notes(self) -> Iterator[str]:
-        yield "rate: frames/s; beside it: over the rate of what is recommended, with its 95 % interval."
+        yield "rate: frames/s; beside it: over the rate of the first row, with its 95 % interval."
         yield "a batch: how long it is waited for by what acts at once, and 99 of 100 at most; or its time on average."
         yield "envs of a row: how many are alive for each row of a batch; above 1, so many batches old may a row be."
         if len(self.choice.rivals) > MOST_RIVALS:
@@ -341,11 +383,8 @@ class TunePage:
     def _not_offered(self) -> Iterator[tuple[Rival, str]]:
         """Yield what has a rate, and may not be recommended, with why."""
         for rival in self.choice.rivals:
-            if rival.too_large:
-                took, most = (figures.size(count or 0) for count in (rival.cell.peak_rss_bytes, self._spec.memory))
-                yield rival, f"takes {took}, more than --memory {most}"
-            elif rival.doubt is not None:
-                yield rival, DOUBTS[rival.doubt][0]
+            if why := self._why_not(rival):
+                yield rival, why
 
     def _doubts(self) -> Iterator[Explanation]:
         why: dict[str, list[str]] = {}
@@ -376,7 +415,7 @@ class TunePage:
         rate = "-" if cell.frames_per_second is None else figures.rate(cell.frames_per_second)
         return (
             Text((rate,), "best" if best else "plain", cell.frames_per_second),
-            Text((beside or "what to use",)),
+            Text((beside or ("what to use" if best else figures.NOTHING),)),
             self._batch(cell),
             Text((figures.counted(cell.cpus_owned, "CPU"), processes, *threads)),
             Text(("-" if cell.peak_rss_bytes is None else figures.size(cell.peak_rss_bytes),)),

@@ -61,13 +61,20 @@ def standing(rates: Mapping[Key, Sample], look: int, tolerance: float) -> Race[K
     if not rated:
         return Race((), decided=False)
     leader, *others = sorted(rated, key=lambda key: rates[key].level, reverse=True)
-    against = {key: _beside(rates[key], rates[leader]) for key in others}
-    level = level_of_look(look)
-    slower = _beyond_doubt(against, 1.0, level)
-    as_good = slower | _beyond_doubt(against, 1 / (1 - tolerance), level)
-    hopeless = {key for key, found in against.items() if found is None and _share(rates, key, leader) < HOPELESS}
-    alive = (leader, *(key for key in others if key not in slower | hopeless))
-    return Race(alive, decided=as_good >= {*others} - hopeless)
+    level, known = level_of_look(look), {key: rates[key] for key in rated}
+    still = contenders(known, leader, 0.0, level)
+    alive = (leader, *(key for key in others if key in still))
+    return Race(alive, decided=not contenders(known, leader, tolerance, level))
+
+
+def contenders(rates: Mapping[Key, Sample], key: Key, tolerance: float, level: float) -> set[Key]:
+    """Return which of these positive rates may be above that of ``key`` by more than the tolerance.
+
+    The others are not, with an error of ``level`` for all of them together.
+    """
+    against = {other: _beside(rates[other], rates[key]) for other in rates if other != key}
+    hopeless = {other for other, found in against.items() if found is None and _share(rates, other, key) < HOPELESS}
+    return against.keys() - _beyond_doubt(against, 1 / (1 - tolerance), level) - hopeless
 
 
 def _beside(one: Sample, leader: Sample) -> Contrast | None:

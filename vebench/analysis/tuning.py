@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from vebench.analysis.acting import learning
-from vebench.analysis.answer import doubt_of
-from vebench.analysis.contrasts import contrast, ratio
-from vebench.analysis.racing import FEWEST_PASSES
+from vebench.analysis.answer import Doubt, doubt_of, well_known
+from vebench.analysis.contrasts import ratio
+from vebench.analysis.racing import FEWEST_PASSES, contenders
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 from vebench.backends.registry import ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from vebench.analysis.answer import Doubt
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Timed
+    from vebench.plan.cells import CellKey
     from vebench.plan.spec import LearnerStep
 
 # Resets are met as often as in the long run in windows that hold so many episodes of each environment.
@@ -29,7 +30,7 @@ SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
 
 @dataclass(frozen=True)
 class Rival:
-    """A cell beside the one that is chosen: its rate over that one's, None if it has none, and why it is in doubt.
+    """A cell beside the best: its rate over that one's, None if it has none, and why it is in doubt.
 
     ``too_large``: it takes more memory than it may.
     """
@@ -40,21 +41,46 @@ class Rival:
     too_large: bool = False
 
 
+class Lack(Enum):
+    """Why no setting can be recommended."""
+
+    UNUSABLE = auto()  # others, or a quota, had the CPUs of most cells
+    NOTHING_OFFERED = auto()  # no setting has a rate, or none that has one may be offered
+    FASTER = auto()  # a faster one may turn out to do the same work, or is hardly known
+    WIDE = auto()  # the rate of the one to recommend is hardly known
+
+
 @dataclass(frozen=True)
 class Choice:
-    """What to use: ``chosen``, None if nothing can be offered. ``fastest`` has the highest rate of those not in doubt.
+    """What to use: ``chosen``; None if nothing can be recommended, for the reason ``lack``.
 
-    They differ where something simpler cannot be told from the fastest, and cannot be slower by more than the
-    tolerance. ``decided``: nothing that was tried is faster than the fastest by more than the tolerance, beyond doubt.
-    ``rivals``: the best cell of each other backend, the fastest first. ``tied``: those that do as well as the fastest,
-    as far as is known, without the one that is chosen, the simplest first.
+    ``best`` is what is chosen, or would be. ``fastest`` has the highest rate of those that may be offered. They differ
+    where something simpler cannot be told from the fastest and is within the tolerance. ``contenders`` may be faster
+    than ``best`` by more than the tolerance: of those that may be offered, or may turn out so. In each pair of
+    ``told``, the second is not: once a look has told, later ones need not.
+    ``rivals``: the best cell of each other backend beside ``best``, the fastest first. ``faster``: those that are
+    faster than ``best`` by more than their interval, and may not be offered. ``tied``: those that do as well as the
+    fastest, as far as is known, without ``best``, the simplest first.
     """
 
-    chosen: CellSummary | None
-    fastest: CellSummary | None
-    decided: bool
-    rivals: tuple[Rival, ...]
+    best: CellSummary | None = None
+    fastest: CellSummary | None = None
+    lack: Lack | None = Lack.NOTHING_OFFERED
+    rivals: tuple[Rival, ...] = ()
+    faster: tuple[Rival, ...] = ()
     tied: tuple[CellSummary, ...] = ()
+    contenders: frozenset[CellKey] = frozenset()
+    told: frozenset[tuple[CellKey, CellKey]] = frozenset()
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing that counts is faster than what is chosen by more than the tolerance."""
+        return self.lack is None and not self.contenders
+
+    @property
+    def chosen(self) -> CellSummary | None:
+        """The setting to recommend."""
+        return self.best if self.lack is None else None
 
 
 @dataclass(frozen=True)
@@ -73,23 +99,75 @@ class Bend:
     share: float
 
 
-def choose(cells: Sequence[CellSummary], tolerance: float, *, decided: bool, memory: int | None = None) -> Choice:
-    """Return what to use of the cells of one task. ``decided``: see ``Choice``; a race says so.
+def choose(  # noqa: PLR0913 - what a choice depends on
+    cells: Sequence[CellSummary],
+    tolerance: float,
+    level: float,
+    *,
+    usable: bool = True,
+    memory: int | None = None,
+    open_work: Collection[str] = (),
+    told: frozenset[tuple[CellKey, CellKey]] = frozenset(),
+    last: bool = False,
+) -> Choice:
+    """Return what to use of the cells of one task. ``level``: the error that ``decided`` may make.
 
-    What was seen to take more than ``memory`` bytes is not chosen, whatever was planned.
+    Of those that do as well as the fastest it is the simplest; with ``last``, one of which ``decided`` can be said.
+    ``usable``: the run is not too disturbed. What was seen to take more than ``memory`` bytes is not offered, whatever
+    was planned. ``open_work``: backends, by their labels, whose work a longer comparison could show to be the same.
+    ``told`` is that of the choice at the look before.
+
+    No setting is chosen that is slower than another which may be offered, beyond the interval of their ratio.
     """
     rated = sorted((cell for cell in cells if not cell.reference_row and _rate(cell)), key=_rate, reverse=True)
-    sure = [cell for cell in rated if doubt_of(cell) is None and not too_large(cell, memory)]
-    if not sure:
-        return Choice(None, None, decided=False, rivals=tuple(_rivals(rated, None, memory)))
-    enough = min(FEWEST_PASSES, max(cell.repeats for cell in sure))  # a race may be decided before that
-    fastest = next(cell for cell in sure if cell.repeats >= enough)
-    known = [cell for cell in sure if cell.repeats >= max(enough, FEWEST_FOR_INTERVAL) or cell is fastest]
-    chosen, *tied = sorted(
-        (cell for cell in known if cell is fastest or _as_good(cell, fastest, tolerance)),
-        key=lambda cell: (SIMPLEST_FIRST.get(cell.backend, len(SIMPLEST_FIRST)), bool(cell.options), -_rate(cell)),
+    offered = [cell for cell in rated if doubt_of(cell) is None and not too_large(cell, memory)]
+    good = [cell for cell in offered if not any(_slower(cell, other) for other in offered)]
+    if not good:
+        return Choice(rivals=tuple(_rivals(rated, None, memory)))
+    enough = min(FEWEST_PASSES, max(cell.repeats for cell in good))  # a race may be decided before that
+    fastest = next(cell for cell in good if cell.repeats >= enough)
+    known = [
+        cell
+        for cell in good
+        if cell is fastest
+        or (cell.repeats >= max(enough, FEWEST_FOR_INTERVAL) and _share(cell, fastest) >= 1 - tolerance)
+    ]
+    unknown = {cell.key for cell in rated if _may_turn_out(cell, open_work) and not too_large(cell, memory)}
+    counted = unknown.union(cell.key for cell in offered)
+    rates = {cell.key: cell.sample for cell in rated if cell.key in counted and min(cell.sample.rates) > 0}
+    told |= {
+        (cell.key, other) for cell in known for other in rates.keys() - contenders(rates, cell.key, tolerance, level)
+    }
+    above = {cell.key: {other for other in rates if (cell.key, other) not in told} for cell in known}
+    best, *tied = sorted(
+        known,
+        key=lambda cell: (
+            last and bool(above[cell.key]),
+            SIMPLEST_FIRST.get(cell.backend, len(SIMPLEST_FIRST)),
+            bool(cell.options),
+            -_rate(cell),
+        ),
     )
-    return Choice(chosen, fastest, decided, tuple(_rivals(rated, chosen, memory)), tuple(tied))
+    faster = tuple(
+        rival
+        for cell in rated
+        if (rival := _rival(cell, best, memory)).ratio and (rival.doubt or rival.too_large) and _is_above(rival.ratio)
+    )
+    lack = None
+    if not usable:
+        lack = Lack.UNUSABLE
+    elif any(rival.cell.key in unknown for rival in faster):
+        lack = Lack.FASTER
+    elif not well_known(best):
+        lack = Lack.WIDE
+    rivals = tuple(_rivals(rated, best, memory))
+    return Choice(best, fastest, lack, rivals, faster, tuple(tied), frozenset(above[best.key]), told)
+
+
+def _may_turn_out(cell: CellSummary, open_work: Collection[str]) -> bool:
+    """Return whether more measuring, or comparing, may show that a cell can be offered."""
+    doubt = doubt_of(cell)
+    return doubt is Doubt.NO_INTERVAL or (doubt is Doubt.UNVERIFIED and cell.label in open_work)
 
 
 def bends(cells: Iterable[CellSummary], chosen: CellSummary) -> tuple[list[Bend], list[Bend]]:
@@ -139,13 +217,20 @@ def training_gain(chosen: CellSummary, loop: CellSummary, learner: LearnerStep |
     return None if one is None or other is None else one.steps_per_second / other.steps_per_second
 
 
-def _as_good(cell: CellSummary, fastest: CellSummary, tolerance: float) -> bool:
-    """Return whether a cell's rate is within the tolerance of the fastest's, and not beyond doubt lower."""
-    found = contrast([(1.0, cell.sample), (-1.0, fastest.sample)])
-    if found is None:
-        return False
-    estimate = found.estimate
-    return estimate.median >= 1 - tolerance and estimate.high is not None and estimate.high >= 1
+def _slower(cell: CellSummary, other: CellSummary) -> bool:
+    """Return whether a cell is slower than another by more than the interval of their ratio."""
+    found = ratio(cell.sample, other.sample)
+    return found is not None and found.high is not None and found.high < 1
+
+
+def _share(cell: CellSummary, fastest: CellSummary) -> float:
+    found = ratio(cell.sample, fastest.sample)
+    return found.median if found else 0.0
+
+
+def _is_above(found: Estimate) -> bool:
+    """Return whether a ratio is above 1 by more than its interval; of one without an interval its median counts."""
+    return (found.median if found.low is None else found.low) > 1
 
 
 def too_large(cell: CellSummary, memory: int | None) -> bool:
@@ -153,13 +238,17 @@ def too_large(cell: CellSummary, memory: int | None) -> bool:
     return memory is not None and cell.peak_rss_bytes is not None and cell.peak_rss_bytes > memory
 
 
-def _rivals(cells: Iterable[CellSummary], chosen: CellSummary | None, memory: int | None) -> Iterable[Rival]:
-    seen = set() if chosen is None else {chosen.label}
+def _rivals(cells: Iterable[CellSummary], best: CellSummary | None, memory: int | None) -> Iterable[Rival]:
+    seen = set() if best is None else {best.label}
     for cell in cells:
         if cell.label not in seen:
             seen.add(cell.label)
-            beside = None if chosen is None else ratio(cell.sample, chosen.sample)
-            yield Rival(cell, beside, doubt_of(cell), too_large(cell, memory))
+            yield _rival(cell, best, memory)
+
+
+def _rival(cell: CellSummary, best: CellSummary | None, memory: int | None) -> Rival:
+    beside = None if best is None else ratio(cell.sample, best.sample)
+    return Rival(cell, beside, doubt_of(cell), too_large(cell, memory))
 
 
 def _rate(cell: CellSummary) -> float:

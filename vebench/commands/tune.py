@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from vebench.analysis.contrasts import ratio
-from vebench.analysis.costs import MOST_SLOWDOWN, PATIENT_SHARE, Costs, fitting
+from vebench.analysis.costs import LEAST_PATIENCE, MOST_SLOWDOWN, PATIENT_SHARE, USUAL_START, Costs, fitting
+from vebench.analysis.findings.run import unusable
 from vebench.analysis.precision import next_repeats
-from vebench.analysis.racing import Race, affordable, standing
+from vebench.analysis.racing import Race, affordable, level_of_look, standing
 from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, summarise
 from vebench.analysis.tuning import Latency, choose, too_large
@@ -36,11 +37,12 @@ from vebench.results import paths, store
 from vebench.results.current_verdicts import informed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
+    from vebench.analysis.tuning import Choice
     from vebench.commands.target import Target
     from vebench.commands.world import World
     from vebench.machine.host import Host
@@ -65,9 +67,9 @@ FIRST_PASS = 0.6
 # The share that the first group may take by all that is foreseen, before it is known how slow the machine is, and for
 # how much of the budget a first cell is waited for if nothing is known of what starts take.
 FIRST_GROUP, PATIENT_AT_FIRST = 0.2, 0.5
-# The share that is kept to compare the work of those of which nothing is known: so many backends, with so many
-# environments for each worker. Where steps are slow it may be more.
-KEPT, MOST_KEPT = 0.15, 0.3
+# The share that is left for what comes after the race, and, of what is left when a comparison of work begins, the share
+# that comparisons may take: so many backends, with so many environments for each worker.
+AFTERWARDS, COMPARING = 0.08, 0.5
 MOST_COMPARED, FEW_ENVS = 3, 1
 # A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
 # least, and the seconds that it may always take.
@@ -114,6 +116,7 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
     InterruptedRunError if the user interrupts.
     """
+    budget = Budget(spec.budget, world.clock)
     plan, head = planned(spec, wish, world)
     if dry_run:
         show(PlanPage(plan))
@@ -121,8 +124,7 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     planning.refuse_useless(plan)
     path = path or paths.default_path(world.now(), spec.envs)
     with measuring.kept(store.RunWriter.create(path, msgspec.structs.replace(head, cells=None))) as writer:
-        racing = _Racing(plan, writer, wish, world, quiet=quiet)
-        return _answer(path, wish, racing.over(), racing, target)
+        return _answer(path, _Racing(plan, writer, wish, world, budget, quiet), target)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
@@ -132,13 +134,13 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
 
     ``allowed``: see ``planning.plan_to_finish``, also for what it raises.
     """
+    time = Budget(budget, world.clock)
     plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
     with measuring.kept(store.RunWriter.resume(path)) as writer:
-        racing = _Racing(plan, writer, wish, world, quiet=quiet)
-        return _answer(path, wish, racing.over(), racing, target)
+        return _answer(path, _Racing(plan, writer, wish, world, time, quiet), target)
 
 
 def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
@@ -189,38 +191,101 @@ def _in_order(plan: Plan) -> Plan:
     return replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
 
 
+class Budget:
+    """The seconds of a command, from its start to its last line, and how slow the machine is."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self.seconds, self._clock = seconds, clock
+        self.end = clock() + seconds
+        self.slowdown = 1.0  # by how much longer than foreseen took what was measured last
+
+    @property
+    def race_end(self) -> float:
+        """When the race is over: what shows how long batches are waited for comes after it."""
+        return self.end - AFTERWARDS * self.seconds
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left to race."""
+        return self.race_end - self._clock()
+
+    @property
+    def left_afterwards(self) -> float:
+        """The seconds that are left after the race."""
+        return self.end - self._clock()
+
+    def learn(self, began: float, foreseen: float) -> None:
+        """Learn from what ``began`` then, and should have taken so many seconds until now, how slow the machine is."""
+        if foreseen:
+            self.slowdown = min(MOST_SLOWDOWN, max(1.0, (self._clock() - began) / foreseen))
+
+
 class _Racing:
     """The passes of one race, written to one run file."""
 
-    def __init__(self, plan: Plan, writer: RunWriter, wish: Wish, world: World, *, quiet: bool) -> None:
-        self._plan, self._writer, self._wish, self._world, self._quiet = plan, writer, wish, world, quiet
+    def __init__(  # noqa: PLR0913, PLR0917 - a race needs all of these
+        self, plan: Plan, writer: RunWriter, wish: Wish, world: World, budget: Budget, quiet: bool
+    ) -> None:
+        self._plan, self._writer, self.wish, self._world, self._quiet = plan, writer, wish, world, quiet
+        self.budget = budget
         self.knowledge = knowing.known()
         self.steps: Timed | None = None
-        self._end = world.clock() + plan.spec.budget
-        self._looks = 0
-        self._slowdown = 1.0
+        self._looks = 1
+        self._compared: set[str] = set()  # labels of backends whose work was compared by this race
         self.passed_over: dict[str, str] = {}  # by place: why a setting has not been tried
 
-    def over(self) -> Race[CellKey]:
-        """Measure until the race is decided or the time is spent. Returns how it then stands."""
+    def over(self) -> Choice:
+        """Measure until it is known what to use, or the time is spent. Returns what to use, as far as is known."""
         self.steps = self._time_steps()
         self._try_each()
-        race = self._standing(None)
-        while not race.decided and self._another_pass(race):
-            race = self._standing(frozenset(race.alive))
-        self._settle()
-        self._compare_work(race)
-        return race
+        told: frozenset[tuple[CellKey, CellKey]] = frozenset()
+        while True:
+            cells = self.cells()
+            rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
+            race = standing(rates, self._looks, self.wish.tolerance)
+            if self._compare_work([cell for key in race.alive for cell in cells if cell.key == key]):
+                continue
+            found = self._choice(cells, told)
+            close = [cell for cell in (found.best, found.fastest, *found.tied) if cell is not None]
+            # What is named gets as many passes as rates need, and so does what may be faster than that.
+            close += [cell for cell in cells if cell.key in found.contenders and self._may_win(cell)]
+            few = dict.fromkeys(cell.key for cell in close if cell.repeats < SETTLED)
+            wanted = tuple(few) if race.decided else race.alive
+            if not wanted or not self._another_pass(wanted, cells):
+                return self._choice(cells, found.told, last=True)
+            told, self._looks = found.told, self._looks + 1
+
+    def cells(self) -> tuple[CellSummary, ...]:
+        """Return what was measured so far, with what is known of the work."""
+        return summarise(informed(self._run(), self.knowledge), str(self._writer.path))
+
+    def _choice(
+        self, cells: Sequence[CellSummary], told: frozenset[tuple[CellKey, CellKey]], *, last: bool = False
+    ) -> Choice:
+        return choose(
+            [cell for cell in cells if cell.key.place in self._plan.spec.only],
+            self.wish.tolerance,
+            level_of_look(self._looks),
+            usable=unusable(cells) is None,
+            memory=self._plan.spec.memory,
+            open_work={cell.label for cell in cells if not cell.verdict_reason} | self._compared,
+            told=told,
+            last=last,
+        )
 
     def _time_steps(self) -> Timed | None:
         """Return how long steps of one environment take; None if that could not be seen."""
         loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
         if not loops:
             return None
-        patience = max(LEAST_TIMING, TIMING_SHARE * self._plan.spec.budget)
+        patience = max(LEAST_TIMING, TIMING_SHARE * self.budget.seconds)
         loop = replace(loops[0], timing=TIMING_S, envs_per_worker=1, patience=patience)
-        timed = self._asked(self._plan.spec, loop, Timed)
-        return timed[0] if timed else None
+        began = self._world.clock()
+        for timed in self._asked(self._plan.spec, loop, Timed):
+            resets = timed.make_ns + timed.resets * timed.reset_p50_ns
+            self.budget.learn(began, USUAL_START + TIMING_S + resets * NANO)
+            return timed
+        return None
 
     def _asked(self, spec: RunSpec, cell: Cell, kind: type[T]) -> list[T]:
         """Return the answers of this kind of a cell that is no part of the run; none if it fails."""
@@ -251,9 +316,10 @@ class _Racing:
             if summary.acting is not None:  # a policy has shown it
                 found[summary.key] = Latency(round(summary.acting.latency_p50_ns), round(summary.acting.latency_p99_ns))
                 continue
-            cell = replace(planned[summary.key], patience=LEAST_TIMING)
-            if (number and self._left <= 0) or cell.skip is not None:
+            cell = planned[summary.key]
+            if (number and self._costs().of(cell) > self.budget.left_afterwards) or cell.skip is not None:
                 break
+            cell = replace(cell, patience=max(LEAST_PATIENCE, self.budget.left_afterwards))
             windows = self._asked(acting, cell, Window)
             if windows and (latency := _latency_in(windows[0])):
                 found[summary.key] = latency
@@ -277,7 +343,7 @@ class _Racing:
         )
         (cell,) = planning.plan_here(spec, self._world)[0].cells
         cost = self._costs().of(replace(cell, replicas=()))
-        if not cell.replicas or cell.skip is not None or PROBES * cost > self._left:
+        if not cell.replicas or cell.skip is not None or PROBES * cost > self.budget.left_afterwards:
             return None
         rates = {}
         for number in range(PROBES):
@@ -297,10 +363,10 @@ class _Racing:
             self.passed_over |= refused
             tried = [cell for cell in tried if cell.key.place not in refused]
             each = [costs.of(cell) for cell in tried]
-            room = self._left - (1 - FIRST_PASS) * self._plan.spec.budget
+            room = self.budget.left - (1 - FIRST_PASS) * self.budget.seconds
             if not costs.measured:
-                room = FIRST_GROUP * self._plan.spec.budget
-            chosen = fitting(each, room, self._plan.spec.budget, TOGETHER)
+                room = FIRST_GROUP * self.budget.seconds
+            chosen = fitting(each, room, self.budget.seconds, TOGETHER)
             share = PATIENT_SHARE
             if tried and not costs.measured and (self.steps is None or not chosen):
                 chosen, share = [_smallest(tried)], PATIENT_AT_FIRST  # whatever it takes: there has to be an answer
@@ -310,55 +376,37 @@ class _Racing:
             tried = [cell for number, cell in enumerate(tried) if number not in chosen]
         self.passed_over |= {cell.key.place: costs.why_not(cell) for cell in tried}
 
-    def _another_pass(self, race: Race[CellKey]) -> bool:
-        """Give those that may still be the fastest another pass. Returns whether there was time for it."""
-        run = self._run()
-        records = by_cell(run)
-        left = self._left - self._kept
-        known = self._costs()
+    def _another_pass(self, wanted: tuple[CellKey, ...], cells: Sequence[CellSummary]) -> bool:
+        """Give these, the likeliest first, another pass. Returns whether there was time for it."""
+        known, left = self._costs(), self.budget.left
         costs = {cell.key.without_repeat: known.of(cell) for cell in self._plan.cells}
-        alive = affordable(race, {key: len(records[key]) for key in race.alive}, costs, left)
-        more = next_pass(self._plan, frozenset(alive), next_repeats(run))
+        alive = affordable(Race(wanted, decided=False), {cell.key: cell.repeats for cell in cells}, costs, left)
+        if sum(costs[key] for key in alive) > left:
+            alive = alive[:1]
+        more = next_pass(self._plan, frozenset(alive), next_repeats(self._run()))
         if not more.cells or sum(costs[key] for key in alive) > left:
             return False
         self._measure(more.cells)
         return True
 
-    def _settle(self) -> None:
-        """Give what may be recommended, and what ties with it, as many passes as rates need: a race may need fewer."""
-        for _ in range(SETTLED):
-            run = self._run()
-            cells = [one for one in summarise(informed(run, self.knowledge)) if self._may_win(one)]
-            found = choose(cells, self._wish.tolerance, decided=True, memory=self._plan.spec.memory)
-            close = [one for one in (found.chosen, found.fastest, *found.tied) if one is not None]
-            known, left = self._costs(), self._left - self._kept
-            costs = {cell.key.without_repeat: known.of(cell) for cell in self._plan.cells}
-            wanted: set[CellKey] = set()
-            for one in close:
-                if one.repeats < SETTLED and sum(costs[key] for key in {*wanted, one.key}) <= left:
-                    wanted.add(one.key)
-            more = next_pass(self._plan, frozenset(wanted), next_repeats(run))
-            if not more.cells:
-                return
-            self._measure(more.cells)
+    def _compare_work(self, cells: Sequence[CellSummary]) -> bool:
+        """Compare what these return, the fastest first, as far as nothing is known of it: briefly, before they race on.
 
-    def _compare_work(self, race: Race[CellKey]) -> None:
-        """Compare what those return that may be chosen, if nothing is known of it: briefly, and apart from the race."""
-        cells = {cell.key: cell for cell in summarise(informed(self._run(), self.knowledge))}
-        unknown = [cells[key] for key in race.alive if cells[key].verdict == "unverified"]
-        first = {cell.label: cell for cell in unknown}
-        least = FEWEST_STEPS * self._seconds_to_compare_a_step
-        count = max(1, min(MOST_COMPARED, int(self._left / max(least, LEAST_COMPARING))))
-        for number, cell in enumerate(list(first.values())[:count]):
-            if number and self._left <= 0:
-                return
-            seconds = max(LEAST_COMPARING, self._left)
-            steps = int(seconds / (count - number) / self._seconds_to_compare_a_step)
-            asked = replace(
+        Returns whether anything was compared.
+        """
+        unknown = {cell.label: cell for cell in reversed(cells) if cell.verdict == "unverified"}
+        asked = [cell for label, cell in reversed(unknown.items()) if label not in self._compared][:MOST_COMPARED]
+        for number, cell in enumerate(asked):
+            seconds = COMPARING * self.budget.left / (len(asked) - number)
+            if seconds < LEAST_COMPARING:
+                return number > 0
+            self._compared.add(cell.label)
+            steps = max(FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / self._seconds_to_compare_a_step)))
+            spec = replace(
                 self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(FEW_ENVS,), timeout=seconds
             )
-            steps = max(FEWEST_STEPS, min(proving.SHORT_STEPS, steps))
-            proving.learn(asked, self.knowledge, self._world, steps=steps)
+            proving.learn(spec, self.knowledge, self._world, steps=steps)
+        return bool(asked)
 
     @property
     def _seconds_to_compare_a_step(self) -> float:
@@ -367,63 +415,41 @@ class _Racing:
             return LEAST_COMPARING / FEWEST_STEPS
         times = self.steps
         each = times.step_p50_ns + times.reset_p50_ns * times.resets / times.steps
-        return STEPS_FOR_EACH * self._slowdown * each * NANO
-
-    @property
-    def _kept(self) -> float:
-        """The seconds that are kept to compare work: more where steps are slow."""
-        budget = self._plan.spec.budget
-        return min(MOST_KEPT * budget, max(KEPT * budget, FEWEST_STEPS * self._seconds_to_compare_a_step))
+        return STEPS_FOR_EACH * self.budget.slowdown * each * NANO
 
     def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:
         """Measure a pass of these cells in turn. A cell may always take this share of the budget before it is ended."""
         costs, began = self._costs(), self._world.clock()
-        patient = [replace(cell, patience=costs.patience(cell, self._left, share)) for cell in cells]
+        patient = [replace(cell, patience=costs.patience(cell, self.budget.left, share)) for cell in cells]
         together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
-        done = len(self._run().cells)
         measuring.measure_pass(
             together,
             self._writer,
             self._world,
-            done=done,
+            done=len(self._run().cells),
             quiet=self._quiet,
-            deadline=self._end,
+            deadline=self.budget.race_end,
             keeps_to_it=True,
             go_on=self._go_on,
         )
-        foreseen = sum(costs.of(cell) for cell in cells if cell.skip is None) / costs.slowdown
-        if foreseen:
-            self._slowdown = min(MOST_SLOWDOWN, max(1.0, (self._world.clock() - began) / foreseen))
+        self.budget.learn(began, sum(costs.of(cell) for cell in cells if cell.skip is None) / costs.slowdown)
 
     def _costs(self) -> Costs:
-        return Costs(self._plan.spec, self.steps, by_cell(self._run()), self._slowdown)
+        return Costs(self._plan.spec, self.steps, by_cell(self._run()), self.budget.slowdown)
 
     @property
     def _go_on(self) -> str:
         """The command that goes on with the race."""
         return f"vebench tune --resume {shlex.quote(str(self._writer.path))}"
 
-    def _standing(self, among: Collection[CellKey] | None) -> Race[CellKey]:
-        self._looks += 1
-        cells = summarise(informed(self._run(), self.knowledge))
-        rates = {
-            cell.key: cell.sample for cell in cells if self._may_win(cell) and (among is None or cell.key in among)
-        }
-        return standing(rates, self._looks, self._wish.tolerance)
-
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, as far as is known: its work need not be known to be the same yet.
 
         The loop that is there for speedups alone may not.
         """
-        cannot_be_proven = cell.verdict == "unverified" and bool(cell.verdict_reason)
+        cannot_be_proven = cell.verdict == "unverified" and (bool(cell.verdict_reason) or cell.label in self._compared)
         large = too_large(cell, self._plan.spec.memory)
         return cell.key.place in self._plan.spec.only and not (cell.struck or cannot_be_proven or large)
-
-    @property
-    def _left(self) -> float:
-        """How many seconds of the budget are left."""
-        return self._end - self._world.clock()
 
     def _run(self) -> Run:
         self._writer.secure()
@@ -441,13 +467,11 @@ def _smallest(cells: Sequence[Cell]) -> int:
     return min(range(len(cells)), key=lambda number: (cells[number].shape.num_envs, cells[number].shape.processes))
 
 
-def _answer(path: Path, wish: Wish, race: Race[CellKey], racing: _Racing, target: Target) -> int:
-    run = informed(store.read(path), racing.knowledge)
-    tried = [cell for cell in summarise(run, str(path)) if cell.key.place in run.header.spec.only]
-    found = choose(tried, wish.tolerance, decided=race.decided, memory=run.header.spec.memory)
-    shown = [cell for cell in (found.chosen, *(rival.cell for rival in found.rivals[:MOST_TIMED])) if cell is not None]
+def _answer(path: Path, racing: _Racing, target: Target) -> int:
+    found = racing.over()
+    shown = [cell for cell in (found.best, *(rival.cell for rival in found.rivals[:MOST_TIMED])) if cell is not None]
     latencies = racing.latencies(shown)
     pools = None if found.chosen is None else racing.pools(found.chosen)
-    page = TunePage(str(path), run, found, wish, racing.steps, racing.passed_over, latencies, pools)
-    target.give(page)
-    return DONE if found.chosen is not None and found.decided else UNDECIDED
+    run = informed(store.read(path), racing.knowledge)
+    target.give(TunePage(str(path), run, found, racing.wish, racing.steps, racing.passed_over, latencies, pools))
+    return DONE if found.decided else UNDECIDED

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.backends import registry
+from vebench.backends import bracketed, registry
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of, lay_out
@@ -17,6 +17,7 @@ from vebench.interpreters.interrupts import Interrupts
 from vebench.plan import known_work
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.ordering import report_order
+from vebench.plan.tasks import OTHER
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live_proofs import proof_screen
@@ -38,12 +39,19 @@ if TYPE_CHECKING:
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
 # MuJoCo after 1,000 steps, and in most games about then.
 SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 400, 2, 4
+LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
 # A comparison over this many steps counts even if no episode ends in it.
 ENOUGH_STEPS = 5000
 
 
-def learn(spec: RunSpec, knowledge: Knowledge, world: World, *, steps: int = SHORT_STEPS) -> None:
-    """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``."""
+def learn(
+    spec: RunSpec, knowledge: Knowledge, world: World, *, steps: int = SHORT_STEPS, episode: int | None = None
+) -> None:
+    """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``.
+
+    With ``episode``, episodes of environments that vebench knows nothing of are cut to so many steps: where steps are
+    slow none would end otherwise, and backends differ most at resets.
+    """
     others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
     if spec.backends and not others:
         return
@@ -58,20 +66,40 @@ def learn(spec: RunSpec, knowledge: Knowledge, world: World, *, steps: int = SHO
         base=False,
         seed=drawn_seed(),
     )
-    prove(short, steps, knowledge, None, world, in_full=True)
+    for cell, proof in prove(short, steps, knowledge, None, world, in_full=True, episode=episode):
+        arguments = cell.task.arguments
+        if episode is None or proof.failed or arguments.pop(LIMIT, None) != episode:
+            continue
+        found = concluded(proof, steps, cell.workers)
+        why = f"{found.reason}{'; ' if found.reason else ''}episodes were cut to {episode} steps"
+        whole = replace(cell.task, id=bracketed.written(cell.task.name, arguments))
+        knowledge.add(whole, cell.backend, replace(found, reason=why))
 
 
 def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
-    spec: RunSpec, steps: int, knowledge: Knowledge, frames: Path | None, world: World, *, in_full: bool
+    spec: RunSpec,
+    steps: int,
+    knowledge: Knowledge,
+    frames: Path | None,
+    world: World,
+    *,
+    in_full: bool,
+    episode: int | None = None,
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
     Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. Pictures that
     differ are written to the folder ``frames``, unless it is None. ``in_full``: nothing else will tell the seed, and
-    the reasons of verdicts.
+    the reasons of verdicts. ``episode``: see ``learn``.
     """
     interpreters = interpreters_of(spec, world)
-    cells = _cells(spec, steps, frames, world, interpreters)
+    cells = _cells(
+        spec,
+        Proving(steps, None if frames is None else str(frames.absolute()), spec.seed),
+        world,
+        interpreters,
+        episode,
+    )
     proofs = []
     envs = cells[0].workers if cells else 0
     with (
@@ -152,11 +180,15 @@ def _keep(
 
 
 def _cells(
-    spec: RunSpec, steps: int, frames: Path | None, world: World, interpreters: Mapping[str, Interpreter]
+    spec: RunSpec,
+    proving: Proving,
+    world: World,
+    interpreters: Mapping[str, Interpreter],
+    episode: int | None,
 ) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of reports; the reference only if it is named."""
     here = tuple(choice for choice in spec.backends if not choice.python)
-    tasks = [replace(task, exact=True) for task in world.resolve(spec.envs, here)]
+    tasks = [replace(_cut(task, episode), exact=True) for task in world.resolve(spec.envs, here)]
     plan = lay_out(spec, tasks, world, interpreters=interpreters).plan
     named = {choice.name for choice in spec.backends}
     unasked = {registry.REFERENCE} - named
@@ -165,6 +197,12 @@ def _cells(
         for cell in plan.cells
         if not registry.find(cell.backend.name).reference_row and cell.backend.name not in unasked
     ]
-    folder = None if frames is None else str(frames.absolute())
     ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
-    return tuple(replace(cell, proving=Proving(steps, folder, spec.seed)) for cell in ordered)
+    return tuple(replace(cell, proving=proving) for cell in ordered)
+
+
+def _cut(task: Task, episode: int | None) -> Task:
+    """Return a task with episodes of so many steps at the most, if Gymnasium makes it and nobody else limits them."""
+    if episode is None or task.suite != OTHER.name or LIMIT in task.arguments:
+        return task
+    return replace(task, id=bracketed.written(task.name, {**task.arguments, LIMIT: episode}))

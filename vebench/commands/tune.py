@@ -19,6 +19,7 @@ from vebench.analysis.tuning import Latency, choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
+from vebench.child.proof.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.engine.conversation import CellError, InterruptedCellError
@@ -74,7 +75,7 @@ MOST_COMPARED, FEW_ENVS = 3, 1
 # A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
 # least, and the seconds that it may always take.
 STEPS_FOR_EACH = 20
-FEWEST_STEPS, LEAST_COMPARING = 40, 5.0
+FEWEST_STEPS, LEAST_COMPARING = 20, 5.0
 NANO = 1e-9
 
 T = TypeVar("T")
@@ -405,8 +406,15 @@ class _Racing:
             spec = replace(
                 self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(FEW_ENVS,), timeout=seconds
             )
-            proving.learn(spec, self.knowledge, self._world, steps=steps)
+            proving.learn(spec, self.knowledge, self._world, steps=steps, episode=self._cut_to(steps))
         return bool(asked)
+
+    def _cut_to(self, steps: int) -> int | None:
+        """Return after how many steps episodes have to end for a comparison of so many to see ends; None as they do."""
+        timed = self.steps
+        if timed is None or (timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS):
+            return None
+        return steps // (ENDS + 1)
 
     @property
     def _seconds_to_compare_a_step(self) -> float:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 ENDS, TIMES_LONGER = 3, 8
 END, TIMES_FOR_ONE = 1, 3
 # Where steps are cheap, the layout asked for goes on until the judge has worked for this long, but for this many times
-# the steps at most: some faults begin late. Backends that are compared together go on for as long as the first.
-LEAST_S, MOST_TIMES = 1.0, 10
+# the steps at most: some faults begin late. Backends that are compared together go on for as long as the first. Steps
+# that sleep take none of the judge's time, and are not cheap: after a while that ends it, too.
+LEAST_S, MOST_TIMES, WHILE_S = 1.0, 10, 5.0
 # Environments that are alive beside those asked for: how many of them are followed, and for how many steps.
 BESIDE, BESIDE_STEPS = 2, 200
 # Environments alive in the layout of many, how many of them are followed, and for how many steps.
@@ -205,7 +206,7 @@ class Guide:
         # The first is always there: buffers and seeds that are confused most often are its own.
         chosen.insert(0, chosen.pop(chosen.index(0)))
         self._trial, self._extent = trial, extent
-        self._until = time.process_time() + LEAST_S
+        self._until, self._end = time.process_time() + LEAST_S, time.monotonic() + WHILE_S
         self._long = frozenset(chosen[: trial.longer])
         self.full = frozenset(chosen[: trial.followed])
         self._beside = frozenset(chosen[trial.followed :][: trial.beside])
@@ -216,7 +217,8 @@ class Guide:
 
     def enough(self, at: int, made: Mapping[int, tuple[int, int]]) -> bool:
         """Return whether all is compared; ``made`` has each environment's steps and ends since the reset ``at``."""
-        if at == 0 and self._trial.goes_on and self._extent.steps is None and time.process_time() >= self._until:
+        long = time.process_time() >= self._until or time.monotonic() >= self._end
+        if at == 0 and self._trial.goes_on and self._extent.steps is None and long:
             self._extent.steps = max((made[env_id][0] for env_id in self.full if env_id in made), default=0)
         for env_id in self.full:
             step, ends = made.get(env_id, (-1, 0))

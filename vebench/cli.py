@@ -164,7 +164,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
 ) -> int:
-    """Measure, and print a table.
+    """Measure, and print a table. Exit status: 0 done, 1 a cell failed, 2 bad input, 3 others disturbed most cells.
 
     \b
     vebench run -e Pong -w 1..8
@@ -543,7 +543,7 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     """Say which backend to use here, with how many workers and environments, and how sure that is.
 
     Settings race against each other: what is slower beyond doubt is measured no more. The run file is an ordinary one.
-    Exit status: 0 answered, 1 a cell failed, 2 bad input, 3 the time did not suffice.
+    Exit status: 0 answered, 2 bad input, 3 the time did not suffice, or nothing can be recommended.
 
     \b
     vebench tune --env Pong

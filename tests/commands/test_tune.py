@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.fakes import FakeClock, FakeStart
+from support.fakes import FakeClock, FakeStart, steady
 from support.studies import paced, world_of
 
+from vebench.analysis import contrasts
+from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
-from vebench.child.answers import Done, Timed
+from vebench.child.answers import Done, Proof, Timed
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError
 from vebench.machine.topology import Node
+from vebench.results import store
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from support.commands import Command
     from support.fakes import Script
@@ -227,6 +231,111 @@ def test_work_that_is_not_known_to_be_the_same_is_told_apart_and_never_recommend
     assert "CartPole: use gym-sync" in told
     assert "envpool-sync with 4 workers" in told
     assert "is not known to do the same work" in told
+
+
+SLEEPING = "vebench.backends.environments.timed:vebench/Sleep-10000us-v0"
+
+
+def sleeping(work: Script) -> Callable[[Cell, RunSpec], Script]:
+    """Return the script of steps of 10 ms that take no CPU, so that processes make them all at once.
+
+    ``work`` is what comparisons answer.
+    """
+
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        if cell.timing:
+            return [Timed(100, 10_000_000, 11_000_000, 5, 5_000, 10**7)]
+        if cell.proving is not None:
+            return work
+        return paced(lambda cell: 0.01 if cell.backend.name == "gym-async" else 0.01 * cell.shape.batch_size)(
+            cell, spec
+        )
+
+    return script
+
+
+def slept(vebench: Command, work: Script, *more: str, step: float = 0.05) -> tuple[int, dict[str, Any], FakeStart]:
+    start = FakeStart()
+    machine = replace(world_of(sleeping(work), 2, start), clock=FakeClock(step))
+    asked = ("-e", SLEEPING, "-b", "for-loop,gym-async", "--budget", "60s", "-q", "-f", "json", *more)
+    done = vebench("tune", *asked, world=machine)
+    return done.status, json.loads(done.out), start
+
+
+def test_what_may_lead_is_compared_before_further_passes_and_recommended_if_it_does_the_same_work(
+    vebench: Command,
+) -> None:
+    status, found, start = slept(vebench, [Proof("identical", rows=100, ends=3)])
+    assert (status, found["chosen"]["setting"], found["chosen"]["verdict"]) == (0, "gym-async:2x16", "identical")
+    assert "none is faster than gym-async with 2 workers x 16 envs by more than 5%" in found["certainty"]
+    cells = [cell for cell, _ in start.started]
+    compared = next(number for number, cell in enumerate(cells) if cell.proving is not None)
+    assert {cell.repeat for cell in cells[:compared]} == {0}
+    assert {cell.backend.name for cell in cells[compared + 1 :] if cell.repeat} == {"gym-async"}
+    assert cells[compared].task.arguments["max_episode_steps"] < 100, "100 steps were timed, and no episode's end"
+
+
+@pytest.mark.parametrize("work", [[Proof("identical", rows=100, ends=0)], [CellError("no end after 20 s")]])
+def test_nothing_is_recommended_where_something_faster_could_not_be_compared(vebench: Command, work: Script) -> None:
+    status, found, _ = slept(vebench, work)
+    assert (status, found["chosen"], found["code"], found["lack"], found["decided"]) == (3, None, [], "faster", False)
+    assert found["faster"][0]["setting"] == "gym-async:2x16"
+    assert found["faster"][0]["ratio"]["median"] == pytest.approx(32, rel=0.1)
+    assert "gym-async with 2 workers x 16 envs has 3" in found["headline"]
+    assert "but is not known to do the same work" in found["headline"]
+    assert "use " not in found["headline"]
+
+
+def test_what_is_faster_and_does_other_work_is_named_in_the_sentence_that_recommends(vebench: Command) -> None:
+    status, found, _ = slept(vebench, [Proof("different", rows=100, ends=3, fault="actions are ignored")])
+    assert (status, found["chosen"]["backend"], found["lack"]) == (0, "for-loop", None)
+    assert "use for-loop with 1 worker" in found["headline"]
+    assert "gym-async with 2 workers x 16 envs has 3" in found["headline"]
+    assert "but does other work" in found["headline"]
+    assert "none of the others is faster than for-loop" in found["certainty"]
+
+
+def test_nothing_is_recommended_from_a_run_that_others_disturbed(vebench: Command) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return steady(cell, spec, 1000.0 * cell.shape.batch_size, stolen=0.3)
+
+    done = vebench("tune", "-e", "Acrobot", *OURS, "-q", "-f", "json", "--file", "a.jsonl", world=disturbed(script))
+    found = json.loads(done.out)
+    assert (done.status, found["chosen"], found["code"], found["lack"]) == (3, None, [], "unusable")
+    assert "nothing can be recommended: the run is unusable: others took CPU time of" in found["headline"]
+    assert found["best"]["frames_per_second"]["low"] > 0
+    told = vebench("tune", "-e", "Acrobot", *OURS, "-q", world=disturbed(script)).out
+    assert "what to use" not in told
+    assert "import" not in told
+    assert "unusable" in vebench("report", "a.jsonl").out
+
+
+def disturbed(script: Callable[[Cell, RunSpec], Script]) -> World:
+    return replace(world_of(script, 4), clock=FakeClock(0.05))
+
+
+def test_nothing_is_recommended_where_rates_are_little_more_than_guesses(vebench: Command) -> None:
+    wild = replace(world_of(paced(batch_seconds, noise=1.0), 4), clock=FakeClock(0.05))
+    done = vebench("tune", "-e", "Acrobot", *OURS, "--budget", "20s", "-q", "-f", "json", world=wild)
+    found = json.loads(done.out)
+    assert (done.status, found["chosen"], found["lack"], found["code"]) == (3, None, "wide", [])
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize("budget", ["10s", "40s"])
+def test_no_other_setting_is_faster_than_the_recommended_one_by_more_than_its_interval(
+    vebench: Command, noise: float, budget: str
+) -> None:
+    machine = replace(world_of(paced(batch_seconds, noise), 4), clock=FakeClock(0.05))
+    asked = ("tune", "-e", "Acrobot", *OURS, "--budget", budget, "-q", "-f", "json", "--file", "a.jsonl")
+    found = json.loads(vebench(*asked, world=machine).out)
+    cells = {cell.key.place: cell for cell in summarise(store.read(Path("a.jsonl")))}
+    if found["chosen"] is None:
+        assert found["lack"] == "wide"
+        return
+    chosen = cells[found["chosen"]["setting"]]
+    ratios = [contrasts.ratio(cell.sample, chosen.sample) for cell in cells.values()]
+    assert [one for one in ratios if one is not None and one.low is not None and one.low > 1] == []
 
 
 def test_settings_for_which_no_time_is_left_are_named(vebench: Command) -> None:

@@ -94,8 +94,9 @@ def tuned(env: str, asked: argparse.Namespace, folder: Path) -> tuple[tuple[str,
     wrong = list(broken(found, done.returncode, file, asked.loops))
     if took > parse_duration("--budget", asked.budget) + ALLOWED_S:
         wrong.append("took longer than its budget")
+    measured = sum(one["status"] == "ok" for one in found["tried"])
     named = found["chosen"]["setting"] if found["chosen"] else f"nothing: {found['lack']}"
-    return (name, str(done.returncode), named, str(len(found["tried"])), f"{took:.0f}"), wrong
+    return (name, str(done.returncode), named, str(measured), f"{took:.0f}"), wrong
 
 
 def broken(found: dict[str, Any], status: int, file: Path, loops: int) -> Iterator[str]:

@@ -107,6 +107,15 @@ def test_what_is_no_rate_of_the_cell_alone_is_left_out_and_counted() -> None:
     assert found.left_out == {"failed": 1, "other work": 1, "disturbed": 1, "throttled": 1, "no rate": 1}
 
 
+def test_a_run_that_is_unusable_has_no_point_in_any_series() -> None:
+    runs = make_runs({ASYNC: [20.0] * 2, ("gym-async", 1): [15.0] * 2, LOOP: [10.0] * 2})
+    taken = (Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9),) * 4
+    name, run = runs[0]
+    cells = tuple(replace(cell, windows=taken) if cell.backend == "gym-async" else cell for cell in run.cells)
+    found = history([(name, msgspec.structs.replace(run, cells=cells)), runs[1]])
+    assert (sizes(found), found.left_out) == ([1, 1, 1], {"unusable": 3})
+
+
 def test_a_speedup_is_left_out_if_the_loop_was_disturbed_or_is_missing() -> None:
     runs = make_runs({ASYNC: [20.0] * 3, LOOP: [10.0, 10.0, None]})
     taken = Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9)

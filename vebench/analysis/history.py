@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import base_of, is_base
 from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
 from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings.run import unusable
 from vebench.analysis.pairing import DECISIVE
 from vebench.analysis.report_order import in_report_order
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around
@@ -172,12 +173,13 @@ def history(
     left_out: Counter[str] = Counter()
     for index, (name, run) in enumerate(ordered):
         cells = {cell.key: cell for cell in in_report_order(summarise(run, name), run.header.spec)}
+        whole = unusable([*cells.values()])
         for cell in cells.values():
             if not _wanted(cell, metric, only):
                 continue
             value = _value(cell, metric)
             base = cells.get(base_of(cell.key)) if metric == "speedup" else None
-            if (reason := _why_not(cell, base)) is not None:
+            if (reason := whole.code if whole else _why_not(cell, base)) is not None:
                 left_out[reason] += 1
             elif value is None or value <= 0:
                 left_out["no rate" if metric == "fps" else "no speedup"] += 1

@@ -299,12 +299,28 @@ def test_nothing_is_recommended_from_a_run_that_others_disturbed(vebench: Comman
     def script(cell: Cell, spec: RunSpec) -> Script:
         return steady(cell, spec, 1000.0 * cell.shape.batch_size, stolen=0.3)
 
-    done = vebench("tune", "-e", "Acrobot", *OURS, "-q", "-f", "json", "--file", "a.jsonl", world=disturbed(script))
+    done = vebench(
+        "tune",
+        "-e",
+        "Acrobot",
+        "-b",
+        "for-loop,gym-async",
+        "--batch",
+        "16",
+        "-q",
+        "-f",
+        "json",
+        "--file",
+        "a.jsonl",
+        world=disturbed(script),
+    )
     found = json.loads(done.out)
     assert (done.status, found["chosen"], found["code"], found["lack"]) == (3, None, [], "unusable")
     assert "nothing can be recommended: the run is unusable: others took CPU time of" in found["headline"]
     assert found["best"]["frames_per_second"]["low"] > 0
-    told = vebench("tune", "-e", "Acrobot", *OURS, "-q", world=disturbed(script)).out
+    told = vebench(
+        "tune", "-e", "Acrobot", "-b", "for-loop,gym-async", "--batch", "16", "-q", world=disturbed(script)
+    ).out
     assert "what to use" not in told
     assert "import" not in told
     assert "unusable" in vebench("report", "a.jsonl").out
@@ -316,18 +332,33 @@ def disturbed(script: Callable[[Cell, RunSpec], Script]) -> World:
 
 def test_nothing_is_recommended_where_rates_are_little_more_than_guesses(vebench: Command) -> None:
     wild = replace(world_of(paced(batch_seconds, noise=1.0), 4), clock=FakeClock(0.05))
-    done = vebench("tune", "-e", "Acrobot", *OURS, "--budget", "20s", "-q", "-f", "json", world=wild)
+    asked = ("-b", "for-loop,gym-async", "--batch", "16", "--budget", "20s", "-q", "-f", "json")
+    done = vebench("tune", "-e", "Acrobot", *asked, world=wild)
     found = json.loads(done.out)
     assert (done.status, found["chosen"], found["lack"], found["code"]) == (3, None, "wide", [])
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05, 0.1, 0.3])
-@pytest.mark.parametrize("budget", ["10s", "40s"])
+@pytest.mark.parametrize("budget", ["25s", "60s"])
 def test_no_other_setting_is_faster_than_the_recommended_one_by_more_than_its_interval(
     vebench: Command, noise: float, budget: str
 ) -> None:
-    machine = replace(world_of(paced(batch_seconds, noise), 4), clock=FakeClock(0.05))
-    asked = ("tune", "-e", "Acrobot", *OURS, "--budget", budget, "-q", "-f", "json", "--file", "a.jsonl")
+    machine = replace(world_of(paced(batch_seconds, noise), 4), clock=FakeClock(0.2))
+    asked = (
+        "tune",
+        "-e",
+        "Acrobot",
+        *OURS,
+        "--batch",
+        "16",
+        "--budget",
+        budget,
+        "-f",
+        "json",
+        "--file",
+        "a.jsonl",
+        "-q",
+    )
     found = json.loads(vebench(*asked, world=machine).out)
     cells = {cell.key.place: cell for cell in summarise(store.read(Path("a.jsonl")))}
     if found["chosen"] is None:
@@ -401,7 +432,7 @@ class Taking:
 def test_the_budget_is_kept_where_steps_and_resets_are_slow(vebench: Command) -> None:
     world = Taking(step=0.02, reset=2.0)
     found = world.tune(vebench, "--budget", "60s")
-    assert world.clock.now <= 66
+    assert world.clock.now <= 62
     assert found["chosen"]["backend"] != "for-loop"
     assert any(one["why"].startswith("starting it takes more than") for one in found["not_tried"])
 
@@ -428,7 +459,7 @@ def test_resets_that_windows_are_too_short_to_meet_are_told_with_what_to_measure
 def test_the_budget_is_kept_on_a_machine_that_others_use(vebench: Command, load: float) -> None:
     world = Taking(step=50e-6, reset=1e-4, load=load)
     found = world.tune(vebench, "--budget", "60s")
-    assert world.clock.now <= 66
+    assert world.clock.now <= 62
     assert found["chosen"] is not None
 
 
@@ -440,13 +471,13 @@ def test_a_backend_that_does_not_start_is_given_up_and_not_tried_again(vebench: 
     whys = [one["why"] for one in found["not_tried"] if one["setting"].startswith("gym-async")]
     assert any("no end after" in why and "of it failed" in why for why in whys)
     assert found["chosen"]["backend"] in {"shm-sync", "shm-async"}
-    assert world.clock.now <= 66
+    assert world.clock.now <= 62
 
 
 def test_there_is_an_answer_even_if_the_cheapest_setting_takes_most_of_the_budget(vebench: Command) -> None:
     world = Taking(step=0.02, reset=14.0)
     found = world.tune(vebench, "--budget", "60s")
-    assert world.clock.now <= 66
+    assert world.clock.now <= 62
     assert found["chosen"] is not None
 
 
@@ -501,7 +532,7 @@ def test_what_makes_no_sense_is_one_line_and_status_2(
 
 
 def test_a_tuning_of_real_processes_shows_steps_waits_and_a_rate_that_can_be_used(vebench: Command) -> None:
-    asked = ("-b", "for-loop", "--batch", "2", "--budget", "5s", "-q", "-f", "json")
+    asked = ("-b", "for-loop", "--batch", "2", "--budget", "60s", "-q", "-f", "json")
     done = vebench("tune", "-e", "CartPole", *asked)
     found = json.loads(done.out)
     assert (done.status in {0, 3}, found["best"]["num_envs"]) == (True, 2), done.err

@@ -129,7 +129,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         valid = [cell for cell in valid if cell.label in contestants] or valid
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
-    known = [cell for cell in valid if well_known(cell)]
+    known = [cell for cell in valid if _known(cell)]
     contest = _contest(valid, known)
     best = valid[0] if reason else contest.lead
     smaller = _smaller(best, known)
@@ -165,7 +165,7 @@ def _rate(cell: CellSummary) -> float:
     return cell.frames_per_second.median if cell.frames_per_second else 0.0
 
 
-def well_known(cell: CellSummary) -> bool:
+def _known(cell: CellSummary) -> bool:
     """Return whether the rate is known well enough, by the bound of the finding ``unstable``.
 
     So is one of which little is known but that a pass did much to all cells: it makes no choice between them uncertain.

@@ -7,8 +7,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from vebench.analysis.acting import learning
-from vebench.analysis.answer import Doubt, doubt_of, well_known
+from vebench.analysis.answer import Doubt, doubt_of
 from vebench.analysis.contrasts import ratio
+from vebench.analysis.findings.windows import WIDE
 from vebench.analysis.racing import FEWEST_PASSES, contenders
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 from vebench.backends.registry import ENTRIES
@@ -158,7 +159,7 @@ def choose(  # noqa: PLR0913 - what a choice depends on
         lack = Lack.UNUSABLE
     elif any(rival.cell.key in unknown for rival in faster):
         lack = Lack.FASTER
-    elif not well_known(best):
+    elif best.half_width is None or best.half_width > WIDE:
         lack = Lack.WIDE
     rivals = tuple(_rivals(rated, best, memory))
     return Choice(best, fastest, lack, rivals, faster, tuple(tied), frozenset(above[best.key]), told)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import bracketed, registry
+from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of, lay_out
@@ -17,7 +18,6 @@ from vebench.interpreters.interrupts import Interrupts
 from vebench.plan import known_work
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.ordering import report_order
-from vebench.plan.tasks import OTHER
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live_proofs import proof_screen

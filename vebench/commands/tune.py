@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from vebench.analysis.contrasts import ratio
-from vebench.analysis.costs import LEAST_PATIENCE, MOST_SLOWDOWN, PATIENT_SHARE, USUAL_START, Costs, fitting
+from vebench.analysis.costs import MOST_SLOWDOWN, PATIENT_SHARE, USUAL_START, Costs, fitting
 from vebench.analysis.findings.run import unusable
 from vebench.analysis.precision import next_repeats
 from vebench.analysis.racing import Race, affordable, level_of_look, standing
@@ -71,6 +71,7 @@ FIRST_GROUP, PATIENT_AT_FIRST = 0.2, 0.5
 # The share that is left for what comes after the race, and, of what is left when a comparison of work begins, the share
 # that comparisons may take: so many backends, with so many environments for each worker.
 AFTERWARDS, COMPARING = 0.08, 0.5
+ANSWERING_S = 1.0  # to start the command, and to write its answer
 MOST_COMPARED, FEW_ENVS = 3, 1
 # A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
 # least, and the seconds that it may always take.
@@ -135,13 +136,13 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
 
     ``allowed``: see ``planning.plan_to_finish``, also for what it raises.
     """
-    time = Budget(budget, world.clock)
+    whole = Budget(budget, world.clock)
     plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
     with measuring.kept(store.RunWriter.resume(path)) as writer:
-        return _answer(path, _Racing(plan, writer, wish, world, time, quiet), target)
+        return _answer(path, _Racing(plan, writer, wish, world, whole, quiet), target)
 
 
 def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
@@ -197,13 +198,13 @@ class Budget:
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self.seconds, self._clock = seconds, clock
-        self.end = clock() + seconds
+        self._end = clock() + seconds
         self.slowdown = 1.0  # by how much longer than foreseen took what was measured last
 
     @property
     def race_end(self) -> float:
         """When the race is over: what shows how long batches are waited for comes after it."""
-        return self.end - AFTERWARDS * self.seconds
+        return self._end - AFTERWARDS * self.seconds
 
     @property
     def left(self) -> float:
@@ -212,8 +213,8 @@ class Budget:
 
     @property
     def left_afterwards(self) -> float:
-        """The seconds that are left after the race."""
-        return self.end - self._clock()
+        """The seconds that are left after the race, without those that the answer takes."""
+        return self._end - ANSWERING_S * self.slowdown - self._clock()
 
     def learn(self, began: float, foreseen: float) -> None:
         """Learn from what ``began`` then, and should have taken so many seconds until now, how slow the machine is."""
@@ -318,9 +319,10 @@ class _Racing:
                 found[summary.key] = Latency(round(summary.acting.latency_p50_ns), round(summary.acting.latency_p99_ns))
                 continue
             cell = planned[summary.key]
-            if (number and self._costs().of(cell) > self.budget.left_afterwards) or cell.skip is not None:
+            left = self.budget.left_afterwards
+            if cell.skip is not None or left <= 0 or (number and self._costs().of(cell) > left):
                 break
-            cell = replace(cell, patience=max(LEAST_PATIENCE, self.budget.left_afterwards))
+            cell = replace(cell, patience=max(1.0, left))
             windows = self._asked(acting, cell, Window)
             if windows and (latency := _latency_in(windows[0])):
                 found[summary.key] = latency
@@ -391,16 +393,18 @@ class _Racing:
         return True
 
     def _compare_work(self, cells: Sequence[CellSummary]) -> bool:
-        """Compare what these return, the fastest first, as far as nothing is known of it: briefly, before they race on.
+        """Compare what these return, the fastest first, as far as nothing is known of it, before they race on.
 
         Returns whether anything was compared.
         """
         unknown = {cell.label: cell for cell in reversed(cells) if cell.verdict == "unverified"}
-        asked = [cell for label, cell in reversed(unknown.items()) if label not in self._compared][:MOST_COMPARED]
-        for number, cell in enumerate(asked):
-            seconds = COMPARING * self.budget.left / (len(asked) - number)
-            if seconds < LEAST_COMPARING:
-                return number > 0
+        asked = [cell for label, cell in reversed(unknown.items()) if label not in self._compared]
+        room, each = COMPARING * self.budget.left, FEWEST_STEPS * self._seconds_to_compare_a_step
+        if room < LEAST_COMPARING:
+            return False
+        asked = asked[: max(1, min(MOST_COMPARED, int(room / max(each, LEAST_COMPARING))))]
+        for cell in asked:
+            seconds = room / len(asked)
             self._compared.add(cell.label)
             steps = max(FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / self._seconds_to_compare_a_step)))
             spec = replace(

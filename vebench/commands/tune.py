@@ -204,7 +204,7 @@ class Budget:
     @property
     def race_end(self) -> float:
         """When the race is over: what shows how long batches are waited for comes after it."""
-        return self._end - AFTERWARDS * self.seconds
+        return self._end - max(AFTERWARDS * self.seconds, ANSWERING_S * self.slowdown)
 
     @property
     def left(self) -> float:

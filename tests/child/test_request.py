@@ -19,6 +19,7 @@ from vebench.child.answers import (
     CellProof,
     Comparing,
     Done,
+    Ends,
     Failure,
     Layout,
     Mismatch,
@@ -91,6 +92,7 @@ ANSWERS: tuple[Answer, ...] = (
     WINDOW,
     ReplicaWindow(7, WINDOW),
     Begins(),
+    Ends(3),
     CellProof(
         "different", 9, 2, 4, 700, 900, mismatch=Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), seed=7, seconds=0.5
     ),

@@ -73,6 +73,16 @@ class Begins:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """A window is over. Since its end, ``reading_ns`` were spent on reading the counters."""
+
+    reading_ns: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, Ends)
+
+
+@dataclass(frozen=True)
 class ReplicaWindow:
     """A window of a replica, and when it began on the clock that all replicas share."""
 
@@ -262,11 +272,12 @@ class Timed:
         check_counts(self, Timed, positive=("steps", "resets"))
 
 
-Answer = Ready | Warm | Begins | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Timed | Failure
+Answer = Ready | Warm | Begins | Ends | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Timed | Failure
 KINDS: dict[str, type[Answer]] = {
     "ready": Ready,
     "warm": Warm,
     "begins": Begins,
+    "ends": Ends,
     "replica_window": ReplicaWindow,
     "window": Window,
     "done": Done,

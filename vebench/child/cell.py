@@ -12,7 +12,7 @@ from vebench.backends import registry
 from vebench.backends.interface import Batch
 from vebench.child import delivering, schedule
 from vebench.child.actions import Acting, Fitting, Tape
-from vebench.child.answers import Begins, Done, Layout, Ready, Warm
+from vebench.child.answers import Begins, Done, Ends, Layout, Ready, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
 from vebench.child.policies.named import TAPE
 from vebench.child.policies.policy import make_policy
@@ -95,7 +95,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     if request.mode != "alone":
         answer(Warm())
     for window in to_measure:
-        answer(window)  # at once, since the parent compares clocks
+        answer(window)
         around.ended()
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
@@ -152,11 +152,11 @@ class Around:
     ) -> None:
         self._loop, self._recorder, self._moments, self._ahead, self._answer = loop, recorder, moments, ahead, answer
 
-    def begins(self) -> None:
-        """Expect moments, and send the parent a word."""
-        if self._recorder is not None:
+    def tell(self, word: Begins | Ends) -> None:
+        """Send the parent a word, and expect moments where a window begins."""
+        if self._recorder is not None and isinstance(word, Begins):
             self._recorder.begins(self._loop.batches, self._moments)
-        self._answer(Begins())
+        self._answer(word)
 
     def ended(self) -> None:
         """Expect no moments until the next window, and keep one batch with the frames that were simulated so far."""
@@ -269,7 +269,7 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
     def step(span: int, batches: int = 1) -> Stretch:
         return loop.run_for(span, max(pace, batches))
 
-    meter = schedule.Meter(step, watched, around.begins)
+    meter = schedule.Meter(step, watched, around.tell, clock)
     if request.mode == "in_step":
         start = schedule.number_on(request.go_ahead)
         return schedule.in_step(meter, settings.rounds, duration, start, clock)

@@ -6,7 +6,7 @@ import os
 import select
 from typing import TYPE_CHECKING
 
-from vebench.child.answers import ReplicaWindow
+from vebench.child.answers import Begins, Ends, ReplicaWindow
 from vebench.child.window import Window, difference, read_counters
 
 if TYPE_CHECKING:
@@ -28,25 +28,24 @@ LEAD_SHARE = 20
 LEAD_NS = 50_000_000
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class Meter:
     """Measures windows: ``run`` steps for a given number of nanoseconds; kernel counters are read before and after.
 
-    ``begins`` is called just before a window.
+    ``tell`` is told right before a window, and once the counters are read after it: as reading those of many processes
+    takes long, it must not be taken for a part of the window. ``clock`` returns nanoseconds.
     """
 
     def __init__(
         self,
         run: Callable[[int], Stretch],
         watched: Watched,
-        begins: Callable[[], None] = _nothing,
+        tell: Callable[[Begins | Ends], None],
+        clock: Callable[[], int],
     ) -> None:
         self.run = run
-        self.begins = begins
+        self.tell = tell
         self._watched = watched
+        self._clock = clock
 
     def read(self) -> Counts:
         """Return the kernel's counters as they are now."""
@@ -54,12 +53,15 @@ class Meter:
 
     def window(self, stretch: Stretch, before: Counts) -> Window:
         """Return the window of a stretch that has just ended. ``before`` are the counters as read before it."""
-        return Window(stretch.ns, stretch.rows, stretch.resets, **difference(before, self.read()), **stretch.times)
+        ended = self._clock()
+        counts = difference(before, self.read())
+        self.tell(Ends(self._clock() - ended))
+        return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times)
 
     def measure(self, duration: int) -> Window:
         """Return a window of ``duration`` nanoseconds."""
-        self.begins()
         before = self.read()
+        self.tell(Begins())
         return self.window(self.run(duration), before)
 
 
@@ -143,7 +145,7 @@ def in_step(
         meter.run(begin - READING_NS - clock())
         before = meter.read()
         meter.run(begin - clock())
-        meter.begins()
+        meter.tell(Begins())
         began = clock()
         yield ReplicaWindow(began, meter.window(meter.run(duration), before))
     meter.run(pause)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vebench.child.answers import Begins, Done, HostShare, ReplicaWindow
+from vebench.child.answers import Begins, Done, Ends, HostShare, ReplicaWindow
 from vebench.child.window import too_much
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
@@ -129,7 +129,7 @@ class FarReplica:
         except ValueError as error:
             raise CellError(f"its answer cannot be read: {error}") from None
         self._pace.heard(answer)
-        if isinstance(answer, Begins):
+        if isinstance(answer, Begins | Ends):
             return None
         if isinstance(answer, Done):
             self._end = answer

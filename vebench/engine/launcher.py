@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Begins, Comparing, Done
+from vebench.child.answers import Begins, Comparing, Done, Ends
 from vebench.child.request import Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.far import started
@@ -343,7 +343,7 @@ class RunningCell:
             except ValueError as error:
                 raise CellError(f"its answer cannot be read: {error}") from None
             self._pace.heard(answer)
-            if isinstance(answer, Begins):
+            if isinstance(answer, Begins | Ends):
                 continue
             if isinstance(answer, Done):
                 self._may_close_until = wakeful() + CLOSE_S

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.child.answers import Begins, Done, ReplicaWindow
+from vebench.child.answers import Begins, Done, Ends, Ready, ReplicaWindow
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError
-from vebench.interpreters.news import wakeful
+from vebench.interpreters.news import Wakeful, wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from vebench.child.answers import Answer
 
 OTHER_PACE = "its clock runs at another pace than the runner's"
-# How much longer than its claim a window may seem: a share of it, and nanoseconds. This process may get the word that a
-# window is over too late, but not of most windows. One that was stopped for less than half a second does not know it:
-# where there are too few windows for a median, all of them must be longer than that explains.
-SHARE, SLACK_NS, ENOUGH = 0.1, 100_000_000, 3
-SHARE_OF_FEW, SLACK_OF_FEW_NS = 0.2, 700_000_000
+# By how much both clocks may differ over all windows: a share of their time, and as many nanoseconds for each window as
+# the words of its begin and end may differ in how late they come. These differences are independent of each other, so
+# that their sum grows with the square root of the number of windows. Added to them are what others took of the CPU, and
+# SPREADS times the spread of the differences (1.48 median absolute deviations, as much as a standard deviation).
+SHARE, SLACK_NS, SPREADS = 0.02, 150_000_000, 3 * 1.48
+# A process that was stopped for less than half a second does not know it. The median over ENOUGH windows ignores one
+# that this has hit. Of fewer windows, each must differ by more than it explains.
+ENOUGH, SLACK_OF_FEW_NS = 3, 700_000_000
 # All windows together cannot take longer than the process has lived; clocks differ by less than this share.
 CLOCKS_DIFFER = 0.01
 
@@ -28,47 +32,44 @@ CLOCKS_DIFFER = 0.01
 class Pace:
     """The windows of a cell by two clocks. ``clock`` returns nanoseconds; the cell's process has just been started."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], waiting: Wakeful = wakeful) -> None:
         self._clock = clock
+        self._waiting = waiting
         self._started = self._since = clock()
-        self._sure = True
-        self._claimed = 0
-        self._lapses = wakeful.lapses
-        self._excess: list[tuple[float, float]] = []
+        self._seen = (waiting.waits, waiting.lapses)
+        self._cpus = 1
+        self._claimed = self._passed = 0
+        self._late_begin = self._late_end = True
+        self._longer: list[tuple[int, float, int]] = []
+        self._shorter: list[tuple[int, float, int]] = []
 
     def heard(self, answer: Answer) -> None:
         """Note an answer of the cell. Raises CellError at its end if the cell's clock runs at another pace."""
-        if self._lapses != wakeful.lapses:
-            self._lapses = wakeful.lapses
-            self.late()
+        # It is not known when an answer came that nobody was waiting for.
+        (waits, lapses), self._seen = self._seen, (self._waiting.waits, self._waiting.lapses)
+        late = self._waiting.waits == waits or self._waiting.lapses != lapses
         match answer:
+            case Ready():
+                self._cpus = len(answer.layout.affinity or (0,))
             case Begins():
-                self.begins()
+                self._since, self._late_begin = self._clock(), late
+            case Ends():
+                self._passed, self._late_end = self._clock() - self._since - answer.reading_ns, late
             case Window():
-                self.ended(answer.ns)
+                self._ended(answer)
             case ReplicaWindow():
-                self.ended(answer.window.ns)
+                self._ended(answer.window)
             case Done() if fault := self.fault:
                 raise CellError(fault)
 
-    def begins(self) -> None:
-        """Note that a window begins now. Without this word, one begins where the last has ended."""
-        self._since, self._sure = self._clock(), True
-
-    def late(self) -> None:
-        """Note that this process has not been running for a while: of this window nothing is known."""
-        self._sure = False
-
-    def ended(self, claimed_ns: int) -> None:
-        """Note that a window has ended, which claims to have taken so many nanoseconds."""
-        now = self._clock()
-        over = now - self._since - claimed_ns
-        self._claimed += claimed_ns
-        if self._sure:
-            self._excess.append(
-                (over - SHARE * claimed_ns - SLACK_NS, over - SHARE_OF_FEW * claimed_ns - SLACK_OF_FEW_NS)
-            )
-        self._since, self._sure = now, True
+    def _ended(self, window: Window) -> None:
+        self._claimed += window.ns
+        compared = (self._passed - window.ns, SHARE * window.ns, window.taken_ns // self._cpus)
+        if not self._late_end:
+            self._longer.append(compared)
+        if not self._late_begin:
+            over, share, taken = compared
+            self._shorter.append((-over, share, taken))
 
     @property
     def fault(self) -> str | None:
@@ -77,8 +78,21 @@ class Pace:
         if self._claimed > (1 + CLOCKS_DIFFER) * lived:
             claim, whole = self._claimed / 1e9, lived / 1e9
             return f"{OTHER_PACE}: it claims windows of {claim:.2f} s in all, and has lived for {whole:.2f} s"
-        if not self._excess:
-            return None
-        many = len(self._excess) >= ENOUGH
-        excess = median(one for one, _ in self._excess) if many else min(few for _, few in self._excess)
-        return f"{OTHER_PACE}: its windows take longer than it claims" if excess > 0 else None
+        for windows, words in ((self._longer, "longer"), (self._shorter, "shorter")):
+            if _beyond(windows):
+                return f"{OTHER_PACE}: its windows take {words} than it claims"
+        return None
+
+
+def _beyond(windows: list[tuple[int, float, int]]) -> bool:
+    """Return whether windows differ from their claims by more than chance explains.
+
+    ``windows``: for each, by how many nanoseconds it does, its share of what clocks may differ, and what others took.
+    """
+    if len(windows) < ENOUGH:
+        return bool(windows) and all(
+            over > share + (SLACK_OF_FEW_NS + taken) / sqrt(len(windows)) for over, share, taken in windows
+        )
+    middle = median(over for over, _, _ in windows)
+    spread = SPREADS * median(abs(over - middle) for over, _, _ in windows)
+    return median(over - share - (SLACK_NS + taken + spread) / sqrt(len(windows)) for over, share, taken in windows) > 0

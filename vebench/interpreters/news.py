@@ -21,13 +21,13 @@ class Wakeful:
     """A clock that counts seconds, without those in which this process was stopped, as by Ctrl-Z.
 
     Cells go on meanwhile. They must not be taken for hanging because nobody has read what they answered. ``lapses``
-    counts the waits after which it is not certain when something came.
+    counts the waits after which it is not certain when something came, ``waits`` all of them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._stopped = 0.0
-        self.lapses = 0
+        self.lapses = self.waits = 0
 
     def __call__(self) -> float:
         """Return the time in seconds."""
@@ -41,6 +41,7 @@ class Wakeful:
         before = self._clock()
         found = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
         late = self._clock() - before - seconds
+        self.waits += 1
         self.lapses += late > UNSURE_S
         if late > LATE_S:
             self._stopped += late

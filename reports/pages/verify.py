@@ -238,7 +238,9 @@ def _notes(proofs: Sequence[tuple[Cell, Proof]]) -> Iterator[str]:
 
 
 def _remarks(proof: Proof) -> Iterator[str]:
-    """Yield which classes stepped, what was declared, who counted frames, and which engines others lack."""
+    """Yield invalid values, which classes stepped, what was declared, who counted frames, and unlike engines."""
+    if proof.invalid is not None:
+        yield f"warning: the environment itself returns invalid values: {proof.invalid}"
     if proof.own_classes is not None:
         yield proof.own_classes.words
     if proof.verdict in SAME:

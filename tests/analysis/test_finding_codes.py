@@ -67,6 +67,7 @@ OF_CELLS: dict[Code, tuple[CellRecord, ...]] = {
     Code.TOO_FEW_REPEATS: (make_cell(steps=STEADY), make_cell(steps=STEADY, repeat=1)),
     Code.UNVERIFIED: (make_cell("gym-sync", 1, STEADY, verdict="unverified"),),
     Code.UNPROVEN: (make_cell("gym-sync", 1, STEADY, proof=CellProof("unverified", reason="it gave no answer")),),
+    Code.INVALID_VALUES: (make_cell("gym-sync", 1, STEADY, proof=CellProof("identical", invalid="NaN")),),
     Code.OUTLIERS: (make_cell(steps=(*STEADY, *STEADY, 1002, 998, 1003, 800)),),
     Code.RESET_BURSTS: (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=1064, resets=64))),),
     Code.SLOWER_THAN_FOR_LOOP: (LOOP, make_cell("gym-sync", 1, STEADY)),

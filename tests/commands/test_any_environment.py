@@ -65,6 +65,55 @@ def test_arguments_make_another_task_with_rows_of_its_own(vebench: Command, tmp_
     )
 
 
+INVALID = """
+    import gymnasium
+    import numpy as np
+    from gymnasium.spaces import Box, Discrete
+
+    SEEN = {"type": np.zeros(2), "hole": np.array([0, np.nan], np.float32)}
+
+    class Invalid(gymnasium.Env):
+        observation_space, action_space, count = Box(-1, 1, (2,), np.float32), Discrete(2), 0
+
+        def __init__(self, what):
+            self.reward = {"none": None, "nan": float("nan")}.get(what, 1.0)
+            self.seen = SEEN.get(what, np.zeros(2, np.float32))
+
+        def reset(self, *, seed=None, options=None):
+            self.count = 0
+            return self.seen, {}
+
+        def step(self, action):
+            self.count += 1
+            return self.seen, self.reward if self.count == 3 else 1.0, False, self.count == 7, {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("nan", "the reward is nan, in step 3 after a reset"),
+        ("none", "the reward is None, in step 3 after a reset"),
+        ("type", "observations are float64, not float32 as declared, in a reset"),
+        ("hole", "observations hold NaN, in a reset"),
+    ],
+)
+def test_values_that_an_environment_must_not_return_are_its_fault_and_named_though_all_backends_agree(
+    vebench: Command, tmp_path: Path, what: str, words: str
+) -> None:
+    (tmp_path / "invalid.py").write_text(dedent(INVALID))
+    asked = ("-e", f"invalid:Invalid[what={what}]", "-b", "gym-sync")
+    done = vebench("verify", *asked, "--steps", "30", "-f", "json", world=world_here())
+    (verdict,) = json.loads(done.out)
+    assert (done.status, verdict["verdict"]) == (0, "identical")
+    assert verdict["invalid"].startswith(words)
+    assert vebench("run", *asked, *BRIEF, "-q", "-o", "run.jsonl", world=world_here()).status == 0
+    (cell,) = (row for row in json.loads(vebench("report", "run.jsonl", "-f", "json").out) if row["proof"])
+    (finding,) = (finding for finding in cell["findings"] if finding["code"] == "invalid-values")
+    assert cell["proof"] == "identical"
+    assert words in finding["message"]
+
+
 NESTED = ("-e", "odd:odd/Nested-v0")
 
 

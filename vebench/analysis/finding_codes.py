@@ -60,6 +60,7 @@ class Code(StrEnum):
     TOO_FEW_REPEATS = "too-few-repeats", Gravity.WARNING
     UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work is not the same
     UNPROVEN = "unproven", Gravity.WARNING  # verify vouches for other processes than this one
+    INVALID_VALUES = "invalid-values", Gravity.WARNING  # the environment's fault: the work may still be the same
 
     # Warnings about a run and its file.
     INCOMPLETE = "incomplete", Gravity.WARNING  # the cells that are there are good

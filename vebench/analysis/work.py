@@ -109,4 +109,5 @@ def together(proofs: Sequence[CellProof]) -> CellProof | None:
         steps=sum(proof.steps for proof in proofs),
         of_steps=sum(proof.of_steps for proof in proofs),
         seconds=sum(proof.seconds for proof in proofs),
+        invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
     )

@@ -173,7 +173,8 @@ class Proof:
     counted. ``fewest_ends``: how often each environment has ended at least; ``cut_off``: ends by a limit on time among
     ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused. ``unnamed``: the fault's name
     is still sought, and another proof will come. ``log``: the file that has what the backend printed, such as the
-    traceback of its exception, if it was kept: the parent does that.
+    traceback of its exception, if it was kept: the parent does that. ``invalid``: the first value of the environment
+    itself that is no reward, or that its space does not allow, with its step.
     """
 
     verdict: WorkVerdict
@@ -195,6 +196,7 @@ class Proof:
     excused: int = 0
     unnamed: bool = False
     log: str | None = None
+    invalid: str | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, Proof)
@@ -204,11 +206,12 @@ class Proof:
 class CellProof:
     """What a measured cell returned, at moments that it could not foresee, compared with the reference.
 
-    ``verdict``, and ``allowed`` to ``reason``, are as in ``Proof``. ``rows``: rows compared. ``environments``: how many
-    were stepped again, each for so many ``steps``, of ``of_steps`` that each has made, and with so many ``ends`` of
-    episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the environments
-    were drawn from. ``seconds``: how long it took. ``num_envs``: how many environments the process has, 0 if that is
-    not known. ``impossible``: our own table of backends says, as ``reason``, why nothing can be compared.
+    ``verdict``, ``invalid``, and ``allowed`` to ``reason`` are as in ``Proof``. ``rows``: rows compared.
+    ``environments``: how many were stepped again, each for so many ``steps``, of ``of_steps`` that each has made, and
+    with so many ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the
+    moments and the environments were drawn from. ``seconds``: how long it took. ``num_envs``: how many environments the
+    process has, 0 if that is not known. ``impossible``: our own table of backends says, as ``reason``, why nothing can
+    be compared.
     """
 
     verdict: WorkVerdict
@@ -225,6 +228,7 @@ class CellProof:
     seconds: float = 0.0
     impossible: bool = False
     num_envs: int = 0
+    invalid: str | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, CellProof)

@@ -303,4 +303,5 @@ def _together(found: list[Judged], outline: Outline, begun: Sequence[Judged] = (
         mismatch=worst.mismatch,
         fault=worst.fault,
         reason=worst.reason or (NOTHING_COMPARED if nothing else None),
+        invalid=next((one.proof.invalid for one in (*found, *begun) if one.proof.invalid), None),
     )

@@ -96,6 +96,17 @@ def unproven(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     )
 
 
+def invalid_values(cell: CellSummary, _sweep: Sweep) -> Finding | None:
+    """Return a finding if the environment itself returned values that its spaces do not allow."""
+    if cell.proof is None or cell.proof.invalid is None:
+        return None
+    return Finding(
+        Code.INVALID_VALUES,
+        f"the environment returns invalid values, with every backend: {cell.proof.invalid}",
+        "mend the environment, or what its spaces declare",
+    )
+
+
 def above_ceiling(cell: CellSummary, sweep: Sweep) -> Finding | None:
     """Return a finding if the backend seems faster than the bare simulator, beyond doubt."""
     if cell.key not in sweep.above_ceiling:
@@ -181,6 +192,6 @@ def retrograde(cell: CellSummary, sweep: Sweep) -> Finding | None:
     )
 
 
-OUTCOME: tuple[Rule, ...] = (failed, skipped, different_work, unverified, unproven)
+OUTCOME: tuple[Rule, ...] = (failed, skipped, different_work, unverified, unproven, invalid_values)
 SPEED: tuple[Rule, ...] = (above_ceiling, slower_than_for_loop, unlike_engines, other_packages, fallback, not_compiled)
 WORKERS: tuple[Rule, ...] = (retrograde,)

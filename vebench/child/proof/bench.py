@@ -244,6 +244,7 @@ class Bench:
             fewest_ends=self._fewest,
             engines=tuple(Engine(**engine) for engine in self._about.engines),
             own_classes=None if own is None else OwnClasses(**own),
+            invalid=self._references.invalid,
         )
 
     def _ages(self) -> Counter[int]:

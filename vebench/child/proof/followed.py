@@ -45,6 +45,7 @@ class References:
         self.task = task
         self._spare: list[Reference] = []
         self._known: dict[bytes, Step] | None = {} if remembers else None
+        self.invalid: str | None = None  # the first value that the environment's spaces do not allow
 
     @property
     def actions(self) -> ActionSpaceTree:
@@ -187,6 +188,7 @@ class Followed:
     def _asked(self) -> Step:
         """Return what the reference has returned."""
         reference = self.reference
+        self._references.invalid = self._references.invalid or reference.invalid
         made = Step(digested(reference.rows[-1]), reference.frames, reference.fresh)
         self._references.remember(self._key, made)
         return made

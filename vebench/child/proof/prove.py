@@ -475,4 +475,5 @@ def merged(one: Proof, other: Proof) -> Proof:
         simulated=sum(proof.simulated or 0 for proof in frames) if frames else None,
         claimed=sum(proof.claimed or 0 for proof in frames) if frames else None,
         frames_from=frames[0].frames_from if frames else None,
+        invalid=one.invalid or other.invalid,
     )

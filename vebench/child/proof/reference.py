@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,60 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
+    from vebench.backends.trees import Tree
 
 KEPT_ROWS = 4  # the last rows of each environment
+
+
+class Checked:
+    """An environment whose values are checked before the loop writes them into arrays, which casts them silently.
+
+    ``invalid``: the first reward that is no finite number, or observation that is not of its declared shape and type
+    or holds NaN, and the step in which it came; None so far.
+    """
+
+    def __init__(self, environment: Any, declared: Tree) -> None:  # noqa: ANN401 - a Gymnasium environment
+        self.action_space = environment.action_space
+        self.invalid: str | None = None
+        self._environment = environment
+        self._declared = declared
+        self._step = 0
+
+    def reset(self, **seed: int) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        self._step = 0
+        observation, info = self._environment.reset(**seed)
+        self._check(observation, 0.0)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as the environment takes it
+        """Step the environment."""
+        self._step += 1
+        made: tuple[Any, ...] = self._environment.step(action)
+        self._check(made[0], made[1])
+        return made
+
+    def _check(self, observation: Any, reward: Any) -> None:  # noqa: ANN401 - whatever was returned
+        if self.invalid is not None:
+            return
+        wrong = _undeclared("observations", self._declared, observation)
+        if wrong is None and (reward is None or not np.isfinite(reward).all()):
+            wrong = f"the reward is {reward}"
+        if wrong is not None:
+            self.invalid = f"{wrong}, in {f'step {self._step} after a reset' if self._step else 'a reset'}"
+
+
+def _undeclared(name: str, declared: Tree, value: Any) -> str | None:  # noqa: ANN401 - likewise
+    """Return what is wrong with an observation, None if it is of the shape and type that its space declares."""
+    if not trees.is_leaf(declared):
+        parts = declared.items() if isinstance(declared, dict) else enumerate(declared)
+        return next(filter(None, (_undeclared(f"{name}/{key}", part, value[key]) for key, part in parts)), None)
+    array = np.asarray(value)
+    if array.shape != declared.shape:
+        return f"{name} have the shape {array.shape}, not {declared.shape} as declared"
+    if not np.can_cast(array.dtype, declared.dtype):
+        return f"{name} are {array.dtype}, not {declared.dtype} as declared"
+    return f"{name} hold NaN" if array.dtype.kind == "f" and np.isnan(array).any() else None
 
 
 class Reference:
@@ -27,7 +79,7 @@ class Reference:
 
     With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
     own. ``variant`` is passed on to ``make``. ``fresh``: whether the last row has the first observation of an episode.
-    ``spaces`` are those of the environment itself.
+    ``spaces`` are those of the environment itself; for ``invalid`` see ``Checked``.
     """
 
     def __init__(
@@ -46,7 +98,9 @@ class Reference:
         self._environment = make(task, **variant)
         self.spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
         self._rows = self.spaces.rows(1)._replace(env_ids=np.array([env_id]))
-        self._loop = loop_over([self._environment], self._rows)
+        self._checked = Checked(self._environment, self.spaces.observations)
+        environments: Any = [self._checked]
+        self._loop = loop_over(environments, self._rows)
         if seed is not None:
             self.reset(seed)
 
@@ -61,6 +115,11 @@ class Reference:
         """Be the reference of another environment from the next reset on, since it takes time to make one."""
         self._rows.env_ids[0] = env_id
         self._same_step = same_step
+
+    @property
+    def invalid(self) -> str | None:
+        """The first value of the environment that its spaces do not allow, None so far."""
+        return self._checked.invalid
 
     @property
     def actions(self) -> ActionSpaceTree:

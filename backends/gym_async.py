@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.frames import THE_SIMULATOR, as_counts
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from vebench.backends.one_in_flight import Rows
 
 LAST_ANSWER_SECONDS = 1.0
+EXIT_SECONDS = 1.0  # until a process whose pipe has broken has ended
 
 
 class GymAsync(OneInFlight):
@@ -41,14 +44,34 @@ class GymAsync(OneInFlight):
         self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
 
     def _reset(self, seed: int) -> ArrayTree:
-        observations: ArrayTree = self._vector.reset(seed=seed)[0]
+        try:
+            observations: ArrayTree = self._vector.reset(seed=seed)[0]
+        except (EOFError, ConnectionError) as error:
+            raise self._death(error) from error
         return observations
 
     def _send(self, actions: ArrayTree) -> None:
-        self._vector.step_async(actions)
+        try:
+            self._vector.step_async(actions)
+        except (EOFError, ConnectionError) as error:
+            raise self._death(error) from error
 
     def _receive(self) -> Rows:
-        return self._vector.step_wait()[:4]
+        try:
+            return self._vector.step_wait()[:4]
+        except (EOFError, ConnectionError) as error:
+            raise self._death(error) from error
+
+    def _death(self, error: Exception) -> Exception:
+        """Return an error that says which process has ended, and how; the one of its pipe if none has."""
+        ended = connection.wait([process.sentinel for process in self._vector.processes], EXIT_SECONDS)
+        for number, process in enumerate(self._vector.processes):
+            if process.sentinel in ended:
+                process.join()
+                code = process.exitcode or 0
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+                return RuntimeError(f"environment {number}: its process {how}")
+        return error
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""

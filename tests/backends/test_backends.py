@@ -123,6 +123,14 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_hang() -> None:
     backend.close()
 
 
+def test_a_process_of_gymnasium_that_is_killed_is_named_with_its_signal() -> None:
+    backend = GymAsync(faulty("dies"))
+    until_third_step(backend)
+    with pytest.raises(RuntimeError, match=r"^environment 3: its process was ended by SIGKILL"):
+        backend.recv()
+    backend.close()
+
+
 def test_a_worker_that_died_between_steps_is_an_error_in_recv() -> None:
     backend = ShmSync(Setup(CHEETAH, workers=2, cpus=(0, 1)))
     backend.reset(0)

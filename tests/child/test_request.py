@@ -92,7 +92,7 @@ ANSWERS: tuple[Answer, ...] = (
     WINDOW,
     ReplicaWindow(7, WINDOW),
     Begins(),
-    Ends(3),
+    Ends(3, 9),
     CellProof(
         "different", 9, 2, 4, 700, 900, mismatch=Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), seed=7, seconds=0.5
     ),

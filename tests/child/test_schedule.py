@@ -160,7 +160,7 @@ def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_t
 
 def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times() -> None:
     loop, looks = FakeLoop(), count()
-    meter = Meter(loop.run_for, NOTHING_WATCHED, lambda _: None, loop.clock)
+    meter = Meter(loop.run_for, NOTHING_WATCHED, lambda _: None, loop.clock, 0)
     start = lambda: 90_000_000 if next(looks) == 3 else None  # noqa: E731 - the shortest way to say it
     found = list(in_step(meter, 3, 10_000_000, start, loop.clock))
     due = [90_000_000 + number * (10_000_000 + PAUSE_NS) for number in range(3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from support.commands import ONE_PASS
 from support.fakes import FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 
+from vebench.child.answers import Failure
 from vebench.commands.world import World
 from vebench.machine import pinning
 
@@ -68,6 +70,46 @@ def assert_each_worker_keeps_to_a_cpu_of_its_own(cells: dict[str, dict[str, Any]
         stepping = [thread for process in workers for thread in process] or caller[-2:]
         seats = [*(caller if caller_steps else ()), *stepping]
         assert sorted(seats) == sorted(map(str, cells[backend]["cpus"])), backend
+
+
+HANGING = """
+    import time
+    import gymnasium
+    from gymnasium.envs.classic_control import CartPoleEnv
+
+    class Hangs(CartPoleEnv):
+        def reset(self, **arguments):
+            time.sleep(600)
+"""
+
+
+def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(
+    vebench: Command, tmp_path: Path
+) -> None:
+    """Real processes, since it is one of them that has to say where it hangs."""
+    (tmp_path / "hanging.py").write_text(dedent(HANGING))
+    asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2", "--timeout", "8")
+    assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
+    _, base, *others = lines(tmp_path / "run.jsonl")
+    assert (base["backend"], base["workers"], base["reason"]) == ("for-loop", 1, "no end after 8 s (--timeout), in reset")
+    assert len(others) == 7
+    for cell in others:
+        assert (cell["status"], cell["startup_ns"]) == ("failed", None)
+        assert cell["reason"].endswith(f"cannot step hanging:Hangs: {base['reason']}")
+
+
+def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_measured(
+    vebench: Command, tmp_path: Path
+) -> None:
+    def scripted(cell: Cell, spec: RunSpec) -> Sequence[Answer | Exception]:
+        return [Failure("boom, in step 3")] if cell.task.id.startswith("CartPole") else steady(cell, spec)
+
+    start = FakeStart({"for-loop": scripted})
+    asked = ("-e", "CartPole,Acrobot", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2")
+    assert vebench("run", *asked, "-o", "run.jsonl", "-q", world=fake_world(start)).status == 1
+    assert [cell.key.place for cell, _ in start.started if cell.task.id.startswith("CartPole")] == ["for-loop:1x1"]
+    status = {(cell["env"], cell["status"]) for cell in lines(tmp_path / "run.jsonl")[1:]}
+    assert status == {("CartPole-v1", "failed"), ("Acrobot-v1", "ok")}
 
 
 def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Command, tmp_path: Path) -> None:

@@ -122,6 +122,21 @@ def test_a_cell_that_cannot_be_started_is_a_failure_of_that_cell(fault: Exceptio
     assert second.outcome.status == "ok"
 
 
+@pytest.mark.parametrize("group", [None, 0])
+@pytest.mark.parametrize("fault", [CellError("no end after 5 s, in reset"), Failure("boom, in step 3")])
+def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fault: object, group: int | None) -> None:
+    other = replace(cell(4, None), task=Task("Acrobot-v1", "classic", 1))
+    plan = [replace(each, group=group) for each in (cell(1), cell(2), replace(cell(1), repeat=1))]
+    started = {"w1": (fault,), "w2": (AssertionError("started"),), "w4": WHOLE}
+    first, second, third, last = finished(measure(*plan, other, **started))
+    why = getattr(fault, "reason", str(fault))
+    assert first.outcome.reason == why
+    for skipped in (second, third):
+        assert skipped.outcome.status == "failed"
+        assert str(skipped.outcome.reason).endswith(f"with one worker cannot step CartPole-v1: {why}")
+    assert last.outcome.status == "ok"
+
+
 def test_an_interrupted_cell_is_told_with_what_it_has_and_the_run_ends() -> None:
     launch = FakeLaunch({1: (READY, WINDOW, InterruptedCellError("interrupted"))})
     told = []

@@ -74,9 +74,13 @@ class Begins:
 
 @dataclass(frozen=True)
 class Ends:
-    """A window is over. Since its end, ``reading_ns`` were spent on reading the counters."""
+    """A window is over, and since its end ``reading_ns`` were spent on reading the counters.
+
+    ``lived_ns`` is how long the process has lived by its own clock.
+    """
 
     reading_ns: int
+    lived_ns: int
 
     def __post_init__(self) -> None:
         check_counts(self, Ends)

@@ -26,6 +26,7 @@ from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from vebench.backends.interface import ArrayTree, BackendInfo, Factory, VectorBackend
     from vebench.child.actions import Actions
@@ -204,6 +205,19 @@ def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, Bac
     return backend, Batch(*first), info
 
 
+def where(frames: Iterator[tuple[FrameType, int]]) -> str:
+    """Return in words how far a cell is that these frames belong to: ``in step 3``; empty if they do not tell."""
+    for frame, _ in frames:
+        local = frame.f_locals
+        if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - what it counts is nowhere else
+            loop: Loop = local["self"]
+            rows_of_a_batch = loop._backend.info.batch_size  # noqa: SLF001 - likewise
+            return f"in step {loop.batches + local.get('rows', 0) // rows_of_a_batch + 1:,}"
+        if frame.f_code is build.__code__:
+            return "in reset" if "info" in local else "while it was built"
+    return ""
+
+
 def _again(backend: VectorBackend, seed: int) -> Batch:
     """Reset the backend once more, and return the rows of that."""
     backend.reset(seed)
@@ -269,7 +283,7 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
     def step(span: int, batches: int = 1) -> Stretch:
         return loop.run_for(span, max(pace, batches))
 
-    meter = schedule.Meter(step, watched, around.tell, clock)
+    meter = schedule.Meter(step, watched, around.tell, clock, started)
     if request.mode == "in_step":
         start = schedule.number_on(request.go_ahead)
         return schedule.in_step(meter, settings.rounds, duration, start, clock)

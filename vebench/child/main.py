@@ -8,15 +8,21 @@ nor its dependencies: the launcher puts this folder, and the folders that it may
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from dataclasses import replace
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from vebench.child import lifeline
 from vebench.child.loading import load, one_line
 from vebench.child.request import Request
 from vebench.machine import memory_policy, pinning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 
 def main(request_file: str, answers: int) -> int:
@@ -37,7 +43,7 @@ def main(request_file: str, answers: int) -> int:
     sys.path.append(request.folder)
     # These imports load large libraries, so the process must be pinned before.
     from vebench.child.answers import Failure, writer  # noqa: PLC0415
-    from vebench.child.cell import Binding, measure  # noqa: PLC0415
+    from vebench.child.cell import Binding, measure, where  # noqa: PLC0415
 
     answer = writer(answers)
     try:
@@ -60,13 +66,27 @@ def main(request_file: str, answers: int) -> int:
         backend = measure(request, factory, Binding(affinity, unbound), started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
-        answer(Failure(one_line(error)))
+        place = where(traceback.walk_tb(error.__traceback__))
+        answer(Failure(one_line(error) + (f", {place}" if place else "")))
         return 1
     backend.close()
     return 0
 
 
+def _tell_where(answers: int) -> Callable[[int, FrameType | None], None]:
+    """Return a handler of signals that answers how far the cell is: the parent asks one that hangs."""
+
+    def tell(_number: int, frame: FrameType | None) -> None:
+        from vebench.child.answers import Failure, writer  # noqa: PLC0415 - as above
+        from vebench.child.cell import where  # noqa: PLC0415 - as above
+
+        writer(answers)(Failure(where(traceback.walk_stack(frame))))
+
+    return tell
+
+
 if __name__ == "__main__":
     # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
     os.set_inheritable(int(sys.argv[2]), False)
+    signal.signal(signal.SIGUSR2, _tell_where(int(sys.argv[2])))
     sys.exit(main(sys.argv[1], int(sys.argv[2])))

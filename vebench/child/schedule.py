@@ -32,7 +32,7 @@ class Meter:
     """Measures windows: ``run`` steps for a given number of nanoseconds; kernel counters are read before and after.
 
     ``tell`` is told right before a window, and once the counters are read after it: as reading those of many processes
-    takes long, it must not be taken for a part of the window. ``clock`` returns nanoseconds.
+    takes long, it must not be taken for a part of the window. ``clock`` returns nanoseconds, at first ``started``.
     """
 
     def __init__(
@@ -41,11 +41,13 @@ class Meter:
         watched: Watched,
         tell: Callable[[Begins | Ends], None],
         clock: Callable[[], int],
+        started: int,
     ) -> None:
         self.run = run
         self.tell = tell
         self._watched = watched
         self._clock = clock
+        self._started = started
 
     def read(self) -> Counts:
         """Return the kernel's counters as they are now."""
@@ -55,7 +57,8 @@ class Meter:
         """Return the window of a stretch that has just ended. ``before`` are the counters as read before it."""
         ended = self._clock()
         counts = difference(before, self.read())
-        self.tell(Ends(self._clock() - ended))
+        now = self._clock()
+        self.tell(Ends(now - ended, now - self._started))
         return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times)
 
     def measure(self, duration: int) -> Window:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Begins, Comparing, Done, Ends
+from vebench.child.answers import Begins, Comparing, Done, Ends, Failure, Ready
 from vebench.child.request import Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.far import started
@@ -54,6 +54,7 @@ T = TypeVar("T", "Recording", "Replaying")
 # After its last window, a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
 CLOSE_CHECK_S = 0.01
+WHERE_S = 1.0  # a cell that hangs may take this long to say where
 CHILD = "vebench.child.main"
 
 
@@ -290,6 +291,7 @@ class RunningCell:
         self._deadline = wakeful() + self._whole
         self._resting_since = 0.0
         self._may_close_until = 0.0
+        self._is_ready = False
         self._strays: list[int] = []
         self._lines: deque[bytes] = deque()
         self._rest = b""
@@ -345,6 +347,7 @@ class RunningCell:
             self._pace.heard(answer)
             if isinstance(answer, Begins | Ends):
                 continue
+            self._is_ready |= isinstance(answer, Ready)
             if isinstance(answer, Done):
                 self._may_close_until = wakeful() + CLOSE_S
             elif isinstance(answer, Comparing) and not answer.place:
@@ -390,10 +393,24 @@ class RunningCell:
         self.watch()
         if wakeful() > self._deadline:
             option = "--timeout" if self._whole == self.timeout else "--budget"
-            raise CellError(f"no end after {self._whole:.3g} s ({option})")
+            raise CellError(f"no end after {self._whole:.3g} s ({option}){self._how_far()}")
         self.output.keep_short()
         if fault := short_of_memory():
             raise CellError(fault)
+
+    def _how_far(self) -> str:
+        """Return in words how far a process is that hangs. It says so itself, unless it hangs outside of Python."""
+        _send(signal.SIGUSR2, partial(os.kill, self.process.pid))
+        until, rest = wakeful() + WHERE_S, self._rest
+        while (left := until - wakeful()) > 0 and wakeful.wait([self.results], left):
+            *lines, rest = (rest + os.read(self.results, 1 << 16)).split(b"\n")
+            if not lines:  # it has ended
+                break
+            with contextlib.suppress(ValueError):
+                answer = decode(lines[-1])
+                if isinstance(answer, Failure):
+                    return f", {answer.reason}" if answer.reason else ""
+        return ", in a step" if self._is_ready else ", while it was built or reset"
 
     def wait_for_close(self) -> None:
         """Give a cell that is done ``CLOSE_S`` from then to close its backend and to exit, unless a signal comes."""

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from vebench.child.answers import Answer
 
 OTHER_PACE = "its clock runs at another pace than the runner's"
-# By how much both clocks may differ over all windows: a share of their time, and as many nanoseconds for each window as
-# the words of its begin and end may differ in how late they come. These differences are independent of each other, so
-# that their sum grows with the square root of the number of windows. Added to them are what others took of the CPU, and
+# By how much windows may take longer than they claim: a share of their time, and as many nanoseconds for each as the
+# words of its begin and end may differ in how late they come. These differences are independent of each other, so that
+# their sum grows with the square root of the number of windows. Added to them are what others took of the CPU, and
 # SPREADS times the spread of the differences (1.48 median absolute deviations, as much as a standard deviation).
 SHARE, SLACK_NS, SPREADS = 0.02, 150_000_000, 3 * 1.48
 # A process that was stopped for less than half a second does not know it. The median over ENOUGH windows ignores one
-# that this has hit. Of fewer windows, each must differ by more than it explains.
+# that this has hit. Of fewer windows, each must take longer than it explains.
 ENOUGH, SLACK_OF_FEW_NS = 3, 700_000_000
-# All windows together cannot take longer than the process has lived; clocks differ by less than this share.
-CLOCKS_DIFFER = 0.01
+# A cell cannot have lived, or measured, for longer than since it was started. Clocks differ by less than this share,
+# and this process may have noted the start so late.
+CLOCKS_DIFFER, LATE_NS = 0.01, 100_000_000
 
 
 class Pace:
@@ -39,9 +40,9 @@ class Pace:
         self._seen = (waiting.waits, waiting.lapses)
         self._cpus = 1
         self._claimed = self._passed = 0
-        self._late_begin = self._late_end = True
-        self._longer: list[tuple[int, float, int]] = []
-        self._shorter: list[tuple[int, float, int]] = []
+        self._late = True
+        self._windows: list[tuple[int, float, int]] = []
+        self._fast: str | None = None
 
     def heard(self, answer: Answer) -> None:
         """Note an answer of the cell. Raises CellError at its end if the cell's clock runs at another pace."""
@@ -52,9 +53,10 @@ class Pace:
             case Ready():
                 self._cpus = len(answer.layout.affinity or (0,))
             case Begins():
-                self._since, self._late_begin = self._clock(), late
+                self._since = self._clock()
             case Ends():
-                self._passed, self._late_end = self._clock() - self._since - answer.reading_ns, late
+                self._passed, self._late = self._clock() - self._since - answer.reading_ns, late
+                self._check_life(answer.lived_ns)
             case Window():
                 self._ended(answer)
             case ReplicaWindow():
@@ -62,30 +64,28 @@ class Pace:
             case Done() if fault := self.fault:
                 raise CellError(fault)
 
+    def _check_life(self, claimed: int) -> None:
+        """Note that the cell says that it has lived or measured for so long."""
+        lived = self._clock() - self._started
+        if claimed > (1 + CLOCKS_DIFFER) * lived + LATE_NS:
+            self._fast = f"{OTHER_PACE}: it counts {claimed / 1e9:.2f} s, and has lived for {lived / 1e9:.2f} s"
+
     def _ended(self, window: Window) -> None:
         self._claimed += window.ns
-        compared = (self._passed - window.ns, SHARE * window.ns, window.taken_ns // self._cpus)
-        if not self._late_end:
-            self._longer.append(compared)
-        if not self._late_begin:
-            over, share, taken = compared
-            self._shorter.append((-over, share, taken))
+        self._check_life(self._claimed)
+        if not self._late:
+            self._windows.append((self._passed - window.ns, SHARE * window.ns, window.taken_ns // self._cpus))
 
     @property
     def fault(self) -> str | None:
         """In words what is wrong with the cell's clock, None if nothing can be said against it."""
-        lived = self._clock() - self._started
-        if self._claimed > (1 + CLOCKS_DIFFER) * lived:
-            claim, whole = self._claimed / 1e9, lived / 1e9
-            return f"{OTHER_PACE}: it claims windows of {claim:.2f} s in all, and has lived for {whole:.2f} s"
-        for windows, words in ((self._longer, "longer"), (self._shorter, "shorter")):
-            if _beyond(windows):
-                return f"{OTHER_PACE}: its windows take {words} than it claims"
-        return None
+        if self._fast is None and _beyond(self._windows):
+            return f"{OTHER_PACE}: its windows take longer than it claims"
+        return self._fast
 
 
 def _beyond(windows: list[tuple[int, float, int]]) -> bool:
-    """Return whether windows differ from their claims by more than chance explains.
+    """Return whether windows take longer than their claims by more than chance explains.
 
     ``windows``: for each, by how many nanoseconds it does, its share of what clocks may differ, and what others took.
     """

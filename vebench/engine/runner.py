@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
 
 
+# Why a task is not measured, by its name and side: the plain loop with one worker could not step it.
+Over = dict[tuple[str, str], str]
+
 # The reason of a cell that was at work when there was no time any more.
 GIVEN_UP = "no time was left: give a larger --budget"
 
@@ -51,11 +54,15 @@ def run(plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], 
     with the reference once they have finished, and those that they take turns with; if the user interrupts, that is
     reported as broken off.
 
+    Once the plain loop with one worker has failed in its first repeat before its first window, all other cells of its
+    task fail with its reason: an environment that hangs would hang in each of them until its ``--timeout``.
+
     Once ``out_of_time`` returns true, no cell is started any more, and of those that take turns all that still have
     windows to measure are given up: they finish as failed.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(SEED_BITS)
+    over: Over = {}
     cells = [recorded(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
@@ -64,11 +71,13 @@ def run(plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], 
             measured: list[CellFinished] = []
             try:
                 for event in (
-                    _alone(part[0], launch) if number is None else _in_turn(part, launch, plan.spec.rounds, out_of_time)
+                    _alone(part[0], launch, over)
+                    if number is None
+                    else _in_turn(part, launch, plan.spec.rounds, out_of_time, over)
                 ):
-                    yield event
                     if isinstance(event, CellFinished):
                         measured.append(event)
+                    yield event
                 while measured:
                     yield from replayed(measured[0].cell, measured[0].outcome, launch, plan.spec)
                     del measured[0]
@@ -78,13 +87,21 @@ def run(plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], 
                 raise
 
 
-def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
-    """Measure one cell from start to end."""
+def _not_measured(cell: Cell, over: Over) -> CellFinished | None:
+    """Return the end of a cell that cannot be measured, None if it is to be."""
     if cell.skip is not None:
-        yield CellFinished(cell, Outcome("skipped", cell.skip))
+        return CellFinished(cell, Outcome("skipped", cell.skip))
+    why = over.get((cell.task.id, cell.side))
+    return None if why is None else CellFinished(cell, Outcome("failed", why))
+
+
+def _alone(cell: Cell, launch: Launch, over: Over) -> Iterator[Event]:
+    """Measure one cell from start to end."""
+    if (ended := _not_measured(cell, over)) is not None:
+        yield ended
         return
     yield CellStarted(cell)
-    progress = CellProgress(cell)
+    progress = CellProgress(cell, over)
     try:
         with launch(cell) as conversation:
             yield from progress.follow(conversation)
@@ -99,18 +116,23 @@ def _alone(cell: Cell, launch: Launch) -> Iterator[Event]:
     yield CellFinished(cell, progress.outcome())
 
 
-def _in_turn(cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event]:
+def _in_turn(
+    cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool], over: Over
+) -> Iterator[Event]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
     So each cell comes before another as often as after it, and what slows the machine for a while slows them all.
     """
-    in_turn = tuple(InTurn(cell) for cell in cells)
+    in_turn = tuple(InTurn(cell, over) for cell in cells)
     try:
         with ExitStack() as stack:
             for number, cell in enumerate(in_turn):
                 if number and out_of_time():
                     break
-                yield from cell.start(launch, stack)
+                if (ended := _not_measured(cell.cell, over)) is not None:
+                    yield ended
+                else:
+                    yield from cell.start(launch, stack)
             yield from _turns(in_turn, rounds, out_of_time)
         for cell in in_turn:
             if cell.at_work:
@@ -137,9 +159,9 @@ def _turns(in_turn: Sequence[InTurn], rounds: int, out_of_time: Callable[[], boo
 class InTurn:
     """A cell that takes turns: its conversation, its progress, and whether it is still at work."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, over: Over) -> None:
         self.cell = cell
-        self.progress = CellProgress(cell)
+        self.progress = CellProgress(cell, over)
         self.at_work = False
         self._own = ExitStack()
 
@@ -181,9 +203,10 @@ def _not_started(error: OSError) -> str:
 class CellProgress:
     """What a cell has reported so far."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, over: Over) -> None:
         self.reason: str | None = None
         self._cell = cell
+        self._over = over
         self._layout: Layout | None = None
         self._startup_ns: int | None = None
         self._done = Done()
@@ -214,6 +237,10 @@ class CellProgress:
         except CellError as error:
             self.reason = str(error)
         self._log = conversation.log()
+        cell = self._cell
+        if cell.is_base and not (cell.repeat or cell.replicas or self.windows):
+            why = f"not measured, as {cell.backend.label} with one worker cannot step {cell.task.id}: {self.reason}"
+            self._over.setdefault((cell.task.id, cell.side), why)
 
     def outcome(self, reason: str | None = None) -> Outcome:
         """Return how the cell ended. ``reason`` overrides the cell's own."""

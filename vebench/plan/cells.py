@@ -134,6 +134,11 @@ class Cell:
         return self.backend.name == registry.REFERENCE and not self.python
 
     @property
+    def is_base(self) -> bool:
+        """Whether it is the plain loop with one worker: what it cannot step, no backend can."""
+        return self.is_reference and self.workers == 1
+
+    @property
     def mode(self) -> Mode:
         """How the cell is measured."""
         if self.replicas:
@@ -194,6 +199,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
+    The first pass begins with the plain loop of each task.
     The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
     step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
     With ``spec.base``, what speedups are relative to is among them. ``memory_available`` is in bytes, None if unknown.
@@ -219,6 +225,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     passes = [
         shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
     ]
+    passes[0].sort(key=lambda cell: not cell.is_base)  # they show whether their tasks can be stepped at all
     return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass), interpreters)
 
 

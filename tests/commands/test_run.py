@@ -91,7 +91,8 @@ def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(
     asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2", "--timeout", "8")
     assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
     _, base, *others = lines(tmp_path / "run.jsonl")
-    assert (base["backend"], base["workers"], base["reason"]) == ("for-loop", 1, "no end after 8 s (--timeout), in reset")
+    assert (base["backend"], base["workers"]) == ("for-loop", 1)
+    assert base["reason"] == "no end after 8 s (--timeout), in reset"
     assert len(others) == 7
     for cell in others:
         assert (cell["status"], cell["startup_ns"]) == ("failed", None)

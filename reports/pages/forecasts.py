@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import ceiling_of
-from vebench.analysis.curves import curves, of_key
+from vebench.analysis.curves import curves
 from vebench.analysis.effective_cpus import cpu_order
-from vebench.analysis.scaling import Forecast, nothing_to_predict, scaling
+from vebench.analysis.scaling import Forecast, forecast
 from vebench.backends.registry import NULL
 from vebench.errors import one_line
 from vebench.reports import figures
@@ -16,13 +15,12 @@ from vebench.reports.document import Listing, Table, TableRow, Text
 from vebench.reports.pages.curve_lines import curve_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.curves import Curve
     from vebench.analysis.effective_cpus import CpuOrder
     from vebench.analysis.statistics import Estimate
-    from vebench.plan.cells import CellKey
     from vebench.results.records import RunRecord
 
 TITLE = "Predicted frames/s, not measured"
@@ -32,15 +30,11 @@ UNKNOWN_CORES = "the run file does not say which CPUs share a core: measure agai
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is predicted of a curve. ``path`` leads from its largest number of workers to that of ``forecast``.
-
-    ``peak`` is the measured number of workers beyond which its rates certainly fall, None if that is not certain.
-    """
+    """What is predicted of a curve. ``path`` leads from its largest number of workers to that of ``forecast``."""
 
     curve: Curve
     forecast: Forecast
     path: tuple[Forecast, ...] = ()
-    peak: int | None = None
 
     @property
     def points(self) -> tuple[tuple[float, Estimate], ...]:
@@ -56,21 +50,22 @@ class Prediction:
 
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
     """Return what each backend of a run would reach with so many workers, or why that cannot be said."""
-    order = cpu_order(header, cells) or (ON_HOSTS if header.hosts else UNKNOWN_CORES)
-    found = curves(cells)
-    by_key = {of_key(curve.cells[0].key): curve for curve in found}
-    return tuple(_prediction(curve, by_key, order, workers) for curve in found if curve.cells[0].backend != NULL)
+    order = cpu_order(header, cells)
+    shown = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
+    if order is None:
+        refused = Forecast(workers, refused=ON_HOSTS if header.hosts else UNKNOWN_CORES)
+        return tuple(Prediction(curve, refused) for curve in shown)
+    return tuple(_prediction(curve, order, workers) for curve in shown)
 
 
-def _prediction(curve: Curve, curves: Mapping[CellKey, Curve], order: CpuOrder | str, workers: int) -> Prediction:
-    """Return what a backend would reach; ``order`` says why that cannot be said if it is a text."""
-    if isinstance(order, str):
-        return Prediction(curve, Forecast(workers, refused=order))
-    model = scaling(curve, curves.get(of_key(ceiling_of(curve.cells[0].key))), order)
-    if isinstance(model, str):
-        reason = nothing_to_predict([cell.workers for cell in curve.cells], order, workers) or model
-        return Prediction(curve, Forecast(workers, refused=reason))
-    return Prediction(curve, model.forecast(workers), model.path(workers), model.peak)
+def _prediction(curve: Curve, order: CpuOrder, workers: int) -> Prediction:
+    last = forecast(curve, order, workers)
+    most = max(cell.workers for cell in curve.cells)
+    if last.rate is None or workers < most:
+        return Prediction(curve, last)
+    # The line of a figure bends where second threads begin.
+    between = {kink.after for kink in order.kinks if most < kink.after < workers}
+    return Prediction(curve, last, (*(forecast(curve, order, count) for count in sorted(between)), last))
 
 
 def tables(predicted: Sequence[Prediction]) -> tuple[Table, ...]:
@@ -117,10 +112,13 @@ def _remarks(predicted: Prediction) -> Iterator[str]:
     """Yield why there is no prediction, or what it assumes, and where the rates fall."""
     if predicted.forecast.refused:
         yield f"not predicted: {predicted.forecast.refused}"
+        return
     for assumed in predicted.forecast.assumed:
         yield f"assumed: {assumed}"
-    if predicted.peak is not None:
-        yield f"fastest with {figures.counted(predicted.peak, 'worker')}: with more, its rates fall"
+    rates = {cell.workers: rate for cell in predicted.curve.cells if (rate := cell.frames_per_second) and rate.low}
+    fastest = max(rates, key=lambda workers: rates[workers].median, default=0)
+    if fastest and (rates[fastest].low or 0.0) > (rates[max(rates)].high or 0.0):
+        yield f"fastest with {figures.counted(fastest, 'worker')}: with more, its rates fall"
 
 
 def _listing(remarks: Sequence[tuple[str, str]], every: int) -> Listing | None:

@@ -5,9 +5,8 @@ Rates follow the cores at work rather than the workers. Pure functions of the fi
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vebench.errors import UsageError
 from vebench.machine.placement import order_of, place
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.machine.topology import Topology
     from vebench.results.records import HostRecord, RunRecord
-
-Kind = Literal["thread", "region", "kind"]
 
 UNPINNED = "workers, which were not pinned, use all cores before second threads"
 BOOST = "clocks, which may rise above their base, fall with more cores at work as they did so far"
@@ -40,27 +37,10 @@ class Cpu:
 
 
 @dataclass(frozen=True)
-class Load:
-    """What works when so many ``workers`` do that each has a CPU.
-
-    ``cores`` counts the cores at work, ``threads`` the second threads on them, both by kind of core, the fastest first.
-    ``apart`` is how far they are spread over regions: 0 in one, 1 in the halves of two, 1.5 in the quarters of four.
-    ``all_cores`` counts the cores that there are, at work or not.
-    """
-
-    workers: int
-    cores: tuple[int, ...]
-    threads: tuple[int, ...]
-    apart: float
-    all_cores: int
-
-
-@dataclass(frozen=True)
 class Kink:
     """Where workers begin to gain something else: those after the first ``after``. ``text`` says what begins."""
 
     after: int
-    kind: Kind
     text: str
 
 
@@ -75,19 +55,9 @@ class CpuOrder:
     region_name: str = "package"
     assumed: tuple[str, ...] = ()
 
-    def load(self, workers: int) -> Load:
-        """Return what works with so many workers: those beyond the CPUs add nothing."""
-        owned = self.cpus[:workers]
-        kinds = range(max((cpu.slower for cpu in self.cpus), default=0) + 1)
-        cores = Counter(cpu.slower for cpu in owned if not cpu.second)
-        threads = Counter(cpu.slower for cpu in owned if cpu.second)
-        return Load(
-            len(owned),
-            tuple(cores[kind] for kind in kinds),
-            tuple(threads[kind] for kind in kinds),
-            _apart([cpu.region for cpu in owned]),
-            sum(not cpu.second for cpu in self.cpus),
-        )
+    def cores(self, workers: int, thread: float) -> float:
+        """Return the cores at work with so many workers, where a second thread of a core counts as ``thread`` cores."""
+        return sum(thread if cpu.second else 1.0 for cpu in self.cpus[:workers])
 
     @property
     def kinks(self) -> tuple[Kink, ...]:
@@ -100,21 +70,14 @@ class CpuOrder:
         regions, kinds, threads = {self.cpus[0].region}, {self.cpus[0].slower}, False
         for after, cpu in enumerate(self.cpus):
             if cpu.region not in regions:
-                yield Kink(after, "region", f"another {self.region_name} begins")
+                yield Kink(after, f"another {self.region_name} begins")
             if cpu.slower not in kinds:
-                yield Kink(after, "kind", "another kind of core begins")
+                yield Kink(after, "another kind of core begins")
             if cpu.second and not threads:
-                yield Kink(after, "thread", "second threads begin")
+                yield Kink(after, "second threads begin")
             threads = threads or cpu.second
             regions.add(cpu.region)
             kinds.add(cpu.slower)
-
-
-def _apart(regions: Sequence[int | None]) -> float:
-    """Return twice the chance that two of the CPUs, drawn independently, are in different regions."""
-    counts = Counter(regions).values()
-    total = sum(counts)
-    return 2 * (1 - sum((count / total) ** 2 for count in counts)) if total else 0.0
 
 
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:

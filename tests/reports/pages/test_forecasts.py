@@ -57,8 +57,8 @@ def test_below_it_stands_why_there_is_no_prediction_and_what_one_assumes() -> No
     listing = table_of(MACHINE, 16).listing
     assert listing is not None
     assert listing.lines == (
-        "gym-sync: not predicted: only 1 of its 2 workers works at a time",
-        "shm-async: assumed: a second thread adds 30% ± 15% of a core",
+        "gym-sync: not predicted: not all of its 2 workers work at the same time",
+        "shm-async: assumed: a second thread adds 20% of a core",
         "mine:<b>|Few: not predicted: 2 numbers of workers measured: 4 are needed",
     )
 

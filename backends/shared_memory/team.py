@@ -10,6 +10,7 @@ import threading
 import time
 from functools import partial
 from itertools import count
+from multiprocessing import process
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -307,6 +308,8 @@ class Team:
         self.lost = (
             f"it belongs to process {self._owner}, which has made it: another process has no part in it, even if forked"
         )
+        for worker in self.workers:
+            process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - ended at exit else
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a team of processes cannot be pickled or copied")

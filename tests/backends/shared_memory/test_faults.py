@@ -338,6 +338,39 @@ def test_a_forked_copy_of_the_caller_leaves_the_workers_alone(build: Build) -> N
     assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
 
 
+FORKED = """
+import os, sys, time
+import gymnasium as gym
+from vebench.backends.{module} import {make}
+
+envs = {make}({arguments}, num_processes=2, caller_steps=False)
+envs.reset(seed=7)
+if (child := os.fork()) == 0:
+    {end}
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (0, 1, 3)
+for _ in range(20):
+    envs.step(envs.action_space.sample())
+    time.sleep(0.005)
+envs.close()
+print("unharmed")
+"""
+BUILT = {
+    "SharedMemoryVectorEnv": ("shared_memory", "[lambda: gym.make('CartPole-v1')] * 4"),
+    "make_vec": ("fast", "'HalfCheetah-v5', 4"),
+}
+
+
+@pytest.mark.parametrize("make", BUILT)
+@pytest.mark.parametrize("end", ["sys.exit(0)", "raise ValueError", "pass", "os._exit(0)"])
+def test_a_forked_copy_of_the_caller_may_end_in_any_way(make: str, end: str) -> None:
+    module, arguments = BUILT[make]
+    script = FORKED.format(make=make, module=module, arguments=arguments, end=end)
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "unharmed\n"), done.stderr
+
+
 def test_workers_outlive_the_thread_that_started_them(build: Build) -> None:
     built: list[SharedMemoryVectorEnv] = []
     thread = threading.Thread(target=lambda: built.append(build()))

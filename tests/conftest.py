@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from vebench.results.records import Run
 
+
+# Tests send SIGINT to what they start, which a process in the background of a script would let it inherit as ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("tests", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=2000)  # pytest --hypothesis-profile=thorough

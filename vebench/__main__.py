@@ -5,12 +5,14 @@ This module imports as little as possible: what is interrupted before ``main`` b
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import sys
 
 INTERRUPTED = 130
 REPEAT_S = 0.01
+PLAIN = str.maketrans({"±": "+-", "µ": "u", "·": "-", "…": "...", "→": "->"})
 
 
 def main() -> None:
@@ -21,6 +23,10 @@ def main() -> None:
     from vebench import cli  # noqa: PLC0415 - what takes a moment
 
     sys.unraisablehook = _send_again
+    codecs.register_error("vebench", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # the process was started with it
+            stream.reconfigure(errors="vebench")  # type: ignore[union-attr]  # it is a TextIOWrapper
     try:
         if raises:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,6 +37,14 @@ def main() -> None:
     # status, although the exception was handled; unless other text is executed since (CPython, Python/pythonrun.c).
     exec("")  # noqa: S102
     sys.exit(status)
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Return text that every encoding has for what the output's encoding has not."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(PLAIN)
+    return text.encode("ascii", "replace").decode(), error.end
 
 
 def _end(*_: object) -> None:

@@ -152,8 +152,12 @@ def run(  # noqa: PLR0913 - one parameter for each option
         typer.Option(metavar="WHAT", help="Backends that let none, half or any environments step while --policy acts."),
     ] = None,
     recv_timeout: Annotated[
-        str | None,
-        typer.Option(metavar="SECONDS", help="Let backends that can return what is there after so long."),
+        float | None,
+        typer.Option(
+            metavar="TIME",
+            help="Let backends that can return what is there after so long.",
+            parser=options.duration("--recv-timeout"),
+        ),
     ] = None,
     recv_min: Annotated[
         str | None, typer.Option(metavar="ROWS", help="Rows that they then return at the least. Default: 1.")

@@ -61,8 +61,24 @@ OutputFile = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE"
 UntilDecided = Annotated[
     bool, typer.Option("--until-decided", help="Add passes until every backend has its verdict, or --budget is spent.")
 ]
+
+
+def duration(option: str) -> Callable[[str | float], float]:
+    """Return what parses the value of an option that is a time: the seconds. A default is in seconds already."""
+
+    def parse(text: str | float) -> float:
+        from vebench.plan.grammar import parse_duration  # noqa: PLC0415 - imported on use
+
+        return parse_duration(option, str(text))
+
+    return parse
+
+
 DecisionBudget = Annotated[
-    float, typer.Option("--budget", metavar="SECONDS", help="Longest time that --until-decided adds.")
+    float,
+    typer.Option(
+        "--budget", metavar="TIME", help="Longest time that --until-decided adds.", parser=duration("--budget")
+    ),
 ]
 AllowCode = Annotated[
     bool,
@@ -123,9 +139,10 @@ def _parameter(item: Field[Any], kind: Any, default: object, instead: str) -> in
     if option.parse:
         kind, default = (list[str] | None if option.repeated else str | None), None
     meaning = option.meaning
+    parser = duration(names[0]) if option.metavar == "TIME" else None
     if item.default is MISSING and not option.otherwise:
         meaning += f" Required without {instead}." if instead else " Required."
-    declared = Annotated[kind, typer.Option(*names, metavar=option.metavar or None, help=meaning)]
+    declared = Annotated[kind, typer.Option(*names, metavar=option.metavar or None, help=meaning, parser=parser)]
     return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared)
 
 
@@ -135,7 +152,8 @@ def _change(item: Field[Any], kind: Any) -> inspect.Parameter:  # noqa: ANN401 -
     if option.parse:
         kind = list[str] if option.repeated else str
     meaning = option.meaning.partition(" Default:")[0]
-    declared = Annotated[kind | None, typer.Option(*names, metavar=option.metavar or None, help=meaning)]
+    parser = duration(names[0]) if option.metavar == "TIME" else None
+    declared = Annotated[kind | None, typer.Option(*names, metavar=option.metavar or None, help=meaning, parser=parser)]
     return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=declared)
 
 

@@ -42,7 +42,7 @@ def test_without_a_command_the_help_is_on_standard_error_and_the_status_is_2(veb
 
 def test_help_has_examples_and_names_values_as_users_do(vebench: Command) -> None:
     text = words(vebench("run", "--help").out)
-    for example in ("vebench run -e Pong -w 1..8", "--env ENV", "--workers COUNTS", "--duration SECONDS", "1..81:*3"):
+    for example in ("vebench run -e Pong -w 1..8", "--env ENV", "--workers COUNTS", "--duration TIME", "1..81:*3"):
         assert example in text
     assert "TEXT" not in text
     assert "FLOAT" not in text

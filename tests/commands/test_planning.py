@@ -102,3 +102,24 @@ def test_a_baseline_of_which_nothing_can_run_here_is_not_measured_again(
         2,
         "vebench: base.jsonl: no cell of this plan can run here: it is too large\n",
     )
+
+
+@pytest.mark.parametrize("option", ["--duration", "--warmup", "--timeout", "--budget"])
+@pytest.mark.parametrize("command", ["run", "compare", "check", "tune", "verify"])
+def test_a_time_has_a_unit_or_is_in_seconds(vebench: Command, command: str, option: str) -> None:
+    if f"{option} TIME" not in vebench(command, "--help").out:
+        return
+    required = "a.jsonl" if command == "check" else "-e=CartPole"
+    for text in ("soon", "1 parsec", "nan", ""):
+        refused = vebench(command, required, option, text)
+        assert refused.status == 2
+        assert refused.refusal.startswith(f"vebench: {option} ")
+        assert "write a time such as" in refused.refusal
+
+
+def test_units_of_times_are_those_of_seconds(vebench: Command) -> None:
+    def plan(*times: str) -> str:
+        return vebench("run", "-e", "CartPole", "-b", "null", "--dry-run", *times).out
+
+    seconds = plan("--duration", "0.25", "--warmup", "0", "--timeout", "120")
+    assert plan("--duration", "250ms", "--warmup", "0s", "--timeout", "2m") == seconds

@@ -17,8 +17,12 @@ from support.commands import ONE_PASS
 from support.fakes import fake_world
 from support.waiting import eventually
 
+from vebench.results.store import RunWriter
+
 if TYPE_CHECKING:
     from support.commands import Command
+
+    from vebench.results.records import Run
 
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3", "--no-base", *ONE_PASS)
 pipe = subprocess.PIPE
@@ -46,6 +50,37 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(
     )
     assert not [line for line in err.splitlines()[:-1] if not line.startswith("[")]
     assert statuses(path)[:1] == ["ok"]
+
+
+def test_an_interrupt_that_the_parent_ignores_is_ignored(vebench: Command, tmp_path: Path) -> None:
+    cells = ("-e", "CartPole", "-w", "1,2", "-b", "null", *BRIEF)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a script's shell does for what it starts with &
+    try:
+        process = vebench.start("run", *cells, "-o", tmp_path / "run.jsonl", stdout=pipe, stderr=pipe)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        assert process.stderr is not None
+        process.stderr.readline()  # the first cell is done
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 0
+    assert statuses(tmp_path / "run.jsonl") == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json", "html", "csv", "latex"])
+def test_what_cannot_be_encoded_is_written_in_ascii(
+    vebench: Command, sweep: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with RunWriter.create(tmp_path / "a.jsonl", sweep.header) as writer:
+        for cell in sweep.cells:
+            writer.append(cell)
+    with vebench.start("report", "a.jsonl", "-f", form, stdout=pipe, stderr=pipe) as process:
+        out, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
+    assert out.isascii()
+    assert form != "terminal" or "+-" in out
 
 
 def test_an_interrupt_before_anything_is_measured_is_one_line(

@@ -133,10 +133,10 @@ REFUSED_ENVIRONMENTS = {
     "PongDeterministic-v4": "no such environment (did you mean Pong?);",
     "FrozenLak-v1": "did you mean FrozenLake-v1",
     "mine:user/Mime-v3": "did you mean user/Mine-v3",
-    "mine:Nope": "registers no Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3, user/Needy-v3",
-    "adapters_of_mine:Nope": "module adapters_of_mine registers no Nope; it registers none",
+    "mine:Nope": "has no callable or environment Nope; it registers user/Keyed-v3, user/Leaving-v3, user/Mine-v3",
+    "adapters_of_mine:Nope": "module adapters_of_mine has no callable or environment Nope; it registers none",
     "ale_py:ALE/Pnog-v5": "did you mean ALE/Pong-v5",
-    "mine:a b": "module mine registers no a b; it registers user/Keyed-v3",
+    "mine:a b": "module mine has no callable or environment a b; it registers user/Keyed-v3",
     "Pong, Ant": "no such environment",
     "a\nb": "'a\\nb': no such environment",
     "nowhere:Thing-v0": "module nowhere cannot be imported: ModuleNotFoundError",
@@ -155,7 +155,7 @@ REFUSED_ENVIRONMENTS = {
     "mine:make_env[width=3]": "it cannot be made: TypeError: make_env() got an unexpected keyword argument 'width'",
     "mine:make_number": "it returns a int, not an environment of Gymnasium's",
     "mine:make_trouble": "it cannot be made: RuntimeError: no screen",
-    "mine:sys": "registers no sys",
+    "mine:sys": "has no callable or environment sys",
 }
 # An adapter and the names of the options that it is given, and what is said of it.
 REFUSED_ADAPTERS: dict[tuple[str, tuple[str, ...]], str] = {

@@ -18,12 +18,22 @@ NAME = "python3.10"
 def found() -> str | None:
     """Return a Python 3.10 that runs: on the path, or among those that pyenv keeps."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [shutil.which(NAME), *map(str, sorted(pyenv.glob(f"3.10*/bin/{NAME}")))]
+    candidates = [shutil.which(NAME), *_kept(pyenv)]
     return next((path for path in candidates if path is not None and _runs(path)), None)
 
 
+def _kept(pyenv: Path) -> list[str]:
+    try:
+        return [str(path) for path in sorted(pyenv.glob(f"3.10*/bin/{NAME}"))]
+    except PermissionError:  # those of another user, such as root
+        return []
+
+
 def _runs(path: str) -> bool:
-    return subprocess.run([path, "-c", "import venv"], capture_output=True, check=False).returncode == 0
+    try:
+        return subprocess.run([path, "-c", "import venv"], capture_output=True, check=False).returncode == 0
+    except PermissionError:
+        return False
 
 
 def main(folder: str) -> None:

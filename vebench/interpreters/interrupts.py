@@ -25,10 +25,8 @@ class Interrupts:
     def __enter__(self) -> Self:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
-        # Except SIGINT, a signal that is already ignored stays ignored: nohup ignores SIGHUP on purpose.
-        handled = [
-            number for number in SIGNALS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN
-        ]
+        # What the parent ignores on purpose stays ignored: nohup does SIGHUP, and a script's shell SIGINT for ``&``.
+        handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import OptionValue
 
 SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-DURATIONS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+DURATIONS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 ALL_PEERS = "all-peers"
 COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
 MISSING_ENV = "--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more"
@@ -189,10 +189,11 @@ def parse_share(option: str, text: str) -> float:
 
 
 def parse_duration(option: str, text: str) -> float:
-    """Return the seconds in ``90``, ``90s``, ``2m`` or ``1.5h``. Raises UsageError for anything else."""
-    number, unit = (text.strip()[:-1], text.strip()[-1:]) if text.strip()[-1:] in DURATIONS else (text.strip(), "s")
-    if not _REAL.fullmatch(number) or not math.isfinite(float(number)) or float(number) <= 0:
-        raise UsageError(f"{option} {shown(text)}: write a time such as 90s, 2m or 1h")
+    """Return the seconds in ``90``, ``250ms``, ``90s``, ``2m`` or ``1.5h``. Raises UsageError for anything else."""
+    number = text.strip().rstrip("umsh")
+    unit = text.strip()[len(number) :]
+    if not _REAL.fullmatch(number) or not math.isfinite(float(number)) or unit not in DURATIONS:
+        raise UsageError(f"{option} {shown(text)}: write a time such as 250ms, 90s, 2m or 1h")
     return float(number) * DURATIONS[unit]
 
 

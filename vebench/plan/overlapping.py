@@ -18,7 +18,7 @@ OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
 TIMEOUT, FEWEST = "recv_timeout", "recv_min"
 
 
-def overlapping(spec: RunSpec, overlap: str | None, timeout: str | None, fewest: str | None) -> RunSpec:
+def overlapping(spec: RunSpec, overlap: str | None, timeout: float | None, fewest: str | None) -> RunSpec:
     """Return ``spec`` with the backends that let ``overlap`` step, and that wait ``timeout`` for ``fewest`` rows.
 
     None changes nothing. If ``spec`` names no backend, it gets those that can. Raises UsageError for a backend that

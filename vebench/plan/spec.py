@@ -140,14 +140,14 @@ class RunSpec:
         parse="parse_cells",
         repeated=True,
     )
-    duration: float = option(1.0, "SECONDS", "Length of one window.")
+    duration: float = option(1.0, "TIME", "Length of one window.")
     rounds: int = option(6, "N", "Windows of each cell in each pass.")
-    warmup: float = option(1.0, "SECONDS", "Least time that a cell runs before its first window.")
+    warmup: float = option(1.0, "TIME", "Least time that a cell runs before its first window.")
     repeats: int = option(1, "N", "Passes over all cells, each in fresh processes and in its own order.")
     until: float | None = option(
         None, "SHARE", "Add passes until each interval is within this share, such as 2%.", parse="parse_share"
     )
-    budget: float = option(600.0, "SECONDS", "Longest time that --until adds.")
+    budget: float = option(600.0, "TIME", "Longest time that --until adds.")
     base: bool = option(
         False, "", "Also measure the plain loop with one worker, so that there are speedups.", "--base/--no-base"
     )
@@ -192,9 +192,7 @@ class RunSpec:
     memory: int | None = option(
         None, "SIZE", "Most memory of a cell, such as 8G: what needs more is left out.", parse="parse_memory"
     )
-    timeout: float = option(
-        300.0, "SECONDS", "Longest time for a cell, or for comparing a backend, before it is ended."
-    )
+    timeout: float = option(300.0, "TIME", "Longest time for a cell, or for comparing a backend, before it is ended.")
     proof: str = option(
         "off",
         "HOW",

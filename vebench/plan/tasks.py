@@ -149,7 +149,7 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
         names = facts.get("names", ())
         some = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
         near = did_you_mean(env_id, names)
-        return f"module {module} registers no {shown(env_id)}{near}; it registers {some or 'none'}"
+        return f"module {module} has no callable or environment {shown(env_id)}{near}; it registers {some or 'none'}"
     for suite in SUITES.values():
         if (
             suite.namespace

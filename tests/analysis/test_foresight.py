@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vebench.analysis.foresight import Foresight, foresee
 from vebench.machine.placement import place
@@ -28,16 +28,22 @@ def test_more_processes_tell_more_and_more_windows_a_little() -> None:
     assert 0.05 < ten.resolves < long.resolves < three.resolves < 1
 
 
-@pytest.mark.parametrize("backends", ["for-loop,shm-sync", "for-loop,shm-sync,gym-sync,gym-async"])
-def test_no_repeat_and_no_window_more_resolves_less(backends: str) -> None:
-    by_repeats = [foreseen(repeats=count, backends=backends) for count in range(1, 9)]
-    by_rounds = [
-        foreseen(repeats=repeats, rounds=count, backends=backends) for repeats in (1, 3) for count in (2, 3, 9)
-    ]
-    for series in (by_repeats, by_rounds[:3], by_rounds[3:]):
-        known = [found for found in series if found is not None]
-        assert len(known) == len(series)
-        assert all(more.half < less.half and more.resolves < less.resolves for less, more in pairwise(known))
+@given(
+    st.tuples(st.integers(1, 12), st.integers(1, 12)).filter(lambda size: size != (1, 1)),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.sampled_from(["for-loop,shm-sync", "for-loop,shm-sync,gym-sync"]),
+)
+def test_more_repeats_or_rounds_never_tell_less(
+    size: tuple[int, int], passes: int, windows: int, backends: str
+) -> None:
+    repeats, rounds = size
+    few = foreseen(repeats=repeats, rounds=rounds, backends=backends)
+    many = foreseen(repeats=repeats + passes, rounds=rounds + windows, backends=backends)
+    assert few is not None
+    assert many is not None
+    assert many.half <= few.half
+    assert many.resolves <= few.resolves
 
 
 @pytest.mark.parametrize("backends", ["ceiling,null", "ceiling"])

@@ -46,7 +46,7 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or repeats * rounds == 1:
         return None
     process = PROCESS_SPREAD**2 + WINDOW_SPREAD**2 * (correlation_factor(rounds) / rounds if rounds > 1 else 1.0)
-    # One repeat does not show how processes differ: the assumed spread is as uncertain as one that two repeats show.
+    # One repeat does not show by how much processes differ: it is never worth more than two are.
     freedom = float(max(repeats - 1, 1) * (len(once) - len({cell.task.id for cell in others})))
     level = FAMILY_LEVEL / 2 / len(groups)
     reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, inf, log, sqrt
+from statistics import variance
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vebench.analysis.contrasts import Contrast, contrast, rejected, width_beside_others
+from vebench.analysis.contrasts import COMMON, Contrast, contrast, rejected, width_beside_others
 from vebench.analysis.statistics import PROCESS_SPREAD, Block, Error, Pool, Sample, Spread, correlation_factor
 
 ONE = Sample((100.0, 104.0, 98.0, 102.0), one_process=False)
@@ -78,52 +80,73 @@ def test_the_geometric_mean_of_cells_is_narrower_than_each() -> None:
     assert mean.error.freedom == pytest.approx(8)
 
 
-def sample_of(block: Block, pool: Pool, passes: tuple[int, ...] = (0, 1, 2), variance: float = 0.01) -> Sample:
-    """Return a sample of processes that vary by this much beside what their passes did to all."""
-    return Sample(
-        (100.0,) * len(passes), one_process=False, passes=passes, spread=Spread(Error(variance, 20), pool, block)
-    )
+def sample_of(spread: Spread, rates: tuple[float, ...] = (99.0, 100.0, 102.0), first: int = 0) -> Sample:
+    return Sample(rates, one_process=False, passes=tuple(range(first, first + len(rates))), spread=spread)
+
+
+EFFECTS = {0: -0.3, 1: 0.1, 2: 0.2}
+SHARED = Spread(Pool(0.01, 40), Block(3), EFFECTS)
+SHIFTED = tuple(100 * exp(effect) for effect in EFFECTS.values())
 
 
 def test_what_a_pass_did_to_all_cells_is_in_a_rate_and_cancels_from_a_ratio() -> None:
-    block, pool = Block(Error(0.3, 2)), Pool(40)
-    one, other = sample_of(block, pool), sample_of(block, pool)
+    one, other = sample_of(SHARED, SHIFTED), sample_of(SHARED, SHIFTED)
     rate, over = contrast([(1, one)]), contrast([(1, one), (-1, other)])
     assert rate is not None
     assert over is not None
-    assert rate.error.variance == pytest.approx((0.01 + 0.3) / 3)
+    shift = variance(EFFECTS.values()) / 3
+    own = COMMON * 0.01 / (COMMON + 2) / 3  # what its own passes show, beside the effects, is nothing
+    assert rate.error.variance == pytest.approx(own + shift)
     assert rate.error.freedom < 3
-    assert (over.error.variance, over.error.freedom) == (pytest.approx(2 * 0.01 / 3), 40)
+    assert (over.error.variance, over.error.freedom) == (pytest.approx(2 * own), COMMON + 2)
+
+
+def test_the_variance_of_the_pool_is_weighed_against_what_the_passes_themselves_show() -> None:
+    one, other = sample_of(SHARED, (90.0, 100.0, 110.0)), sample_of(SHARED, (100.0, 100.0, 100.0))
+    found = contrast([(1, one), (-1, other)])
+    assert found is not None
+    seen = variance([log(rate) for rate in one.rates])
+    assert found.error.variance == pytest.approx((COMMON * 0.02 + 2 * seen) / (COMMON + 2) / 3)
+
+
+def test_what_passes_do_to_one_kind_of_cells_only_is_in_a_ratio_of_both_kinds() -> None:
+    others = {0: -0.1, 1: 0.1, 2: 0.0}
+    many = Spread(SHARED.pool, SHARED.block, others)
+    found = contrast([(1, sample_of(many)), (-1, sample_of(SHARED))])
+    alike = contrast([(1, sample_of(many)), (-1, sample_of(many))])
+    assert found is not None
+    assert alike is not None
+    assert found.error.variance >= variance([others[number] - EFFECTS[number] for number in EFFECTS]) / 3
+    assert alike.error.variance == pytest.approx(COMMON * 0.02 / (COMMON + 2) / 3)
 
 
 def test_a_pass_that_only_one_of_two_cells_has_is_left_out_of_their_ratio() -> None:
-    block, pool = Block(Error(0.3, 2)), Pool(40)
-    found = contrast([(1, sample_of(block, pool)), (-1, sample_of(block, pool, passes=(0, 1)))])
+    found = contrast([(1, sample_of(SHARED, SHIFTED)), (-1, sample_of(SHARED, SHIFTED[:2]))])
     assert found is not None
-    assert found.error.variance == pytest.approx(0.01 / 2 + 0.01 / 2)
+    assert found.error.variance == pytest.approx(COMMON * 0.02 / (COMMON + 1) / 2)
 
 
 def test_where_most_passes_are_not_common_what_they_did_is_in_the_ratio() -> None:
-    block, pool = Block(Error(0.3, 2)), Pool(40)
-    found = contrast([(1, sample_of(block, pool, passes=(0, 1, 2, 3))), (-1, sample_of(block, pool, passes=(0, 1)))])
+    spread = Spread(Pool(0.0, 40), Block(4), {0: -0.3, 1: 0.1, 2: 0.2, 3: 0.0})
+    four, two = sample_of(spread, (100.0,) * 4), sample_of(spread, (100.0,) * 2)
+    found = contrast([(1, four), (-1, two)])
     assert found is not None
-    shifts = 2 * (1 / 4 - 1 / 2) ** 2 + 2 * (1 / 4) ** 2
-    assert found.error.variance == pytest.approx(0.01 / 4 + 0.01 / 2 + 0.3 * shifts)
+    assert found.error.variance > variance(spread.effects.values()) * 2 * (1 / 4) ** 2
 
 
 def test_nothing_is_known_better_than_the_variances_of_its_pool() -> None:
-    pool = Pool(5)
-    cells = [sample_of(Block(Error(0.0, 2)), pool) for _ in range(4)]
-    found = contrast([(0.25, cell) for cell in cells])
+    pool = Pool(0.01, 5)
+    found = contrast([(0.25, sample_of(Spread(pool))) for _ in range(4)])
     assert found is not None
     assert found.error.freedom == 5
 
 
 def test_beside_others_a_level_is_known_better_than_alone_by_what_passes_did_to_all() -> None:
-    shaken, calm = (sample_of(Block(Error(variance, 2)), Pool(40)) for variance in (0.3, 0.0))
+    shaken, calm = sample_of(SHARED, SHIFTED), sample_of(replace(SHARED, effects={}), (100.0,) * 3)
     alone = contrast([(1.0, calm)])
     assert alone is not None
-    assert width_beside_others(shaken) == width_beside_others(calm) == pytest.approx(exp(alone.error.half_width()) - 1)
+    assert width_beside_others(calm) == pytest.approx(exp(alone.error.half_width()) - 1)
+    assert width_beside_others(shaken) == pytest.approx(width_beside_others(calm))
     assert width_beside_others(Sample((1.0,), one_process=True)) is None
     assert width_beside_others(Sample((0.0, 1.0), one_process=True)) is None
 

@@ -8,15 +8,15 @@ any level. Reports and gates use the same ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from math import exp, inf, log, sqrt
-from statistics import median, stdev
+from statistics import median, stdev, variance
 from typing import TYPE_CHECKING
 
 from vebench.analysis.statistics import (
     CONFIDENCE,
     FEWEST_FOR_INTERVAL,
     WIDEST_LOG,
-    Block,
     Error,
     Estimate,
     Pool,
@@ -27,10 +27,12 @@ from vebench.analysis.statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
+# For how many degrees of freedom the variance of a pool counts, beside what an estimate shows itself.
+COMMON = 4.0
 NOTHING = 1e-12  # what rounding leaves of weights that cancel
 
 
@@ -77,9 +79,10 @@ def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
     parts = [(weight, sample) for weight, sample in weights.values() if weight]
     if any(not sample.measurable for _, sample in weights.values()):
         return None
-    parts = [part for block in _by_block(parts) for part in _paired(block)]
+    blocks = [_paired(block) for block in _by_block(parts)]
+    parts = [part for block in blocks for part in block]
     log_level = sum(weight * log(sample.level) for weight, sample in parts)
-    errors = (*_alone(parts), *_pooled(parts), *_shifts(parts))
+    errors = (*_own(blocks), *(shift for block in blocks for shift in _shift(block)))
     return Contrast(log_level, summed(errors) if errors else Error(0.0, inf))
 
 
@@ -105,32 +108,72 @@ def _paired(parts: list[tuple[float, Sample]]) -> list[tuple[float, Sample]]:
     return [(weight, sample.of_passes(common)) for weight, sample in parts]
 
 
-def _alone(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
-    """Return the errors of the samples that have to show their spread alone."""
-    return [sample.own_error.times(weight**2) for weight, sample in parts if sample.spread is None]
+def _own(blocks: Sequence[list[tuple[float, Sample]]]) -> list[Error]:
+    """Return the error of what belongs to the processes alone. It is known no better than the pools of variances."""
+    alone = [sample.own_error.times(weight**2) for ((weight, sample), *_) in blocks if sample.spread is None]
+    errors = [_moderated(block) for block in blocks if block[0][1].spread is not None]
+    if not errors:
+        return alone
+    pools = {sample.spread.pool for block in blocks for _, sample in block if sample.spread is not None}
+    total = summed(errors)
+    return [*alone, Error(total.variance, min(total.freedom, sum(pool.freedom for pool in pools)))]
 
 
-def _pooled(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
-    """Return the error that each pool of variances contributes. It is known no better than the pool as a whole."""
-    by_pool: dict[Pool, list[Error]] = {}
-    for weight, sample in parts:
+def _moderated(block: Sequence[tuple[float, Sample]]) -> Error:
+    """Return the error of a sum of levels of one block: the mean of what its pools and its own passes show.
+
+    The pools count for as much as ``COMMON`` degrees of freedom: the posterior variance of G. Smyth, Linear models and
+    empirical Bayes methods for assessing differential expression in microarray experiments, Statistical Applications in
+    Genetics and Molecular Biology 3, 2004. What passes do to some cells only is seen in the latter.
+    """
+    by_pool: dict[Pool, float] = {}
+    for weight, sample in block:
         if sample.spread is not None:
-            error = sample.spread.own.times(weight**2 / sample.processes)
-            by_pool.setdefault(sample.spread.pool, []).append(error)
-    sums = {pool: summed(errors) for pool, errors in by_pool.items()}
-    return [Error(total.variance, min(total.freedom, pool.freedom)) for pool, total in sums.items()]
+            pool = sample.spread.pool
+            by_pool[pool] = by_pool.get(pool, 0.0) + weight**2 / sample.processes
+    common = summed([Error(pool.variance * share, pool.freedom) for pool, share in by_pool.items()])
+    seen = _seen(block)
+    freedom = COMMON + seen.freedom
+    variance = (COMMON * common.variance + seen.freedom * seen.variance) / freedom
+    return Error(variance, min(freedom, common.freedom))
 
 
-def _shifts(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
-    """Return the error that what passes did to all cells contributes, for each block."""
-    by_block: dict[Block, dict[int, float]] = {}
+def _seen(block: Sequence[tuple[float, Sample]]) -> Error:
+    """Return the error of a sum of levels of one block, as its own passes show it; if they differ, each cell's."""
+    cells = [
+        {number: weight * (log(rate) - _effects(sample).get(number, 0.0)) for number, rate in sample.by_pass.items()}
+        for weight, sample in block
+    ]
+    fewest = min(map(len, cells))
+    if fewest < FEWEST_FOR_INTERVAL:
+        return Error(0.0, 0)
+    if all(cell.keys() == cells[0].keys() for cell in cells):
+        cells = [{number: sum(cell[number] for cell in cells) for number in cells[0]}]
+    return Error(sum(variance(cell.values()) / len(cell) for cell in cells), fewest - 1)
+
+
+def _effects(sample: Sample) -> Mapping[int, float]:
+    return sample.spread.effects if sample.spread is not None else {}
+
+
+def _shift(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
+    """Return the error that what passes did to all cells of a block contributes, if it does not cancel."""
+    spread = parts[0][1].spread
+    if spread is None or spread.block is None:
+        return []
+    alike: dict[int, tuple[Mapping[int, float], dict[int, float]]] = {}
     for weight, sample in parts:
-        if sample.spread is not None and sample.spread.block is not None:
-            of_pass = by_block.setdefault(sample.spread.block, {})
-            for number in sample.passes:
-                of_pass[number] = of_pass.get(number, 0.0) + weight / sample.processes
-    shares = {block: sum(weight**2 for weight in of_pass.values()) for block, of_pass in by_block.items()}
-    return [block.shift.times(share) for block, share in shares.items() if share > NOTHING]
+        _, of_pass = alike.setdefault(id(_effects(sample)), (_effects(sample), {}))
+        for number in sample.passes:
+            of_pass[number] = of_pass.get(number, 0.0) + weight / sample.processes
+    freedom = spread.block.number - 1
+    total = sum(
+        sum(value * theirs.get(number, 0.0) for number, value in ours.items())
+        * sum(effect * others.get(number, 0.0) for number, effect in effects.items())
+        / freedom
+        for (effects, ours), (others, theirs) in product(alike.values(), repeat=2)
+    )
+    return [Error(total, freedom)] if total > NOTHING else []
 
 
 def estimate(sample: Sample) -> Estimate | None:
@@ -157,8 +200,7 @@ def width_beside_others(sample: Sample) -> float | None:
     """
     if not sample.measurable:
         return None
-    part = [(1.0, sample)]
-    return exp(min(summed((*_alone(part), *_pooled(part))).half_width(), WIDEST_LOG)) - 1
+    return exp(min(summed(_own([[(1.0, sample)]])).half_width(), WIDEST_LOG)) - 1
 
 
 def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:

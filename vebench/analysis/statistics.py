@@ -8,7 +8,7 @@ hold the true value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import exp, inf, log, pi, sqrt
 from statistics import geometric_mean, median_high, median_low, stdev
@@ -58,28 +58,32 @@ class Error:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Cells whose processes vary alike, so that their variances were estimated together.
+    """Cells whose processes vary alike: the variance of one process, and the degrees of freedom of all together.
 
-    ``freedom`` is what all of them have together: no estimate that stands on these variances is known better.
+    No estimate that stands on this variance is known with more.
     """
 
+    variance: float
     freedom: float
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Cells that were measured in the same passes. ``shift``: what a pass did to all of them, as the error of one."""
+    """Cells that were measured in the same passes: the ``number`` of all passes that any of them has."""
 
-    shift: Error
+    number: int
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the processes of a cell vary: ``own`` is the error of one process, beside what its pass did to all cells."""
+    """How the processes of a cell vary: as those of its pool, beside ``effects``.
 
-    own: Error
+    These are what each pass of its block did to all cells like it, on the log scale; they add up to zero.
+    """
+
     pool: Pool
     block: Block | None = None
+    effects: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

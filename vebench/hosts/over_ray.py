@@ -248,7 +248,8 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: A
 
 def reason(error: Exception) -> str:
     """Return the line of an error of Ray that has the reason: the first says what failed, and details are indented."""
-    return [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " "))][-1][:300]
+    lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
+    return lines[-1][:300] if lines else type(error).__name__
 
 
 def _lost(writing: int, why: str) -> None:

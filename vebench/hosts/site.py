@@ -372,9 +372,8 @@ def _over_ray(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None) ->
                 spec.host_python,
                 deliver=spec.deliver,
             )
-            # Ray may print to standard output, which is for data.
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-            started = _program("--ray", words, guarded, CLOSE_S, **quiet, pass_fds=theirs)
+            # What Ray prints goes to standard error: standard output is for data.
+            started = _program("--ray", words, guarded, CLOSE_S, stdin=subprocess.DEVNULL, stdout=2, pass_fds=theirs)
             _, told = stack.enter_context(started)
         finally:
             for end in theirs:

@@ -251,6 +251,7 @@ COLUMNS: tuple[Column, ...] = (
         "the rate of the replica on each host, with an interval from two repeats on; empty if it ran on one machine",
         "steps/s",
     ),
+    Fact("work", lambda cell: cell.work, "the verdict, with (before) if no row of the cell itself was compared"),
 )
 
 

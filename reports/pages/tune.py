@@ -420,7 +420,7 @@ class TunePage:
             Text((figures.counted(cell.cpus_owned, "CPU"), processes, *threads)),
             Text(("-" if cell.peak_rss_bytes is None else figures.size(cell.peak_rss_bytes),)),
             Text((f"{_alive(cell):g}",), "plain", _alive(cell)),
-            Text((cell.verdict or "-", *(f"needs {name}" for name in _needs(cell)))),
+            Text((cell.work or "-", *(f"needs {name}" for name in _needs(cell)))),
         )
 
     def _batch(self, cell: CellSummary) -> Text:

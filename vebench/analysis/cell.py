@@ -10,6 +10,7 @@ from vebench.analysis.finding_codes import Code
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
 from vebench.backends.registry import CEILING, NULL, REFERENCE, find_recorded
+from vebench.plan.known_work import SAME
 from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
@@ -206,6 +207,15 @@ class CellSummary:
         That of a backend which is known to do other work may be: it does the same other work in both.
         """
         return bool(self.struck_for) or self.found_to_differ
+
+    @property
+    def work(self) -> str:
+        """Its verdict in words: with ``(before)`` if only that is known, and none of its rows were compared here."""
+        if self.verdict not in SAME or self.label == REFERENCE:
+            return self.verdict or ""
+        if self.proof is None or not self.proof.rows:
+            return f"{self.verdict} (before)"
+        return f"{self.verdict} (1 of {self.replicas} replicas)" if self.replicas > 1 else self.verdict
 
     @property
     def found_to_differ(self) -> bool:

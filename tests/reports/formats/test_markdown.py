@@ -112,7 +112,7 @@ def test_markdown_has_one_table_for_each_task() -> None:
     cells = [make_cell(backend, env=env) for env in ("Ant-v5", "CartPole-v1") for backend in ("for-loop", "gym-sync")]
     text = markdown.render(page_of(*cells))
     assert [line for line in text.splitlines() if line.startswith("| backend")] == [
-        "| backend  |  1 worker | same work |"
+        "| backend  |  1 worker | same work          |"
     ] * 2
 
 

@@ -228,7 +228,7 @@ def test_the_last_column_says_whether_the_work_is_the_same() -> None:
     verdicts = {row.label: (row.texts[-1].lines, row.texts[-1].value) for row in table.rows}
     assert verdicts == {
         "for-loop": (("identical",), "identical"),
-        "envpool-sync": (("equal",), "equal"),
+        "envpool-sync": (("equal", "(before)"), "equal"),
         "gym-sync": (("unverified",), "unverified"),
         "null": (("-",), None),
     }

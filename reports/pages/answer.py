@@ -34,6 +34,7 @@ MOST_NAMED = 3  # backends in a sentence; of others only the number
 FEWEST_REPEATS = 3
 BACKENDS = ("-b", "--backend")
 USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
+SEEN = 0.9995  # what changes a rate less is not worth a word
 NARROW_ENOUGH = "10%"  # for --until: half of the width from which on an interval says nothing
 
 # In the singular and in the plural.
@@ -182,9 +183,9 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     """Return the sentences about a task, the most important first."""
     if (winner := answer.winner) is None:
         return _without_winner(name, answer, told)
-    alone = winner.label == REFERENCE and not _left_out(winner, answer)
+    alone = winner.label == REFERENCE and not answer.tied and not _left_out(winner, answer)
     loop = ", and nothing is faster than this plain loop" if alone else ""
-    first = f"{name} {_where(told)}{_so_far(told)}: {_figure(winner)}{loop}."
+    first = f"{name} {_where(told)}{_so_far(told)}: {_figure(winner, answer.selected)}{loop}."
     tied = f"Not distinguishable: {_tied(answer)}." if answer.tied else ""
     wide = _why_wide(winner, answer)
     perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
@@ -217,7 +218,8 @@ def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     why, remedy = _why_none(answer, told)
     first = f"{name} {_where(told)}, no winner{_so_far(told)}: {why}."
     cell = answer.known if answer.reason is Reason.WIDE else answer.best
-    figure = f"{_rank(cell, answer)}: {_figure(cell)}." if cell else ""
+    selected = answer.selected if cell is answer.best else 1.0
+    figure = f"{_rank(cell, answer)}: {_figure(cell, selected)}." if cell else ""
     workers = _workers(cell, answer, told) if cell and answer.reason is Reason.ALONE else ""
     return [text for text in (first, figure, workers, remedy) if text]
 
@@ -263,9 +265,6 @@ def _why_none(answer: TaskAnswer, told: Told) -> tuple[str, str]:
             others = _listed(_labels(answer.tied))
             why = f"{_short(best)} has the highest rate, {_rate(best)}, too uncertain to tell it from {others}"
             found = why, f"Measure with: {told.more_certain}"
-        case Reason.TIED if best:
-            alike = _listed(_labels((best, *answer.tied)))
-            found = f"{alike} cannot be told apart; take any", f"To tell them apart, measure with: {told.more}"
         case Reason.UNCLEAR if best:
             unclear = _listed(_labels((best, *answer.tied)))
             found = f"the intervals are too wide to tell {unclear} apart", f"Measure more with: {told.more}"
@@ -307,13 +306,17 @@ def _against(doubt: Doubt, cell: CellSummary, labels: Iterable[str], told: Told)
     return f"Compare the work with: {told.verify(cell, labels)}"
 
 
-def _figure(cell: CellSummary) -> str:
-    """Return a cell with its rate, and how much faster than a plain loop it is, if that was measured."""
+def _figure(cell: CellSummary, selected: float) -> str:
+    """Return a cell with its rate, and how much faster than a plain loop it is, if that was measured.
+
+    Both are less than in the table by the factor ``selected``, if that is seen.
+    """
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
-    text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate(cell)}"
-    if cell.speedup is None or cell.label == REFERENCE:
-        return text
-    return f"{text}, {figures.number(cell.speedup.median)}x a plain loop {_distance(cell.speedup)}"
+    rate, speedup = cell.frames_per_second, cell.speedup
+    text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate_of(rate.scaled(selected) if rate else None)}"
+    if speedup is not None and cell.label != REFERENCE:
+        text += f", {figures.number(selected * speedup.median)}x a plain loop {_distance(speedup)}"
+    return f"{text}, corrected for being the highest of several" if selected < SEEN else text
 
 
 def _caveat(winner: CellSummary, answer: TaskAnswer) -> str:
@@ -389,8 +392,11 @@ def _median(cell: CellSummary) -> float:
 
 
 def _rate(cell: CellSummary) -> str:
-    distance = f" {_distance(cell.frames_per_second)}" if cell.frames_per_second else ""
-    return f"{figures.number(_median(cell))} frames/s{distance}"
+    return _rate_of(cell.frames_per_second)
+
+
+def _rate_of(rate: Estimate | None) -> str:
+    return f"{figures.number(rate.median)} frames/s {_distance(rate)}" if rate else f"{figures.number(0.0)} frames/s"
 
 
 def _distance(estimate: Estimate) -> str:

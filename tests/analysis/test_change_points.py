@@ -45,6 +45,17 @@ def test_in_steady_series_nothing_is_found() -> None:
     assert sum(bool(places(steady(seed))) for seed in DRAWS) <= 1
 
 
+def test_runs_that_resemble_the_one_before_seldom_show_a_change() -> None:
+    found = 0
+    for seed in range(40):
+        random, level, levels = Random(seed), 0.0, []  # noqa: S311 - as above
+        for _ in range(60):
+            level = 0.6 * level + 0.8 * random.gauss(0, 0.03)
+            levels.append(level)
+        found += bool(places(levels))
+    assert found <= 4
+
+
 def test_a_gain_is_no_change_for_the_worse() -> None:
     (change,) = change_points(stepped(steady(1), 30, 1.1))
     assert not change.worse

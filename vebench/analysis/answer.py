@@ -1,20 +1,24 @@
 """What the cells of one task answer: which backend, with how many workers, or why none can be named. Pure functions.
 
-The tests are those of ``contrasts``: two rates differ only if they do so beyond doubt, all backends tested together.
+Two rates differ only if they do so significantly, where the best cells of all backends are compared with each other: a
+test of the highest rate against each other one would find a winner among equals, since it was chosen as the highest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import exp, log, sqrt
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK
-from vebench.analysis.contrasts import LEVEL, contrast, ratio, rejected, width_beside_others
+from vebench.analysis.contrasts import LEVEL, contrast, ratio, width_beside_others
 from vebench.analysis.curves import of_key
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.windows import WIDE
-from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
+from vebench.backends.registry import ENTRIES, REFERENCE, find_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +31,9 @@ if TYPE_CHECKING:
 AS_GOOD = 0.95
 # Where none does, fewer are worth a word if they give up a fifth of the rate at most.
 WORTH_A_WORD = 0.8
-# Of backends that cannot be told apart anyone will do if none can have less than this share of the best one's rate.
+# Of backends that cannot be told apart the simplest will do if it cannot have less than this share of the best rate.
 EQUALLY_GOOD = 0.9
+MOST_FREEDOM = 1e5  # from which on the studentized range is computed as for infinity
 
 
 class Doubt(Enum):
@@ -60,8 +65,7 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is hardly known, and some other backend cannot be told from it
-    TIED = auto()  # no backend can be told from the fastest, and all do about equally well
-    UNCLEAR = auto()  # no backend can be told from the fastest, but they may differ by much
+    UNCLEAR = auto()  # no backend can be told from the fastest, and some may be much slower
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,15 @@ class TaskAnswer:
     ``reason`` is why there is no winner, None if there is one. ``best`` is the cell with the highest rate that is not
     in doubt, ``known`` the same of those that are known well enough; either is None if there is none. If both are sizes
     of one backend, ``known`` may stand for it against other backends: then it is ``best``, and the size with the higher
-    rate is ``perhaps`` faster.
+    rate is ``perhaps`` faster. If there is a winner, ``best`` is the simplest to use of those that do as well.
 
-    About ``best``: ``tied`` are the best cells of other backends that cannot be told from it, and ``smaller`` is the
-    one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more is
-    to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that
-    need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the fastest
-    of those whose environments are Gymnasium's, too, None unless the one without it steps environments of our own.
+    About ``best``: if its rate is the highest of many, it is so partly by chance, and ``selected`` is the factor that
+    corrects it, 1 otherwise. ``tied`` are the best cells of other backends that cannot be told from the fastest, and
+    ``smaller`` is the one with fewer workers that does about as well. ``rising``: it has the most workers that were
+    measured, far more is to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest
+    cell of those that need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the
+    fastest of those whose environments are Gymnasium's, too, None unless the one without it steps environments of our
+    own.
 
     ``contestants`` are the labels of the backends to choose from: those asked for with a rate that is not in doubt. The
     loop that is there for speedups alone is none of them. ``doubted`` are the cells whose rates are in doubt, each with
@@ -97,6 +103,7 @@ class TaskAnswer:
     best: CellSummary | None = None
     known: CellSummary | None = None
     perhaps: CellSummary | None = None
+    selected: float = 1.0
     tied: tuple[CellSummary, ...] = ()
     smaller: Smaller | None = None
     rising: bool = False
@@ -131,7 +138,11 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         return TaskAnswer(reason, doubted=doubted)
     known = [cell for cell in valid if _known(cell)]
     contest = _contest(valid, known)
-    best = valid[0] if reason else contest.lead
+    fastest = best = valid[0] if reason else contest.lead
+    tied = contest.tied
+    if (reason or contest.reason) is None:
+        best, *alike = sorted([fastest, *(cell for cell in tied if _as_good(cell, fastest))], key=simplicity)
+        tied = (*alike, *(cell for cell in tied if cell not in alike and cell is not best))
     smaller = _smaller(best, known)
     in_gymnasium = None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None)
     own = (in_gymnasium or best).steps_own_classes
@@ -140,14 +151,51 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         contestants,
         best,
         known=known[0] if known else None,
-        perhaps=None if best is valid[0] else valid[0],
-        tied=contest.tied,
+        perhaps=None if fastest is valid[0] else valid[0],
+        selected=_selected(best, valid) if best is valid[0] else 1.0,
+        tied=tied,
         smaller=smaller,
         rising=smaller is None and _rising(best, choices, usable_cpus),
         in_gymnasium=in_gymnasium,
         of_gymnasium=next(filter(_of_gymnasium, known), None) if own else None,
         doubted=doubted,
     )
+
+
+def simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
+    """Return how simple a cell is to use, as a key to sort by: ``step`` before ``send`` and ``recv``.
+
+    Then Gymnasium's own interface comes before others, fewer workers before more, and what comes first in the registry.
+    """
+    entry = find_recorded(cell.backend)
+    rank = ENTRIES.index(entry) if entry in ENTRIES else len(ENTRIES)
+    return entry.overlap != "none", not entry.gymnasium_api, cell.workers, rank
+
+
+def _selected(best: CellSummary, valid: Sequence[CellSummary]) -> float:
+    """Return the factor that corrects the highest of many rates for having been selected.
+
+    Each pass is left out in turn, and the cell with the highest rate in the others is chosen: what its rate, relative
+    to the median of all cells, loses in the pass that did not choose it, is what selecting adds (cross-validation: M.
+    Stone, Journal of the Royal Statistical Society B 36, 1974). It falls as the root of the number of passes.
+    """
+    passes = best.sample.by_pass
+    logs = [
+        {number: log(rate) for number, rate in cell.sample.by_pass.items()}
+        for cell in valid
+        if cell.sample.by_pass.keys() == passes.keys()
+    ]
+    count = len(passes)
+    if count < FEWEST_FOR_INTERVAL or len(logs) < FEWEST_FOR_INTERVAL:
+        return 1.0
+    middles = {number: median(rates[number] for rates in logs) for number in passes}
+    added = []
+    for left_out in passes:
+        others = [number for number in passes if number != left_out]
+        chosen = max(logs, key=lambda rates: sum(rates[number] for number in others))
+        apart = {number: chosen[number] - middles[number] for number in passes}
+        added.append(fmean(apart[number] for number in others) - apart[left_out])
+    return exp(-max(0.0, fmean(added)) * sqrt((count - 1) / count))
 
 
 def doubt_of(cell: CellSummary) -> Doubt | None:
@@ -235,18 +283,15 @@ def _against(
     reason = None
     if tied and (lead not in known or any(_rate(cell) > _rate(lead) for cell in tied)):
         reason = Reason.WIDE
-    elif tied and len(tied) == len(rivals):
-        alike = lead is best and all(_equally_good(cell, lead) for cell in tied)
-        reason = Reason.TIED if alike else Reason.UNCLEAR
+    elif tied and len(tied) == len(rivals) and not (lead is best and all(_as_good(cell, lead) for cell in tied)):
+        reason = Reason.UNCLEAR
     return _Contest(lead, tied, reason)
 
 
-def _equally_good(one: CellSummary, other: CellSummary) -> bool:
-    """Return whether neither can be much slower than the other. Cells of which little is known are not equal."""
+def _as_good(one: CellSummary, other: CellSummary) -> bool:
+    """Return whether one cannot be much slower than the other. A cell of which little is known is not as good."""
     share = ratio(one.sample, other.sample)
-    if share is None or share.low is None or share.high is None:
-        return False
-    return share.low >= EQUALLY_GOOD and share.high * EQUALLY_GOOD <= _left(one)
+    return share is not None and share.low is not None and share.low >= EQUALLY_GOOD
 
 
 def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
@@ -258,15 +303,25 @@ def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
 
 
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
-    """Return the rivals that are not slower beyond doubt, all tested together.
+    """Return the rivals that are not significantly slower, by Tukey's range test of the best cells of all backends.
 
-    A rival that lost a share of its CPUs' time to others has to be slower by more than that share.
+    It allows for ``best`` being the highest of them (J. Tukey, The problem of multiple comparisons, 1953; of unequal
+    variances: P. Games, J. Howell, Journal of Educational Statistics 1, 1976). A rival that lost a share of its CPUs'
+    time to others has to be slower by more than that share.
     """
-    ratios = [(cell, contrast([(1.0, cell.sample), (-1.0, best.sample)])) for cell in rivals]
-    known = [(cell, found) for cell, found in ratios if found is not None and _left(cell) > 0]
-    slower = rejected([found.chance_above(_left(cell)) for cell, found in known], LEVEL)
-    told = {cell.key for (cell, _), verdict in zip(known, slower, strict=True) if verdict}
-    return tuple(cell for cell in rivals if cell.key not in told)
+    from scipy.stats import studentized_range  # noqa: PLC0415 - imported on use: it takes longer than most commands
+
+    tied = []
+    for cell in rivals:
+        found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
+        apart = (log(_left(cell)) - found.log) * sqrt(2) if found is not None and _left(cell) > 0 else 0.0
+        if found is None or apart <= 0:
+            tied.append(cell)
+        elif found.error.variance > 0:
+            scaled = apart / sqrt(found.error.variance)
+            if studentized_range.sf(scaled, 1 + len(rivals), min(found.error.freedom, MOST_FREEDOM)) > 2 * LEVEL:
+                tied.append(cell)
+    return tuple(tied)
 
 
 def _left(cell: CellSummary) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, log1p
+from math import inf, log1p, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # How often Student's test finds a change where there is none, at a place that was chosen beforehand. Places are chosen
 # because they look like changes, and still only 2 % of steady series of 60 values show one
 # (tests/peers/history_power.py).
-LEVEL = 0.0005
+LEVEL = 0.001
 LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
 # A part has at least so many values: one that lies apart is no level.
@@ -42,6 +42,8 @@ FEWEST = 2 * SHORTEST
 LEAST = 0.02
 # Without the farthest value of each part, this share of the change is left: else one value that lies apart has made it.
 LEAST_LEFT = 0.5
+# By how many standard errors the correlation of neighbouring runs is taken to be higher, and the most that it may be.
+CAUTION, MOST = 1.0, 0.9
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,12 @@ def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change
 
     ``level`` is that of the test of one place. One value that lies apart from all others makes no change.
     """
-    places = _candidates(levels, LENIENT * level)
+    factor = correlation_factor(levels)
+    places = _candidates(levels, LENIENT * level, factor)
     while places:
-        changes = [_change(at, *sides) for at, sides in zip(places, pairwise(parts(levels, places)), strict=True)]
+        changes = [
+            _change(at, *sides, factor) for at, sides in zip(places, pairwise(parts(levels, places)), strict=True)
+        ]
         weakest = max(changes, key=lambda change: change.chance)
         if weakest.chance <= level:
             return tuple(changes)
@@ -77,19 +82,34 @@ def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change
     return ()
 
 
+def correlation_factor(levels: Sequence[float]) -> float:
+    """Return by how much the variance of a mean of runs exceeds that of independent ones: (1 + r) / (1 - r).
+
+    In a first-order autoregression, the mean squared difference of values two apart is 1 + r times that of neighbours; a
+    change of level adds to a few of them only. ``r`` is raised by ``CAUTION`` standard errors, since few runs hardly
+    show it, and is between 0 and ``MOST``.
+    """
+    near, far = ([(later - one) ** 2 for one, later in zip(levels, levels[lag:], strict=False)] for lag in (1, 2))
+    if not far or not sum(near):
+        return 1.0
+    found = fmean(far) / fmean(near) - 1 + CAUTION / sqrt(len(levels))
+    correlation = min(max(found, 0.0), MOST)
+    return (1 + correlation) / (1 - correlation)
+
+
 def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float]]:
     """Return the parts into which ``places``, the indices at which a new part begins, divide ``levels``."""
     return [levels[start:end] for start, end in pairwise((0, *places, len(levels)))]
 
 
-def _candidates(levels: Sequence[float], level: float) -> list[int]:
+def _candidates(levels: Sequence[float], level: float, factor: float) -> list[int]:
     """Return the places that are significant at this level within their window."""
     distances = _summed_distances(levels)
     found: set[int] = set()
     start = 0
     while start + FEWEST <= len(levels):
         end = min(start + WINDOW, len(levels))
-        found.update(_divided(levels, distances, start, end, level))
+        found.update(_divided(levels, distances, start, end, level, factor))
         if end == len(levels):
             break
         # A window that begins at a change has one level more to itself.
@@ -97,16 +117,18 @@ def _candidates(levels: Sequence[float], level: float) -> list[int]:
     return sorted(found)
 
 
-def _divided(levels: Sequence[float], distances: NDArray[float64], start: int, end: int, level: float) -> Iterator[int]:
+def _divided(  # noqa: PLR0913, PLR0917 - a stretch, and the test of it
+    levels: Sequence[float], distances: NDArray[float64], start: int, end: int, level: float, factor: float
+) -> Iterator[int]:
     """Yield the best place between ``start`` and ``end``, if it is significant, and those of both parts."""
     if end - start < FEWEST:
         return
     at = _best_place(distances, start, end)
-    if _chance(_ratio(levels[start:at], levels[at:end])) > level:
+    if _chance(_ratio(levels[start:at], levels[at:end], factor)) > level:
         return
     yield at
-    yield from _divided(levels, distances, start, at, level)
-    yield from _divided(levels, distances, at, end, level)
+    yield from _divided(levels, distances, start, at, level, factor)
+    yield from _divided(levels, distances, at, end, level, factor)
 
 
 def _summed_distances(levels: Sequence[float]) -> NDArray[float64]:
@@ -139,13 +161,13 @@ def _best_place(sums: NDArray[float64], start: int, end: int) -> int:
     return start + SHORTEST + int(row)
 
 
-def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
+def _change(at: int, before: Sequence[float], after: Sequence[float], factor: float) -> Change:
     """Return the change between two parts; its chance is 1 if it is too small.
 
     What is left without the farthest value of each part must still be half of the change, at the lenient level.
     """
-    ratio = _ratio(before, after)
-    trimmed = _ratio(_without_farthest(before, fmean(after)), _without_farthest(after, fmean(before)))
+    ratio = _ratio(before, after, factor)
+    trimmed = _ratio(_without_farthest(before, fmean(after)), _without_farthest(after, fmean(before)), factor)
     if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < LEAST_LEFT:
         return Change(at, ratio.estimate, 1.0)
     return Change(at, ratio.estimate, max(_chance(ratio), _chance(trimmed) / LENIENT))
@@ -156,11 +178,11 @@ def _without_farthest(part: Sequence[float], other: float) -> list[float]:
     return sorted(part, key=lambda level: abs(level - other))[:-1]
 
 
-def _ratio(before: Sequence[float], after: Sequence[float]) -> Contrast:
+def _ratio(before: Sequence[float], after: Sequence[float], factor: float) -> Contrast:
     """Return the ratio of two levels. Both parts have the same variance: a part of three values cannot tell its own."""
     freedom = len(before) + len(after) - 2
     spread = ((len(before) - 1) * variance(before) + (len(after) - 1) * variance(after)) / freedom
-    error = Error(spread * (1 / len(before) + 1 / len(after)), freedom)
+    error = Error(factor * spread * (1 / len(before) + 1 / len(after)), freedom)
     return Contrast(fmean(after) - fmean(before), error)
 
 

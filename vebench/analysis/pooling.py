@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from math import log
-from statistics import fmean, median, median_low
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread, middle_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -120,7 +120,8 @@ def _effects(passes: Sequence[int], levels: Sequence[Mapping[int, float]]) -> di
 
 def _pools(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable]) -> dict[Key, Pool]:
     """Return the pool of each, as far as anything shows how they vary. Noisy groups and noisy cells are apart."""
-    left, pools = dict(errors), {}
+    left = dict(errors)
+    pools: dict[Key, Pool] = {}
     for group, level in ((group_of, NOISY_BACKEND), (lambda key: key, NOISY_CELL)):
         for noisy in _noisy(left, group, level):
             pools |= dict.fromkeys(noisy, _pool([left.pop(key) for key in noisy]))
@@ -146,7 +147,7 @@ def _noisy(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable], lev
     known = {group: mean for group, mean in means.items() if mean.freedom}
     if not known:
         return []
-    typical = median_low(one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values())
+    typical = middle_of([one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()])
     return [
         groups[group]
         for group, one in known.items()

@@ -85,8 +85,8 @@ def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change
 def correlation_factor(levels: Sequence[float]) -> float:
     """Return by how much the variance of a mean of runs exceeds that of independent ones: (1 + r) / (1 - r).
 
-    In a first-order autoregression, the mean squared difference of values two apart is 1 + r times that of neighbours; a
-    change of level adds to a few of them only. ``r`` is raised by ``CAUTION`` standard errors, since few runs hardly
+    In a first-order autoregression, the mean squared difference of values two apart is 1 + r times that of neighbours;
+    a change of level adds to a few of them only. ``r`` is raised by ``CAUTION`` standard errors, since few runs hardly
     show it, and is between 0 and ``MOST``.
     """
     near, far = ([(later - one) ** 2 for one, later in zip(levels, levels[lag:], strict=False)] for lag in (1, 2))

@@ -151,5 +151,6 @@ def _noisy(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable], lev
     return [
         groups[group]
         for group, one in known.items()
-        if typical > CLOSE**2 and float(chdtrc(one.freedom, one.freedom * one.variance / typical)) < level
+        if one.variance > CLOSE**2
+        and float(chdtrc(one.freedom, one.freedom * one.variance / max(typical, CLOSE**2))) < level
     ]

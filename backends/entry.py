@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Options = Mapping[str, OptionValue]
 
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
-# relative to it. The ceiling, the limit of loops and null are rows that others are compared with.
-Role = Literal["contestant", "reference", "ceiling", "limit", "null"]
+# relative to it. The ceiling, the limit of loops, null and the yardstick are rows that others are compared with.
+Role = Literal["contestant", "reference", "ceiling", "limit", "null", "yardstick"]
 # What steps while a policy acts: nothing, the other half of the environments, or any that are not in the last batch.
 Overlap = Literal["none", "half", "any"]
 
@@ -171,7 +171,7 @@ class BackendEntry:
     @property
     def reference_row(self) -> bool:
         """Whether it is a row that others are compared with, and not a backend to choose."""
-        return self.role in ("ceiling", "limit", "null")
+        return self.role in ("ceiling", "limit", "null", "yardstick")
 
     @property
     def is_peer(self) -> bool:
@@ -182,7 +182,7 @@ class BackendEntry:
     @property
     def builds_environments(self) -> bool:
         """Whether there are environments behind its rows, which take memory."""
-        return self.role != "null"
+        return self.role not in ("null", "yardstick")
 
     def means_nothing_for(self, task: Task) -> bool:
         """Return whether only those miss it for this task who ask for it.

@@ -315,6 +315,15 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="null",
         steps_gymnasium=False,
     ),
+    BackendEntry(
+        "yardstick",
+        "vebench.backends.yardstick:Yardstick",
+        "fixed work of vebench's own: what shows how fast the machine is",
+        shapes.in_caller,
+        role="yardstick",
+        steps_gymnasium=False,
+        by_default=False,
+    ),
     *peers.ENTRIES,
 )
 
@@ -342,6 +351,7 @@ def _name_with(role: Role) -> str:
 REFERENCE = _name_with("reference")
 CEILING = _name_with("ceiling")
 NULL = _name_with("null")
+YARDSTICK = _name_with("yardstick")
 
 # Everything that some backend needs for some suite.
 PACKAGES: tuple[Package, ...] = tuple(

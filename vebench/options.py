@@ -77,7 +77,10 @@ def duration(option: str) -> Callable[[str | float], float]:
 DecisionBudget = Annotated[
     float,
     typer.Option(
-        "--budget", metavar="TIME", help="Longest time that --until-decided adds.", parser=duration("--budget")
+        "--budget",
+        metavar="TIME",
+        help="Longest time with --until-decided, first passes included.",
+        parser=duration("--budget"),
     ),
 ]
 AllowCode = Annotated[

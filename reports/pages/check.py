@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from vebench.analysis.cell import is_base
 from vebench.analysis.comparison import POWER, group_of, prior_run_spread
 from vebench.analysis.names import CHECK
-from vebench.backends.registry import REFERENCE
+from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Explanation, Table, TableRow, Text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, GroupComparison
+    from vebench.analysis.comparison import Comparison, GroupComparison, RunSpread
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Error, Estimate
     from vebench.plan.cells import CellKey
@@ -29,6 +29,16 @@ COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
 GOOD = ("faster", "same")
 MEASURE_AGAIN = "measure it again, on both sides if need be"
+COMPARED = {
+    "fps": "frames/s",
+    "speedup": f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
+    "yardstick": f"rates relative to {YARDSTICK} of the same run",
+}
+UNSEEN = {
+    "fps": "whether the code or the machine has changed",
+    "speedup": f"what slows {REFERENCE} as much, such as the environment itself: see the verdict on {REFERENCE}",
+    "yardstick": f"what affects {YARDSTICK} and environments differently, such as caches or another CPU model",
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class CheckPage:
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios, and its cells alone only if it is slower or faster.",
                 "±: the true ratio lies within this distance, with 95 % confidence for each row.",
+                *(() if found.paired else (f"Not seen: {UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(_explanations(found)),
             notice=one_line(self.notice),
@@ -115,7 +126,8 @@ class CheckPage:
                 }
                 for group in found.groups
             ],
-            "run_spread": None if found.run_spread is None else sqrt(found.run_spread.variance),
+            "run_spread": None if (spread := found.run_spread) is None else _deviation(spread.shared),
+            "cell_spread": None if spread is None else _deviation(spread.own),
         }
 
 
@@ -145,13 +157,12 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     found, names = page.comparison, page.comparison.names
     yield names.baseline, one_line(page.baseline)
     yield names.candidate, one_line(page.candidate)
-    what = "frames/s" if found.metric == "fps" else f"speedup over {REFERENCE} with one worker of the same run"
-    yield "compared", f"{what}, tolerance {percent(found.tolerance)}"
+    yield "compared", f"{COMPARED[found.metric]}, tolerance {percent(found.tolerance)}"
     resolved = [group.resolves for group in found.groups if group.resolves is not None]
     if resolved:
         yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
     if found.run_spread is not None:
-        yield "two runs", f"as a whole differ by {sqrt(found.run_spread.variance):.1%}, {_source(found.run_spread)}"
+        yield "two runs", _spread(found.run_spread, found.metric)
     if found.overall is not None and len(found.cells) > 1:
         yield "all cells", f"{_interval(found.overall)}, geometric mean"
     if page.differences:
@@ -162,15 +173,21 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
         yield "not gated", "; ".join(not_gated)
 
 
-def _source(spread: Error) -> str:
-    """Return where it is known from by how much runs differ."""
-    return "as is assumed without --history" if spread == prior_run_spread() else "as earlier runs show"
+def _spread(spread: RunSpread, metric: Metric) -> str:
+    """Return by how much runs of the same code differ, and where that is known from."""
+    whole = f"as a whole by {sqrt(spread.shared.variance):.1%} and " if spread.shared is not None else ""
+    source = "as is assumed without --history" if spread == prior_run_spread(metric) else "as earlier runs show"
+    return f"of the same code differ {whole}in each cell by {sqrt(spread.own.variance):.1%}, {source}"
+
+
+def _deviation(error: Error | None) -> float | None:
+    return None if error is None else sqrt(error.variance)
 
 
 def _certainty(found: Comparison) -> str:
     if found.paired:
         return "beyond doubt, all taken together"
-    return "and by more than two runs are taken to differ as a whole, all taken together"
+    return "and by more than two runs of the same code differ, all taken together"
 
 
 def _not_gated(found: Comparison) -> Iterator[str]:
@@ -184,7 +201,7 @@ def _not_gated(found: Comparison) -> Iterator[str]:
 
 def _task(env: str, found: Comparison) -> Table:
     metric = found.metric
-    unit = "frames/s" if metric == "fps" else "speedup"
+    unit = {"fps": "frames/s", "yardstick": f"frames per step of {YARDSTICK}"}.get(metric, metric)
     return Table(
         title=f"{one_line(env)}: {unit}",
         corner="backend",
@@ -228,13 +245,13 @@ def _level(cell: CellComparison, side: int, metric: Metric) -> Text:
     value = cell.levels[side] if cell.levels is not None else _median((cell.baseline, cell.candidate)[side], metric)
     if value is None:
         return Text((figures.NOTHING,))
-    return Text((f"{figures.number(value)}{'' if metric == 'fps' else 'x'}",), value=value)
+    return Text((f"{figures.number(value)}{'x' if metric == 'speedup' and cell.key.backend != REFERENCE else ''}",), value=value)
 
 
 def _median(cell: CellSummary | None, metric: Metric) -> float | None:
     if cell is None:
         return None
-    estimate = cell.frames_per_second if metric == "fps" else cell.speedup
+    estimate = {"fps": cell.frames_per_second, "speedup": cell.speedup}.get(metric)
     return None if estimate is None else estimate.median
 
 
@@ -246,7 +263,7 @@ def _explanations(found: Comparison) -> Iterator[Explanation]:
             "machine",
             f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
             tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
-            "compare with --metric speedup, from which that cancels, or measure the baseline again",
+            "compare with --metric yardstick, from which the machine cancels",
         )
     groups: dict[tuple[str, str], list[str]] = {}
     for cell in found.cells:

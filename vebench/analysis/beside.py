@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import RunSpread
     from vebench.analysis.names import Names
     from vebench.analysis.pairing import SpeedVerdict
-    from vebench.analysis.statistics import Error, Estimate
+    from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
 # What two cells must have in common if the machines may differ.
@@ -88,7 +89,7 @@ def beside(
     ``names`` are what reasons call the two.
     """
     before, after = ({cell.key: cell for cell in cells if not _is_loop(cell)} for cells in (first, second))
-    spread = None if in_turn else prior_run_spread()
+    spread = None if in_turn else prior_run_spread("fps")
     all_keys = dict.fromkeys((*before, *after))
     keys = [key for key in all_keys if not (was_skipped(before.get(key)) and was_skipped(after.get(key)))]
     places: dict[CellKey, Place] = {}
@@ -146,7 +147,7 @@ def _pairs(sides: Sides, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
     return sides.pairs([key for key in common if sides.beside(key).why is None])
 
 
-def _place(key: CellKey, sides: Sides, pairs: Mapping[CellKey, Pair], spread: Error | None) -> Place:
+def _place(key: CellKey, sides: Sides, pairs: Mapping[CellKey, Pair], spread: RunSpread | None) -> Place:
     cells = (sides.before.get(key), sides.after.get(key))
     if key in pairs:
         return Place(key, cells, mean_ratio([pairs[key]], spread).estimate)
@@ -156,7 +157,7 @@ def _place(key: CellKey, sides: Sides, pairs: Mapping[CellKey, Pair], spread: Er
     return Place(key, cells, lack=found.verdict, why=found.why or "")
 
 
-def _task(env: str, places: Sequence[Place], pairs: Mapping[CellKey, Pair], spread: Error | None) -> TaskBeside:
+def _task(env: str, places: Sequence[Place], pairs: Mapping[CellKey, Pair], spread: RunSpread | None) -> TaskBeside:
     counted = tuple(place for place in places if place.key in pairs and place.equal_cpus)
     mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
     one, other = _bests(places, in_turn=spread is None)
@@ -165,7 +166,7 @@ def _task(env: str, places: Sequence[Place], pairs: Mapping[CellKey, Pair], spre
 
 
 def _best(
-    one: CellSummary | None, other: CellSummary | None, pairs: Mapping[CellKey, Pair], spread: Error | None
+    one: CellSummary | None, other: CellSummary | None, pairs: Mapping[CellKey, Pair], spread: RunSpread | None
 ) -> Best | None:
     """Return the best cells with their ratio; if they are the same cell, it is the ratio of its place."""
     if one is None or other is None or one.frame_skip != other.frame_skip:

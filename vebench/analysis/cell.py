@@ -9,7 +9,7 @@ from vebench.analysis.contrasts import estimate
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
-from vebench.backends.registry import CEILING, NULL, REFERENCE, find_recorded
+from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK, find_recorded
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import BackendChoice
 
@@ -250,6 +250,11 @@ class CellSummary:
 def base_of(key: CellKey) -> CellKey:
     """Return the cell that this one's speedup is relative to: the reference with one worker, all else the same."""
     return replace(key, backend=REFERENCE, workers=1)
+
+
+def yardstick_of(key: CellKey) -> CellKey:
+    """Return the cell that shows how fast the machine was in the same passes."""
+    return replace(key, backend=YARDSTICK, workers=1, envs_per_worker=1)
 
 
 def is_base(key: CellKey) -> bool:

@@ -21,13 +21,14 @@ their group. What holds in 95 % is what is said of groups.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vebench.analysis.contrasts import LEVEL, Contrast, contrast, rejected
 from vebench.analysis.names import CHECK
-from vebench.analysis.pairing import Sides, gated, was_skipped
-from vebench.analysis.statistics import WIDEST_LOG, Block, Error, student_quantile, summed
+from vebench.analysis.pairing import Sides, was_skipped
+from vebench.analysis.statistics import WIDEST_LOG, Block, Error, Pool, Spread, student_quantile, summed
+from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,15 +40,22 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
 
 Key = TypeVar("Key")
+Verdict = TypeVar("Verdict", "CellComparison", "GroupComparison")
 
 FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
 SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
+NOT_SLOWER = ("same", "faster")
 POWER = 0.8  # with which a difference that can be resolved is found
-# By how much two runs differ as a whole, as a standard deviation of log rates, and as if known from so many runs: what
-# else runs on the host, clocks and temperature change from day to day. ``vebench history`` replaces it by what it saw.
-RUN_SPREAD, RUN_FREEDOM = 0.03, 4
-# With less than so many times the variance of one run, half of a ratio's error is that of the runs as a whole.
-DOMINANT = 4.0
+# By how much runs of the same code differ, as standard deviations of log rates, and as if known from so many runs: each
+# as a whole, since what else runs on the host, clocks and temperature change from day to day; and each cell by itself,
+# since memory is laid out anew. ``--history`` replaces both by what it shows. The first is that of seven runs of one
+# plan on a shared machine of two CPUs, by what the kernel's counters do not show.
+RUN_SPREAD, RUN_FREEDOM = 0.15, 6
+CELL_SPREAD, CELL_FREEDOM = 0.02, 20
+UNKNOWN_REFERENCE = (
+    f"{REFERENCE}, which it is relative to, is not known not to have become slower; "
+    "see its own verdict, or compare with --metric yardstick"
+)
 AS_A_WHOLE = "slower or faster as a whole, which number of workers cannot be told; measure both with more --repeats"
 SEEMS_SLOWER = (
     "slower if it were the only one, but one of so many may seem so by chance; measure both with more --repeats"
@@ -66,7 +74,7 @@ class GroupComparison:
     """The cells of one backend on one task, compared as a whole.
 
     ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. They have to
-    be half of all, unless they show that it is slower. ``resolves``
+    be half of all, unless they show that it is slower. ``error`` is the variance of its logarithm. ``resolves``
     is the share by which it must be slower to be found in 80 % of such comparisons; ``passes`` is whether unchanged
     code is found to be the same as often.
     """
@@ -77,6 +85,7 @@ class GroupComparison:
     judged: int = 0
     ratio: Estimate | None = None
     why: str | None = None
+    error: float | None = None
     resolves: float | None = None
     passes: bool | None = None
 
@@ -86,7 +95,7 @@ class Comparison:
     """All cells of the baseline that can be gated, in its order, and their groups.
 
     ``overall`` is the geometric mean of all ratios that are known. ``paired``: what a pass, or a run, did to all cells
-    cancels; otherwise ``run_spread`` is by how much runs differ as a whole, as an error on the log scale. ``skipped``
+    cancels; otherwise ``run_spread`` is by how much runs of the same code differ. ``skipped``
     cells could not run in the baseline, or, of two sides that were measured in turn, on either. ``new`` ones are in the
     candidate only, ``references`` are reference rows of both. None of these are compared. ``names`` are what the sides
     are called.
@@ -97,7 +106,7 @@ class Comparison:
     cells: tuple[CellComparison, ...]
     groups: tuple[GroupComparison, ...]
     overall: Estimate | None
-    run_spread: Error | None = None
+    run_spread: RunSpread | None = None
     skipped: tuple[CellKey, ...] = ()
     new: tuple[CellKey, ...] = ()
     references: tuple[CellKey, ...] = ()
@@ -105,7 +114,7 @@ class Comparison:
 
     @property
     def paired(self) -> bool:
-        """Whether what slowed one side as a whole slowed the other, or what the side's ratios stand on."""
+        """Whether both sides were measured in turn, so that what slowed one slowed the other."""
         return self.run_spread is None
 
 
@@ -122,9 +131,30 @@ class Levels:
         return self.family / 2
 
 
-def prior_run_spread() -> Error:
-    """Return by how much runs are taken to differ as a whole where no history shows it."""
-    return Error(RUN_SPREAD**2, RUN_FREEDOM)
+@dataclass(frozen=True)
+class RunSpread:
+    """By how much runs of the same code differ: as a whole, and each cell beside that, as errors of log rates.
+
+    What a run as a whole does cancels from ratios within it; ``shared`` is then None. What cells have in common, such
+    as what all speedups of a task are relative to, is not lost: the error of a mean of ratios is that of its cells.
+    """
+
+    shared: Error | None
+    own: Error
+
+    def of(self, pairs: Sequence[Pair]) -> Error:
+        """Return the error that it adds to the mean of ratios of two runs."""
+        weights: dict[int, float] = {}
+        for weight, sample in (term for pair in pairs for term in pair.terms):
+            weights[id(sample)] = weights.get(id(sample), 0.0) + weight / len(pairs)
+        own = self.own.times(sum(weight**2 for weight in weights.values()))
+        return own if self.shared is None else summed((own, self.shared.times(2)))
+
+
+def prior_run_spread(metric: Metric) -> RunSpread:
+    """Return by how much runs are taken to differ where no history shows it."""
+    shared = Error(RUN_SPREAD**2, RUN_FREEDOM) if metric == "fps" else None
+    return RunSpread(shared, Error(CELL_SPREAD**2, CELL_FREEDOM))
 
 
 def compare(  # noqa: PLR0913 - how to compare
@@ -134,24 +164,24 @@ def compare(  # noqa: PLR0913 - how to compare
     metric: Metric,
     tolerance: float,
     in_turn: bool = False,
-    run_spread: Error | None = None,
+    run_spread: RunSpread | None = None,
     levels: Levels | None = None,
     names: Names = CHECK,
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline`` that is no reference row, and on their groups.
 
     ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
-    slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise rates of two runs
-    also differ by what separates the runs as a whole: ``run_spread`` is the error of one run. In speedups that cancels.
+    slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise two runs also differ
+    by what separates runs of the same code: ``run_spread``, by default a documented one.
     ``names`` are what reasons call the two.
     """
     strict = levels or Levels()
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
-    judged_keys = [key for key, cell in before.items() if gated(cell, metric)]
+    judged_keys = [key for key, cell in before.items() if not cell.reference_row]
     left_out = {key for key in judged_keys if was_skipped(before[key]) and (not in_turn or was_skipped(after.get(key)))}
     sides = Sides(before, after, metric, in_turn, names)
     cells = [sides.beside(key) for key in judged_keys if key not in left_out]
-    unpaired = (run_spread or prior_run_spread()) if metric == "fps" and not in_turn else None
+    unpaired = None if in_turn else run_spread or prior_run_spread(metric)
     pairs = sides.pairs([cell.key for cell in cells if cell.why is None])
     judge = _Judge(pairs, unpaired, tolerance, strict)
     judged = {cell.key: judge.cell(cell) for cell in cells}
@@ -167,26 +197,50 @@ def compare(  # noqa: PLR0913 - how to compare
         judge.overall,
         unpaired,
         skipped=tuple(key for key in judged_keys if key in left_out),
-        new=tuple(key for key, cell in after.items() if gated(cell, metric) and key not in before),
+        new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
         references=tuple(key for key, cell in before.items() if cell.reference_row and key in after),
         names=names,
     )
 
 
-def resolution(
-    baseline: Sequence[CellSummary], *, metric: Metric, tolerance: float, run_spread: Error | None = None
+def without_unknown_reference(found: Comparison) -> Comparison:
+    """Return verdicts on speedups without those that stand on a reference that may have become slower itself."""
+    known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in NOT_SLOWER}
+
+    def held(one: Verdict) -> Verdict:
+        stands = one.verdict not in NOT_SLOWER or one.key.backend == REFERENCE or one.key.env in known
+        return one if stands else replace(one, verdict="inconclusive", why=UNKNOWN_REFERENCE)
+
+    if found.metric != "speedup":
+        return found
+    return replace(found, cells=tuple(map(held, found.cells)), groups=tuple(map(held, found.groups)))
+
+
+def resolution(  # noqa: PLR0913 - what a comparison depends on
+    baseline: Sequence[CellSummary],
+    *,
+    metric: Metric,
+    tolerance: float,
+    run_spread: RunSpread | None = None,
+    forever: bool = False,
 ) -> tuple[GroupComparison, ...]:
-    """Return what a run like ``baseline``, compared with it, can resolve: its groups compared with their like."""
-    return compare(baseline, _like(baseline), metric=metric, tolerance=tolerance, run_spread=run_spread).groups
+    """Return what a run like ``baseline``, compared with it, can resolve: its groups compared with their like.
+
+    ``forever``: as if the other run had gone on until its own error was nothing.
+    """
+    like = _like(baseline, forever=forever)
+    return compare(baseline, like, metric=metric, tolerance=tolerance, run_spread=run_spread).groups
 
 
-def _like(cells: Sequence[CellSummary]) -> list[CellSummary]:
+def _like(cells: Sequence[CellSummary], *, forever: bool) -> list[CellSummary]:
     """Return cells with the same figures as if from another run, whose passes were others."""
     blocks: dict[Block, Block] = {}
     twins = []
     for cell in cells:
         spread = cell.sample.spread
-        if spread is not None and spread.block is not None:
+        if forever:
+            spread = Spread(Error(0.0, inf), Pool(inf))
+        elif spread is not None and spread.block is not None:
             spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block)))
         twins.append(replace(cell, sample=replace(cell.sample, spread=spread)))
     return twins
@@ -195,7 +249,7 @@ def _like(cells: Sequence[CellSummary]) -> list[CellSummary]:
 class _Judge:
     """The tests of all pairs together."""
 
-    def __init__(self, pairs: Mapping[CellKey, Pair], unpaired: Error | None, tolerance: float, levels: Levels) -> None:
+    def __init__(self, pairs: Mapping[CellKey, Pair], unpaired: RunSpread | None, tolerance: float, levels: Levels) -> None:
         self._pairs = pairs
         self._unpaired = unpaired
         self._tolerance = tolerance
@@ -237,7 +291,15 @@ class _Judge:
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
         mean = self._means[key]
         return GroupComparison(
-            key, verdict, len(cells), judged, mean.estimate, why, self._resolves(mean), self._passes(mean)
+            key,
+            verdict,
+            len(cells),
+            judged,
+            mean.estimate,
+            why,
+            mean.error.variance,
+            self._resolves(mean),
+            self._passes(mean),
         )
 
     def _mean(self, keys: Sequence[CellKey]) -> Contrast:
@@ -254,7 +316,7 @@ class _Judge:
             return "faster", None
         if mean.chance_below(bound) <= self._levels.same:
             return "same", None
-        return "inconclusive", self._doubt(mean)
+        return "inconclusive", self._doubt(mean, cells)
 
     def _inside(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
         """Return the verdict on a cell of a group that is slower or faster, tested beside the others of its group.
@@ -273,7 +335,7 @@ class _Judge:
             return verdict, None if len(ratios) == 1 else AS_A_WHOLE
         if self._ratios[key].chance_below(1 - self._tolerance) <= self._levels.same:
             return "same", None
-        return "inconclusive", self._doubt(ratios[key])
+        return "inconclusive", self._doubt(ratios[key], [key])
 
     def _below(self, found: Contrast) -> float:
         return found.chance_above(1 - self._tolerance)
@@ -296,35 +358,29 @@ class _Judge:
         """Return whether a group with this error is found to be the same with ``POWER`` if nothing has changed."""
         return _reach(mean.error, self._levels.same) <= -log(1 - self._tolerance)
 
-    def _doubt(self, found: Contrast) -> str:
+    def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
         """Return why the data cannot decide, and what would help."""
         if self._below(found) <= LEVEL:
             return SEEMS_SLOWER
-        if self._unpaired is not None and found.error.variance < DOMINANT * self._unpaired.variance:
+        spread = self._unpaired
+        if spread is not None and 2 * spread.of([self._pairs[key] for key in keys]).variance > found.error.variance:
+            instead = "" if spread.shared is None else "compare with --metric yardstick, or "
             return (
-                "two runs as a whole may differ by more than the tolerance; "
-                "compare with --metric speedup, with vebench compare, or give --history"
+                "two runs of the same code may differ by as much; "
+                f"{instead}use vebench compare, give --history, or allow a larger --tolerance"
             )
-        return (
-            "the interval reaches across the tolerance; measure with more --repeats, "
-            "or with --until-decided and a larger --budget"
-        )
+        return "the interval reaches across the tolerance; measure with more --repeats, or a larger --budget"
 
 
-def mean_ratio(pairs: Sequence[Pair], run_spread: Error | None) -> Contrast:
+def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:
     """Return the geometric mean of the ratios of one pair or more, with what separates the two runs in its error.
 
-    ``run_spread`` is by how much a run as a whole differs from others like it, None if that cancels.
+    ``run_spread`` is by how much runs of the same code differ, None for sides that were measured in turn.
     """
     found = contrast((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
     if found is None:
         raise ValueError("a pair is made of samples that have an interval")
-    return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.times(2))))
-
-
-def decidable(run_spread: Error, tolerance: float) -> bool:
-    """Return whether unchanged code can be found the same if two runs differ as a whole, however well each is known."""
-    return _reach(run_spread.times(2), SAME_LEVEL) <= -log(1 - tolerance)
+    return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(pairs))))
 
 
 def _reach(error: Error, level: float) -> float:

@@ -14,8 +14,10 @@ from math import exp, inf, log, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import base_of, is_base
+from vebench.analysis.cell import base_of, is_base, yardstick_of
 from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
+from vebench.analysis.comparison import RunSpread
+from vebench.analysis.contrasts import ratio
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.run import unusable
 from vebench.analysis.pairing import DECISIVE
@@ -40,6 +42,7 @@ FEWEST_FOR_SPREAD = 5
 # Options that decide which CPUs and memory cells get: with others, a cell has another level.
 PLACEMENT = ("pin", "smt", "membind", "replicas")
 DEFAULT = RunSpec((), ())
+RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 # Findings with which a rate is not that of the cell alone.
 NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
 
@@ -177,8 +180,8 @@ def history(
         for cell in cells.values():
             if not _wanted(cell, metric, only):
                 continue
-            value = _value(cell, metric)
-            base = cells.get(base_of(cell.key)) if metric == "speedup" else None
+            base = None if metric == "fps" else cells.get(RELATIVE_TO[metric](cell.key))
+            value = _value(cell, base, metric)
             if (reason := whole.code if whole else _why_not(cell, base)) is not None:
                 left_out[reason] += 1
             elif value is None or value <= 0:
@@ -261,14 +264,22 @@ def _shifts(levels: Sequence[Mapping[int, float]], sets: Sequence[set[int]]) -> 
     return [float(shift) for shift in np.linalg.solve(normal, right)]
 
 
-def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord) -> Error | None:
-    """Return by how much the rates of runs differ under the same conditions, None if there are too few.
+def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric) -> RunSpread | None:
+    """Return by how much runs under the same conditions differ, None if there are too few.
 
-    ``runs`` come with the names of their files; those under other conditions than the run ``like`` do not count.
+    ``runs`` come with the names of their files; those under other conditions than the run ``like`` do not count. What
+    is left to the cells contains the error with which they were measured, so it is rather too large.
     """
-    conditions = _conditions(like, "fps")
-    alike = ((name, run) for name, run in runs if _conditions(run.header, "fps") == conditions)
-    return run_spread(history(alike, "fps").series)
+    conditions = _conditions(like, metric)
+    alike = ((name, run) for name, run in runs if _conditions(run.header, metric) == conditions)
+    known = [one for one in history(alike, metric).series if len(one.points) >= FEWEST_FOR_SPREAD]
+    shared, freedom = run_spread(known), sum(len(one.points) - len(one.parts) for one in known)
+    if shared is None or not freedom:
+        return None
+    of_points = sum(residual**2 for one in known for residual in one.residuals) / freedom
+    if metric == "fps":
+        return RunSpread(shared, Error(max(0.0, of_points - shared.variance), shared.freedom))
+    return RunSpread(None, Error(of_points / 2, shared.freedom))  # a ratio has the errors of two cells
 
 
 def _moment(started: str) -> float:
@@ -295,8 +306,11 @@ def _wanted(cell: CellSummary, metric: Metric, only: Collection[CellKey] | None)
     return chosen and cell.status != "skipped" and not cell.reference_row and not itself
 
 
-def _value(cell: CellSummary, metric: Metric) -> float | None:
-    estimate = cell.frames_per_second if metric == "fps" else cell.speedup
+def _value(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float | None:
+    if metric == "yardstick":
+        estimate = None if base is None else ratio(cell.sample, base.sample)
+    else:
+        estimate = cell.frames_per_second if metric == "fps" else cell.speedup
     return None if estimate is None else estimate.median
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Literal
 
-from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, OTHER_WORK, base_of, is_base
+from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, OTHER_WORK, base_of, yardstick_of
 from vebench.analysis.contrasts import contrast
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.pooling import pooled_alone
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
 
 SpeedVerdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
-Metric = Literal["fps", "speedup"]
+# What a rate is divided by: nothing, the reference, or the yardstick, of the same run.
+Metric = Literal["fps", "speedup", "yardstick"]
 Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
 
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
 NO_REASON = "no reason was recorded"
+HOW_TO_HAVE = "vebench run measures it with every plan, unless --no-base is given"
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,20 @@ def _by_pass(above: Sample, below: Sample) -> Sample:
 
 
 def _terms(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> tuple[Term, ...]:
-    """Return what one run adds to a ratio, each sample with its power: the cell's rate, or that over the loop's."""
+    """Return what one run adds to a ratio, each sample with its power: the cell's rate, and what divides it."""
+    base = denominator(key, metric)
+    return ((1.0, cells[key].sample), *(() if base is None else ((-1.0, cells[base].sample),)))
+
+
+def denominator(key: CellKey, metric: Metric) -> CellKey | None:
+    """Return the cell by whose rate that of a cell is divided, None if it stands alone.
+
+    Speedups are relative to the reference. It is relative to the yardstick itself: what slows the environment slows
+    both, and would cancel.
+    """
     if metric == "fps":
-        return ((1.0, cells[key].sample),)
-    return (1.0, cells[key].sample), (-1.0, cells[base_of(key)].sample)
-
-
-def gated(cell: CellSummary, metric: Metric) -> bool:
-    """Return whether a cell can be judged: it is no reference row, and is not relative to itself."""
-    itself = metric == "speedup" and is_base(cell.key)
-    return not cell.reference_row and not itself
+        return None
+    return yardstick_of(key) if metric == "yardstick" or key.backend == REFERENCE else base_of(key)
 
 
 def was_skipped(cell: CellSummary | None) -> bool:
@@ -142,8 +148,8 @@ class Sides:
     def _failed(self, key: CellKey) -> str | None:
         """Return how the new cell, or what its speedup is relative to, failed where the old one did not."""
         found = _how_failed(self.before[key], self.after.get(key))
-        if found is None and self.metric == "speedup" and (base := base_of(key)) in self.before:
-            found = _how_failed(self.before[base], self.after.get(base), f"{REFERENCE} with one worker ")
+        if found is None and (base := denominator(key, self.metric)) is not None and base in self.before:
+            found = _how_failed(self.before[base], self.after.get(base), f"{base.backend} with one worker ")
         return None if found is None else f"{self.names.candidate}: {found}"
 
     def _gaps(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
@@ -166,15 +172,17 @@ class Sides:
                 yield "not comparable", f"{what}: {one} in {names.the_baseline}, {other} in {names.the_candidate}"
 
     def _bases(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a run lacks the cell that its speedups are relative to."""
-        base = base_of(key)
+        """Yield that a run lacks the cell that its rates are relative to."""
+        base = denominator(key, self.metric)
         for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-            if self.metric != "speedup":
+            if base is None:
                 continue
-            if base not in cells or not cells[base].sample.measurable:
-                yield "not comparable", f"{name}: {REFERENCE} with one worker has no rate with an interval"
+            if base not in cells:
+                yield "not comparable", f"{name}: {base.backend} with one worker is not in it; {HOW_TO_HAVE}"
+            elif not cells[base].sample.measurable:
+                yield "not comparable", f"{name}: {base.backend} with one worker has no rate with an interval"
             elif cells[base].struck:
-                yield "not comparable", f"{name}: {REFERENCE} with one worker: {_why_struck(cells[base])}"
+                yield "not comparable", f"{name}: {base.backend} with one worker: {_why_struck(cells[base])}"
 
     def _weak(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
         """Yield that a cell has no interval."""
@@ -187,10 +195,10 @@ class Sides:
     def _doubts(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
         """Yield that a cell was measured under conditions in which its rate says little of the code."""
         codes = [(name, code) for name, cell in self._both(old, new) for code in doubts(cell, self.in_turn)]
-        if self.metric == "speedup" and not codes:
+        base = denominator(old.key, self.metric)
+        if base is not None and not codes:
             for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-                base = cells[base_of(old.key)]
-                codes += [(f"{name}'s {REFERENCE}", code) for code in doubts(base, self.in_turn)]
+                codes += [(f"{name}'s {base.backend}", code) for code in doubts(cells[base], self.in_turn)]
         if codes:
             what = ", ".join(f"{name} {code}" for name, code in codes)
             yield "inconclusive", f"{what}: such a rate says little of the code; measure again on an idle machine"

@@ -1,4 +1,4 @@
-"""A gate that looks at its data as passes are added, and stops when it knows. Pure functions.
+"""A gate that looks at its data as passes are added, and stops when it knows, or when it cannot. Pure functions.
 
 Whoever tests at 5 % again and again finds a difference that is not there far more often than in 5 % of cases. So the
 5 % are spent: each look gets what the spending function has grown by since the look before (K. Lan, D. DeMets, Discrete
@@ -17,17 +17,32 @@ from typing import TYPE_CHECKING
 from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Levels, group_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey
     from vebench.analysis.pairing import CellComparison
     from vebench.plan.cells import CellKey
 
 # After a look, so many times more passes than there are come before the next: few looks, each worth its level.
 GROWTH = 0.4
+# Passes of a new run are worth their time as long as its own error is more than this share of what cannot be reduced.
+WORTH = 0.03
 
 
 def passes_until_next_look(passes: int) -> int:
     """Return how many passes to add before looking again, given how many there are."""
     return max(1, ceil(GROWTH * passes))
+
+
+def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], repeats: int) -> int:
+    """Return after how many passes of a new run more of them would hardly make a difference.
+
+    ``once`` is what is foreseen with as many ``repeats`` as the baseline has, ``forever`` without an error of the new
+    run: that of the baseline, and what separates two runs, stays.
+    """
+    pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
+    more = max((one / other - 1 for one, other in pairs), default=0.0)
+    return max(repeats, ceil(repeats * more / WORTH))
 
 
 class Decisions:

@@ -19,7 +19,7 @@ from vebench.analysis.pooling import pooled
 from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
 from vebench.analysis.work import proofs_of, together, unproven, work_of
-from vebench.backends.registry import NULL, REFERENCE, find_recorded
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find_recorded
 from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.machine.sysfs import parse_list
 
@@ -298,7 +298,7 @@ def _delivered(steps: Sample, records: Sequence[CellRecord]) -> Estimate | None:
 
 def _speedup(cell: CellSummary, rates: Rates) -> Estimate | None:
     """Return the ratio to the reference with one worker; None for a cell that is not compared."""
-    if cell.backend == NULL or cell.struck:
+    if cell.backend in (NULL, YARDSTICK) or cell.struck:
         return None
     own, base = rates.frames[cell.key], base_of(cell.key)
     return _unity(own) if cell.key == base else ratio(own, rates.compared(base))

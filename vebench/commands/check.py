@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench.analysis.cell import base_of, is_base
-from vebench.analysis.comparison import POWER, compare, decidable, prior_run_spread, resolution
+from vebench.analysis.cell import yardstick_of
+from vebench.analysis.comparison import POWER, compare, resolution, without_unknown_reference
 from vebench.analysis.findings.run import incomplete
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
+from vebench.analysis.pairing import HOW_TO_HAVE, denominator
 from vebench.analysis.precision import next_repeats
+from vebench.analysis.sequential import enough_passes
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE
 from vebench.commands import choosing, gating, measuring, planning
 from vebench.commands.deciding import until_decided
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
@@ -26,13 +27,12 @@ from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, Levels
+    from vebench.analysis.comparison import Comparison, Levels, RunSpread
     from vebench.analysis.pairing import Metric
-    from vebench.analysis.statistics import Error
     from vebench.commands.world import World
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice, RunSpec
@@ -40,33 +40,36 @@ if TYPE_CHECKING:
     from vebench.results.records import Run, RunRecord
 
 
+# Of a new run, before it is looked at for the first time; there are more until all is decided.
+FIRST_PASSES = 3
+
+
 @dataclass(frozen=True)
 class CheckRequest:
     """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has.
 
-    ``history`` is a folder of earlier runs, which show by how much runs differ. ``until_decided``: passes are added to
-    a new candidate for at most ``budget`` seconds, until every backend has its verdict. ``allowed`` is whether the
-    baseline may name code by itself, besides ``envs`` and ``backends``; see ``planning.asked_in``.
+    ``history`` is a folder of earlier runs, which show by how much runs differ. A new candidate is measured until every
+    backend has its verdict, for at most ``budget`` seconds. ``allowed`` is whether the baseline may name code by
+    itself, besides ``envs`` and ``backends``; see ``planning.asked_in``.
     """
 
     baseline: Path
     candidate: Path | None
     output: Path | None = None
-    tolerance: float = 0.05
-    metric: Metric = "fps"
+    tolerance: float = 0.1
+    metric: Metric = "yardstick"
     envs: tuple[str, ...] = ()
     backends: tuple[BackendChoice, ...] = ()
     allow_different_host: bool = False
     inconclusive: gating.Inconclusive = "default"
     history: Path | None = None
-    until_decided: bool = False
     budget: float = 600.0
     allowed: bool = False
 
     @property
     def anywhere(self) -> bool:
         """Whether runs of different machines may be compared."""
-        return self.allow_different_host or self.metric == "speedup"
+        return self.allow_different_host or self.metric != "fps"
 
 
 def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
@@ -74,15 +77,14 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
 
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
     """
+    started = world.clock()
     gating.check_tolerance(request.tolerance)
     if junit is not None:
         gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before, old = _read(request.baseline, "ok")
     spread = _run_spread(request, before.header)
-    if request.until_decided:
-        _refuse_in_vain(request, spread)
     if request.candidate is None:
-        candidate, found = _measure(request, before, old, spread, world, quiet=quiet)
+        candidate, found = _measure(request, before, old, spread, world, started, quiet=quiet)
     elif _same_file(request.baseline, request.candidate):
         raise UsageError(f"{request.candidate} is the baseline itself: name another run")
     else:
@@ -90,7 +92,7 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     after, new = _read(candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     differences += tuple(map(one_line, gating.classes_that_differ(old, new)))
-    found = found or _judged(request, old, new, spread)
+    found = without_unknown_reference(found or _judged(request, old, new, spread))
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
@@ -101,15 +103,15 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     return status
 
 
-def _run_spread(request: CheckRequest, head: RunRecord) -> Error | None:
-    """Return by how much runs like the baseline differ as a whole, None if nobody knows.
+def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
+    """Return by how much runs like the baseline differ, None if nobody knows.
 
     Raises UsageError if ``--history`` names a folder that has too few such runs.
     """
     if request.history is None:
         return None
     runs = choosing.runs_in(request.history)
-    spread = spread_of_runs(((str(path), run) for path, run in runs), head)
+    spread = spread_of_runs(((str(path), run) for path, run in runs), head, request.metric)
     if spread is None:
         raise UsageError(
             f"--history {request.history}: fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages: "
@@ -118,20 +120,11 @@ def _run_spread(request: CheckRequest, head: RunRecord) -> Error | None:
     return spread
 
 
-def _refuse_in_vain(request: CheckRequest, spread: Error | None) -> None:
-    """Raise UsageError if no number of passes could decide, because two runs as a whole differ by too much."""
-    if request.metric == "fps" and not decidable(spread or prior_run_spread(), request.tolerance):
-        raise UsageError(
-            f"--until-decided: two runs as a whole may differ by more than --tolerance {request.tolerance:.3g}, and no "
-            "number of passes tells by how much: use --metric speedup, vebench compare or --history"
-        )
-
-
 def _judged(
     request: CheckRequest,
     old: Sequence[CellSummary],
     new: Sequence[CellSummary],
-    spread: Error | None,
+    spread: RunSpread | None,
     levels: Levels | None = None,
 ) -> Comparison:
     return compare(
@@ -194,7 +187,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     if differences and not request.anywhere:
         raise NotComparableError(
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
-            "measure a baseline here, or compare with --metric speedup or --allow-different-host"
+            "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
         )
     if before.spec.takes_turns != after.spec.takes_turns:
         differences.append("cells took turns (--interleave) in only one of them")
@@ -219,7 +212,7 @@ def _simulators(head: RunRecord) -> RunRecord:
 
 
 def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSummary]:
-    """Return the requested cells and, for speedups, the cells that they are relative to.
+    """Return the requested cells, and those that they are relative to.
 
     Raises UsageError for names that no cell has.
     """
@@ -227,54 +220,55 @@ def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSum
     # With its module, as it was asked for, or by the id alone.
     asked = [next((key.env for key in keys if asked_as(key.env, [env]) == env), env) for env in request.envs]
     wanted = set(choosing.chosen(keys, asked, request.backends, str(request.baseline)))
-    envs = {key.env for key in choosing.chosen(keys, asked, (), str(request.baseline))}
-    chosen = [cell for cell in cells if cell.key in wanted]
-    relative = [cell for cell in cells if cell.env in envs and cell not in chosen and is_base(cell.key)]
-    return [*chosen, *(relative if request.metric == "speedup" else ())]
+    return [cell for cell in cells if cell.key in wanted | _relative_to(wanted, request.metric)]
+
+
+def _relative_to(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
+    """Return the cells that these are relative to, and what those are judged by themselves."""
+    bases = {base for key in keys if (base := denominator(key, metric)) is not None}
+    return bases | {yardstick_of(base) for base in bases}
 
 
 def _measure(  # noqa: PLR0913 - a measurement needs all of these
     request: CheckRequest,
     before: Run,
     old: Sequence[CellSummary],
-    spread: Error | None,
+    spread: RunSpread | None,
     world: World,
+    started: float,
     *,
     quiet: bool,
-) -> tuple[Path, Comparison | None]:
-    """Measure the requested part of the baseline's plan here, without reference rows.
+) -> tuple[Path, Comparison]:
+    """Measure the requested part of the baseline's plan here, until every backend has its verdict.
 
-    Returns the run file, and the verdicts if passes were added until they were known.
+    Of the reference rows, only what others are relative to is measured. Returns the run file and the verdicts.
     """
     header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
-    if request.metric == "speedup" and not any(is_base(cell.key) for cell in cells):
+    gated = [cell for cell in cells if not cell.reference_row]
+    needed = _relative_to([cell.key for cell in gated], request.metric)
+    for key in needed - {cell.key for cell in cells}:
         raise NotComparableError(
-            f"{request.baseline}: {REFERENCE} with one worker is not in it, and speedups are relative to that: "
-            "measure a baseline without --no-base"
+            f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}, and --metric "
+            f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
         )
-    spec = _spec(before.header.spec, [cell for cell in cells if not cell.reference_row])
+    spec = _spec(before.header.spec, gated, base=bool(needed))
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
     with planning.asked_in(request.baseline, spec, allowed=request.allowed, named=named):
         plan, head = planning.plan_here(spec, world)
     planning.refuse_idle(plan, f"{request.baseline}: ")
     _check_comparable(request, before.header, head, "this machine")
-    if not quiet:
-        _foresee(request, cells, spread)
+    enough = _foresee(request, cells, spread, quiet=quiet)
     path = request.output or paths.default_path(world.now(), spec.envs)
-    started = world.clock()
     with _said_how_to_judge(request.baseline, path):
         measuring.measure_into(path, plan, head, world, quiet=quiet)
-    if not request.until_decided:
-        return path, None
 
     def look(levels: Levels) -> Comparison:
         return _judged(request, old, gating.cells_of(store.read(path), path), spread, levels)
 
     def one_pass(wanted: frozenset[CellKey]) -> bool:
         run = store.read(path)
-        bases = {base_of(key) for key in wanted} if request.metric == "speedup" else frozenset()
-        more = next_pass(plan, wanted | bases, next_repeats(run))
+        more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(run))
         if any(cell.key.without_repeat in wanted for cell in more.cells):
             with measuring.kept(store.RunWriter.resume(path)) as writer:
                 measuring.measure_pass(more, writer, world, done=len(run.cells), quiet=quiet)
@@ -282,7 +276,7 @@ def _measure(  # noqa: PLR0913 - a measurement needs all of these
         return False
 
     with _said_how_to_judge(request.baseline, path):
-        return path, until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock)
+        return path, until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
 
 
 @contextmanager
@@ -295,24 +289,34 @@ def _said_how_to_judge(baseline: Path, path: Path) -> Iterator[None]:
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
 
 
-def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: Error | None) -> None:
-    """Say what a run like the baseline can find, if that is known."""
-    groups = resolution(cells, metric=request.metric, tolerance=request.tolerance, run_spread=spread)
+def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpread | None, *, quiet: bool) -> int:
+    """Say what a new run can find however long it goes on. Returns after how many passes it hardly finds more.
+
+    Raises NotComparableError if unchanged code would be inconclusive all the same.
+    """
+    once, groups = (
+        resolution(cells, metric=request.metric, tolerance=request.tolerance, run_spread=spread, forever=forever)
+        for forever in (False, True)
+    )
+    enough = enough_passes(once, groups, max((cell.sample.processes for cell in cells), default=1))
     known = [group for group in groups if group.resolves is not None]
-    if not known:
-        return
+    in_vain = [group for group in known if group.verdict == "inconclusive"]
+    instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
+    remedy = f"measure a baseline with more --repeats, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
+    if known and len(in_vain) == len(known):
+        raise NotComparableError(f"{request.baseline}: no number of passes tells unchanged code from slower: {remedy}")
+    if quiet or not known:
+        return enough
     resolves = max(group.resolves for group in known if group.resolves is not None)
     line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
-    if all(group.passes for group in known) or request.until_decided:
-        console.note(line)
-        return
-    alone = request.metric == "speedup" or decidable(spread or prior_run_spread(), request.tolerance)
-    remedy = "use --until-decided or vebench compare" if alone else "use --metric speedup, vebench compare or --history"
-    console.note(f"{line}, but passes unchanged code less often, at a tolerance of {request.tolerance:.3g}: {remedy}")
+    if in_vain:
+        line += f", but cannot find {', '.join(sorted({group.key.backend for group in in_vain}))} the same: {remedy}"
+    console.note(line)
+    return enough
 
 
-def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
-    """Return the part of ``spec`` that measures ``cells``."""
+def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec:
+    """Return the part of ``spec`` that measures ``cells``, for a first look; ``base``: with what rates are relative to."""
     if spec.on_hosts:
         raise UsageError(
             "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
@@ -327,5 +331,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary]) -> RunSpec:
         envs=envs,
         workers=tuple(sorted({cell.workers for cell in named})),
         backends=tuple({cell.label: cell.choice for cell in named}.values()),
-        base=len(named) < len(cells),
+        base=base or len(named) < len(cells),
+        repeats=min(spec.repeats, FIRST_PASSES),
+        until=None,
     )

@@ -186,10 +186,13 @@ def _everything(spec: RunSpec, world: World) -> tuple[BackendChoice, ...]:
 def _in_order(plan: Plan) -> Plan:
     """Return the plan with its cells in the order of ``only``, after the loop that speedups are relative to.
 
+    A race needs no yardstick.
+
     Which of them take turns is decided pass by pass.
     """
     order = {place: number for number, place in enumerate(plan.spec.only)}
-    cells = sorted(plan.cells, key=lambda cell: order.get(cell.key.place, -1))
+    raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
+    cells = sorted(raced, key=lambda cell: order.get(cell.key.place, -1))
     return replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
 
 

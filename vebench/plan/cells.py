@@ -202,7 +202,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     The first pass begins with the plain loop of each task.
     The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
     step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
-    With ``spec.base``, what speedups are relative to is among them. ``memory_available`` is in bytes, None if unknown.
+    With ``spec.base``, what rates are compared with is among them. ``memory_available`` is in bytes, None if unknown.
     ``has`` returns whether a module can be imported where cells will run; ``interpreters`` are those of backends that
     have one of their own, by label. ``hosts`` are the placements on the hosts that cells run on, by name, none if that
     is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``MAX_CELLS`` cells.
@@ -289,7 +289,10 @@ def _only(spec: RunSpec, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: Where) -> Iterator[Cell]:
-    """Yield the reference with one worker wherever ``cells`` have a backend but not that. It runs if a backend can."""
+    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task.
+
+    They run if a backend can.
+    """
     planned = {cell.key for cell in cells}
     contestants = [cell for cell in cells if not registry.find(cell.backend.name).reference_row]
     asked = {(cell.task, cell.envs_per_worker) for cell in contestants}
@@ -301,6 +304,11 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: W
             size = (task, cell.envs_per_worker)
             if size in asked and cell.key not in planned:
                 yield cell if size in runnable else replace(cell, skip=cell.skip or NOTHING_BESIDE)
+        if where.hosts or not any(cell.task == task for cell in contestants):
+            continue
+        for cell in _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where):
+            if cell.key not in planned:
+                yield cell if any(one == task for one, _ in runnable) else replace(cell, skip=NOTHING_BESIDE)
 
 
 def _everything(task: Task) -> list[BackendChoice]:

@@ -120,7 +120,9 @@ class Simulated:
     world: World
     truth: Floats
     machine: Machine
-    processes: dict[int, dict[int, list[float]]] = field(default_factory=lambda: {cell: {} for cell in range(len(NAMES))})
+    processes: dict[int, dict[int, list[float]]] = field(
+        default_factory=lambda: {cell: {} for cell in range(len(NAMES))}
+    )
 
     def __post_init__(self) -> None:
         """Draw what each cell has of its own in this run."""
@@ -144,9 +146,7 @@ class Simulated:
     @property
     def summaries(self) -> tuple[CellSummary, ...]:
         """What vebench makes of it."""
-        samples = {
-            key: Sample.of(self.processes[cell]) for cell, key in enumerate(TEMPLATE) if self.processes[cell]
-        }
+        samples = {key: Sample.of(self.processes[cell]) for cell, key in enumerate(TEMPLATE) if self.processes[cell]}
         found = pooled(samples, dict.fromkeys(samples, "calm"))
         return tuple(replace(TEMPLATE[key], sample=sample) for key, sample in found.items())
 
@@ -240,9 +240,7 @@ class Gate:
         clock, passes = [3 * PASS_S], [3]
 
         def look(levels: Levels) -> Comparison:
-            return compare(
-                before, candidate.summaries, metric=self.metric, tolerance=self.tolerance, levels=levels
-            )
+            return compare(before, candidate.summaries, metric=self.metric, tolerance=self.tolerance, levels=levels)
 
         def another(wanted: frozenset[CellKey]) -> bool:
             cells = {cell for cell, key in enumerate(KEYS) if key in wanted} | {0}

@@ -264,7 +264,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             metavar="METRIC",
             help="yardstick: rates relative to fixed work of vebench's own; does not see what affects that otherwise "
             "than environments, such as caches or another CPU model. speedup: relative to for-loop; does not see what "
-            "slows that, too, so for-loop itself is judged by the yardstick. fps: rates; cannot tell code from machine.",
+            "slows that, too, so for-loop itself is judged by the yardstick. fps: cannot tell code from machine.",
         ),
     ] = "yardstick",
     env: options.OnlyEnvs = None,
@@ -297,7 +297,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
     """Compare a run with a baseline: slower, not slower, or inconclusive.
 
     BASELINE and CANDIDATE are run files. Without CANDIDATE, the baseline's plan is measured again here, until all is
-    decided or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
+    decided or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed in the candidate alone, 2 bad
+    input, 3 not comparable or inconclusive.
 
     \b
     vebench check before.jsonl after.jsonl

@@ -245,7 +245,9 @@ def _level(cell: CellComparison, side: int, metric: Metric) -> Text:
     value = cell.levels[side] if cell.levels is not None else _median((cell.baseline, cell.candidate)[side], metric)
     if value is None:
         return Text((figures.NOTHING,))
-    return Text((f"{figures.number(value)}{'x' if metric == 'speedup' and cell.key.backend != REFERENCE else ''}",), value=value)
+    return Text(
+        (f"{figures.number(value)}{'x' if metric == 'speedup' and cell.key.backend != REFERENCE else ''}",), value=value
+    )
 
 
 def _median(cell: CellSummary | None, metric: Metric) -> float | None:

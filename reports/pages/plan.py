@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vebench.reports.page import Kind
 
 STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
-TOLERANCE = 0.05  # the default of vebench check
+TOLERANCE = 0.1  # the default of vebench check
 ADDED = f"{REFERENCE} with one worker is added, because speedups are relative to it; --no-base leaves it out"
 COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 

@@ -1,4 +1,4 @@
-"""``--until-decided``: gates that add passes until every backend has its verdict."""
+"""``check BASELINE`` and ``compare --until-decided``: gates that add passes until every backend has its verdict."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def test_no_number_of_passes_tells_two_runs_apart_that_may_differ_as_a_whole(veb
     plan = ("-e", "Pong", "-w", "1", "-b", "gym-sync", "-q", "-o", "base.jsonl")
     assert vebench("run", *plan, world=fake_world()).status == 0
     start = FakeStart()
-    found = vebench("check", "base.jsonl", "--until-decided", world=fake_world(start))
-    assert found.status == 2
-    assert "use --metric speedup, vebench compare or --history" in found.refusal
+    found = vebench("check", "base.jsonl", "--metric", "fps", world=fake_world(start))
+    assert found.status == 3
+    assert "use --metric yardstick, vebench compare or --history" in found.refusal
     assert not start.started
 
 
@@ -96,20 +96,18 @@ def test_check_adds_passes_to_the_candidate_and_the_loop_that_it_stands_on(veben
     header = json.loads(lines[0])
     header["spec"]["repeats"], header["cells"] = 3, None  # so that its plan is measured again with three passes
     write_lines(tmp_path / "base.jsonl", (json.dumps(header), *lines[1:]))
-    check = ("check", "base.jsonl", "--metric", "speedup", "--until-decided", "--budget", "5", "-q", "-f", "json")
+    check = ("check", "base.jsonl", "--budget", "60", "-q", "-f", "json")
     found = vebench(*check, "-o", "now.jsonl", world=world)
     assert (found.status, json.loads(found.out)["groups"][0]["verdict"]) == (0, "same")
     now = tmp_path / "now.jsonl"
-    assert passes(now, "gym-sync") == passes(now, "for-loop") > 3
+    assert passes(now, "gym-sync") == passes(now, "yardstick") > 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("check", "a.jsonl", "b.jsonl", "--until-decided"), "--until-decided: nothing is measured"),
-        (("check", "a.jsonl", "--budget", "60"), "--budget 60 needs --until-decided"),
+        (("check", "a.jsonl", "b.jsonl", "--budget", "60"), "--budget 60 needs a baseline alone"),
         (("compare", "--a", "x", "--b", "y", "-e", "Pong", "--until-decided", "--budget", "0"), "--budget 0: must be"),
-        (("check", "a.jsonl", "b.jsonl", "--history", ".", "--metric", "speedup"), "--history .: what runs differ by"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_status_2(vebench: Command, arguments: tuple[str, ...], words: str) -> None:

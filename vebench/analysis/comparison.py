@@ -171,9 +171,8 @@ def compare(  # noqa: PLR0913 - how to compare
     """Return the verdicts on every cell of ``baseline`` that is no reference row, and on their groups.
 
     ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
-    slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise two runs also differ
-    by what separates runs of the same code: ``run_spread``, by default a documented one.
-    ``names`` are what reasons call the two.
+    slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise two runs also
+    differ by what separates runs of the same code: ``run_spread``, by default a documented one. ``names`` are what reasons call the two.
     """
     strict = levels or Levels()
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
@@ -216,7 +215,7 @@ def without_unknown_reference(found: Comparison) -> Comparison:
     return replace(found, cells=tuple(map(held, found.cells)), groups=tuple(map(held, found.groups)))
 
 
-def resolution(  # noqa: PLR0913 - what a comparison depends on
+def resolution(
     baseline: Sequence[CellSummary],
     *,
     metric: Metric,
@@ -249,7 +248,9 @@ def _like(cells: Sequence[CellSummary], *, forever: bool) -> list[CellSummary]:
 class _Judge:
     """The tests of all pairs together."""
 
-    def __init__(self, pairs: Mapping[CellKey, Pair], unpaired: RunSpread | None, tolerance: float, levels: Levels) -> None:
+    def __init__(
+        self, pairs: Mapping[CellKey, Pair], unpaired: RunSpread | None, tolerance: float, levels: Levels
+    ) -> None:
         self._pairs = pairs
         self._unpaired = unpaired
         self._tolerance = tolerance

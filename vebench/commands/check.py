@@ -229,7 +229,7 @@ def _relative_to(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
     return bases | {yardstick_of(base) for base in bases}
 
 
-def _measure(  # noqa: PLR0913 - a measurement needs all of these
+def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     request: CheckRequest,
     before: Run,
     old: Sequence[CellSummary],
@@ -302,7 +302,9 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpr
     known = [group for group in groups if group.resolves is not None]
     in_vain = [group for group in known if group.verdict == "inconclusive"]
     instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
-    remedy = f"measure a baseline with more --repeats, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
+    remedy = (
+        f"measure a baseline with more --repeats, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
+    )
     if known and len(in_vain) == len(known):
         raise NotComparableError(f"{request.baseline}: no number of passes tells unchanged code from slower: {remedy}")
     if quiet or not known:
@@ -316,7 +318,7 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpr
 
 
 def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec:
-    """Return the part of ``spec`` that measures ``cells``, for a first look; ``base``: with what rates are relative to."""
+    """Return the part of ``spec`` that measures ``cells``, for a first look; ``base``: and what rates need."""
     if spec.on_hosts:
         raise UsageError(
             "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "

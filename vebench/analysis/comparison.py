@@ -172,7 +172,8 @@ def compare(  # noqa: PLR0913 - how to compare
 
     ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
     slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise two runs also
-    differ by what separates runs of the same code: ``run_spread``, by default a documented one. ``names`` are what reasons call the two.
+    differ by what separates runs of the same code: ``run_spread``, by default a documented one.
+    ``names`` are what reasons call the two.
     """
     strict = levels or Levels()
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from vebench.analysis.comparison import POWER
 from vebench.analysis.findings import grouping
 from vebench.analysis.foresight import foresee
-from vebench.backends.registry import REFERENCE
+from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
 TOLERANCE = 0.1  # the default of vebench check
-ADDED = f"{REFERENCE} with one worker is added, because speedups are relative to it; --no-base leaves it out"
+ADDED = f"what rates are compared with is added, {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves it out"
 COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import is_base
-from vebench.backends.registry import NULL, REFERENCE
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST
 from vebench.reports import columns, figures, stepping
@@ -164,7 +164,8 @@ def _grid(
 
 def _absent(label: str, workers: int, spec: RunSpec) -> Text:
     """Return the place of a cell that is not in the file: it was not measured yet, or never asked for."""
-    return Text(("not run",), "missing") if spec.asks_for(label, workers) else Text((figures.NOTHING,))
+    asked = label != YARDSTICK and spec.asks_for(label, workers)
+    return Text(("not run",), "missing") if asked else Text((figures.NOTHING,))
 
 
 def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpec) -> Iterator[str]:

@@ -248,8 +248,9 @@ def test_shifts_of_runs_are_told_from_levels_where_runs_lack_cells() -> None:
 
 def test_a_spread_needs_five_runs_under_the_same_conditions() -> None:
     runs = [*make_runs({ASYNC: [1.0, 1.02, 0.99, 1.01]}), *make_runs({ASYNC: [1.0] * 4}, ELSEWHERE, 4)]
-    assert spread_of_runs(runs, make_header()) is None
+    assert spread_of_runs(runs, make_header(), "fps") is None
     one_more = [*runs, *make_runs({ASYNC: [1.0]}, first=8)]
-    found = spread_of_runs(one_more, make_header())
+    found = spread_of_runs(one_more, make_header(), "fps")
     assert found is not None
-    assert (found.freedom, 0.005 < sqrt(found.variance) < 0.02) == (4, True)
+    assert found.shared is not None
+    assert (found.shared.freedom, 0.005 < sqrt(found.shared.variance) < 0.02) == (4, True)

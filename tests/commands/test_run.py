@@ -117,7 +117,7 @@ def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Comma
     pair = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null", "--interleave", "--repeats", "1")
     assert vebench("run", *pair, *SHORT, "-o", "run.jsonl", "-q").status == 0
     _, *cells = lines(tmp_path / "run.jsonl")
-    assert {cell["backend"] for cell in cells} == {"for-loop", "null"}
+    assert {cell["backend"] for cell in cells} == {"for-loop", "null", "yardstick"}
     for cell in cells:
         assert len(cell["windows"]) >= 3
         assert all(window["ns"] >= 50_000_000 for window in cell["windows"])
@@ -136,13 +136,13 @@ def test_replicas_take_no_turns_since_they_run_in_step(vebench: Command) -> None
 def test_a_run_is_planned_measured_stored_and_shown(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart()
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
-    assert (found.status, len(start.started), start.left) == (0, 12, 1)
+    assert (found.status, len(start.started), start.left) == (0, 15, 1)
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
-    assert found.err.count("\n") == 12
+    assert found.err.count("\n") == 15
     assert "ALE/Pong-v5: frames/s (4 frames per step)" in found.out
     head, *cells = lines(tmp_path / "run.jsonl")
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
-    assert [(cell["repeat"], len(cell["windows"])) for cell in cells] == [(0, 2)] * 4 + [(1, 2)] * 4 + [(2, 2)] * 4
+    assert [(cell["repeat"], len(cell["windows"])) for cell in cells] == [(0, 2)] * 5 + [(1, 2)] * 5 + [(2, 2)] * 5
 
 
 def test_quiet_prints_nothing(vebench: Command) -> None:
@@ -161,7 +161,7 @@ def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Command, tmp_pa
 
 def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Command) -> None:
     result = vebench("run", "-e", "Pong,Ant", "-e", "CartPole", "-w", "1", "-w", "2,4", "-b", "for-loop", "--dry-run")
-    assert [line.split()[1] for line in result.out.splitlines() if line.startswith("for-loop")] == ["1", "2", "4"] * 3
+    assert [line.split()[1] for line in result.out.splitlines() if line.startswith("for-loop ")] == ["1", "2", "4"] * 3
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_run_file_that_is_deleted_meanwhile_is_written_again(vebench: Command,
     found = vebench("run", *PONG, "-w", "1", "-o", path, *ONE_PASS, world=fake_world(FakeStart({"shm-sync": deleting})))
     assert found.status == 0
     assert f"vebench: {path} was deleted while cells were measured: it was written again" in found.err
-    assert {cell["backend"] for cell in lines(path)[1:]} == {"for-loop", "shm-sync"}
+    assert {cell["backend"] for cell in lines(path)[1:]} == {"for-loop", "shm-sync", "yardstick"}
 
 
 def test_a_run_file_that_another_takes_the_place_of_is_elsewhere_and_status_2(vebench: Command, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_run_file_that_another_takes_the_place_of_is_elsewhere_and_status_2(ve
     found = vebench("run", *PONG, "-w", "1", "-o", path, *ONE_PASS, "-q", world=world)
     words = f"{path} was replaced while cells were measured: what was measured is in {beside}"
     assert (found.status, found.refusal) == (2, f"vebench: {words}; to go on: vebench run --resume {beside}\n")
-    assert {cell["backend"] for cell in lines(beside)[1:]} == {"for-loop", "shm-sync"}
+    assert {cell["backend"] for cell in lines(beside)[1:]} == {"for-loop", "shm-sync", "yardstick"}
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:
@@ -300,9 +300,10 @@ def test_the_loop_with_one_worker_is_measured_as_well_so_that_there_are_speedups
     measured = {
         (cell["backend"], cell["workers"], cell["envs_per_worker"]) for cell in lines(tmp_path / "run.jsonl")[1:]
     }
-    assert measured == {("for-loop", 1, 1), ("for-loop", 1, 4), ("shm-sync", 2, 1), ("shm-sync", 2, 4)}
+    loops, pools = {("for-loop", 1, 1), ("for-loop", 1, 4)}, {("shm-sync", 2, 1), ("shm-sync", 2, 4)}
+    assert measured == {*loops, *pools, ("yardstick", 1, 1)}
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
-    assert all(cell["speedup"] for cell in cells)
+    assert all(cell["speedup"] for cell in cells if cell["backend"] != "yardstick")
 
 
 def test_without_the_loop_a_run_measures_what_it_names_and_says_why_it_has_no_speedups(
@@ -350,7 +351,7 @@ def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command,
     result = vebench("run", *backends, *BRIEF, "--verify", "-o", "run.jsonl", world=world_here())
     assert result.status == 0
     assert "CartPole-v1 liars:Deaf different (actions are ignored)" in " ".join(result.err.split())
-    loop, liar = sorted(lines(tmp_path / "run.jsonl")[1:], key=lambda line: str(line["backend"]))
+    loop, liar, _ = sorted(lines(tmp_path / "run.jsonl")[1:], key=lambda line: str(line["backend"]))
     assert (loop["verdict"], liar["verdict"], liar["verdict_reason"]) == (
         "identical",
         "different",
@@ -366,9 +367,9 @@ def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(veb
     start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.2)))
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
     assert found.status == 3
-    notice = "unusable: others took CPU time of 4 of 4 cells; measure on an idle machine"
+    notice = "unusable: others took CPU time of 4 of 5 cells; measure on an idle machine"
     assert found.out.splitlines()[:2] == ["run.jsonl", notice]
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
-    assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 4
-    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(6, 6)] * 4
+    assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 5
+    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(6, 6)] * 4 + [(6, 0)]

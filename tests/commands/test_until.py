@@ -76,7 +76,7 @@ def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
     assert len(cells) > 2
     assert sorted((cell["backend"], cell["repeat"]) for cell in cells) == [
-        (backend, repeat) for backend in ("for-loop", "null") for repeat in range(len(cells) // 2)
+        (backend, repeat) for backend in ("for-loop", "null", "yardstick") for repeat in range(len(cells) // 3)
     ]
     assert all(len(cell["windows"]) == 2 for cell in cells)
     assert "cells taking turns" in vebench("report", "run.jsonl", "--all").out

@@ -84,27 +84,37 @@ ASYNC = (BackendChoice("gym-async"),)
         (replace(SPEC, workers=(2,), backends=(BackendChoice("ceiling"), BackendChoice("null"))), []),
     ],
 )
-def test_what_speedups_are_relative_to_is_added_where_it_was_not_asked_for(spec: RunSpec, sizes: list[int]) -> None:
+def test_what_rates_are_compared_with_is_added_where_it_was_not_asked_for(spec: RunSpec, sizes: list[int]) -> None:
     tasks = (PONG, CART_POLE)
-    assert added(spec, *tasks) == [(task.id, "for-loop", 1, envs, None) for task in tasks for envs in sizes]
+    loops = [(task.id, "for-loop", 1, envs, None) for task in tasks for envs in sizes]
+    assert [cell for cell in added(spec, *tasks) if cell[1] == "for-loop"] == loops
+
+
+def test_each_task_that_a_backend_steps_has_one_yardstick() -> None:
+    yardsticks = [(task.id, "yardstick", 1, 1, None) for task in (PONG, CART_POLE)]
+    sizes = replace(SPEC, workers=(2, 4), envs_per_worker=(2, 8))
+    assert [cell for cell in added(sizes, PONG, CART_POLE) if cell[1] == "yardstick"] == yardsticks
+    assert added(replace(SPEC, backends=(BackendChoice("ceiling"), BackendChoice("null")))) == []
 
 
 def test_what_is_added_is_measured_in_every_pass() -> None:
     cells = plan(replace(SPEC, workers=(2,), backends=ASYNC, repeats=3, base=True)).cells
-    assert [cell.repeat for cell in cells if cell.workers == 1] == [0, 1, 2]
+    assert [cell.repeat for cell in cells if cell.workers == 1] == [0, 0, 1, 1, 2, 2]
 
 
 def test_what_is_added_is_skipped_where_no_backend_can_run_beside_it() -> None:
     pool = replace(SPEC, workers=(2,), backends=(BackendChoice("envpool-sync"),))
     assert added(pool, PONG, FROZEN_LAKE) == [
         ("ALE/Pong-v5", "for-loop", 1, 1, None),
+        ("ALE/Pong-v5", "yardstick", 1, 1, None),
         ("FrozenLake-v1", "for-loop", 1, 1, "no backend that was asked for can run here"),
+        ("FrozenLake-v1", "yardstick", 1, 1, "no backend that was asked for can run here"),
     ]
 
 
 def test_what_is_added_is_skipped_where_it_cannot_run_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "ale_py" else True)
-    ((*_, skip),) = added(replace(SPEC, backends=(BackendChoice("envpool-sync"),)))
+    ((*_, skip), _) = added(replace(SPEC, backends=(BackendChoice("envpool-sync"),)))
     assert skip == "not installed: ale-py (pip install 'vebench-rl[atari]')"
 
 

@@ -66,9 +66,9 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
 def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
     spec = RunSpec(("Pong",), (4,), (BackendChoice("gym-sync"),), base=True)
     table = table_of(PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
-    assert [row.label for row in table.rows] == ["for-loop", "gym-sync"]
+    assert [row.label for row in table.rows] == ["for-loop", "gym-sync", "yardstick"]
     assert table.notes == (
-        "for-loop with one worker is added, because speedups are relative to it; --no-base leaves it out",
+        "what rates are compared with is added, for-loop and yardstick with one worker; --no-base leaves it out",
     )
 
 

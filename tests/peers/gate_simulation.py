@@ -1,4 +1,4 @@
-"""What gates say of simulated runs of 54 cells, in the worlds of ``worlds.py``. Prints Markdown tables.
+"""What ``compare`` says of simulated runs of 54 cells, in the worlds of ``worlds.py``. Prints Markdown tables.
 
 ``python gate_simulation.py [RUNS]``: 18 backends with 3 numbers of workers each, a tolerance of 5 %. How often a gate
 ends with which status, finds backends and single cells that are slower, and passes them by mistake.
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.analysis.comparison import Comparison
-    from vebench.analysis.pairing import Metric
 
 CELLS, GROUP, TOLERANCE = 54, 3, 0.05
 SLOWER = 3  # backends, or cells, of which a gate is to find as many as it can
 NAMES = [(task, backend, workers) for task in TASKS for backend in BACKENDS for workers in WORKERS]
-LOOPS = np.array([backend == "for-loop" for _, backend, _ in NAMES])
 SAME, EDGE = np.ones(CELLS), np.full(CELLS, 1 - TOLERANCE)
 WORLDS = {
     world.name: world
@@ -36,7 +34,6 @@ WORLDS = {
         World("no drift"),
         World("returning", drift="returning"),
         World("walk", drift="walk"),
-        World("other days", day=0.05),
         World("stalls", stalls=0.05),
     )
 }
@@ -48,22 +45,13 @@ class Gate:
     """A command: what it compares, and by which plan."""
 
     name: str
-    kind: Literal["fps", "speedup", "compare", "until decided"]
+    kind: Literal["compare", "until decided"]
     plan: Schedule
 
     def judge(self, random: Generator, world: World, factors: NDArray[np.float64]) -> Comparison:
         """Return what it says of a run in which the true ratios are ``factors``."""
-        if self.kind in ("compare", "until decided"):
-            sides = simulate(random, world, self.plan, (SAME, factors))
-            return self._until_decided(sides) if self.kind == "until decided" else self._in_turn(sides)
-        metric: Metric = "speedup" if self.kind == "speedup" else "fps"
-        if metric == "speedup":  # the loop itself stays as it is: what slows it, too, cancels
-            factors = np.where(LOOPS, 1.0, factors)
-        runs = (
-            simulate(random, world, self.plan, (truth,), days=(world.day * random.normal(),))[0]
-            for truth in (SAME, factors)
-        )
-        return compare(*(summaries(run, self.plan) for run in runs), metric=metric, tolerance=TOLERANCE)
+        sides = simulate(random, world, self.plan, (SAME, factors))
+        return self._until_decided(sides) if self.kind == "until decided" else self._in_turn(sides)
 
     def _in_turn(self, sides: NDArray[np.float64]) -> Comparison:
         one, other = (summaries(side, self.plan) for side in sides)
@@ -82,17 +70,10 @@ class Gate:
 
 
 GATES = {
-    "check": Gate("check, frames/s", "fps", Schedule(3, 2)),
-    "check5": Gate("check, frames/s, 5 repeats", "fps", Schedule(5, 2)),
-    "speedup": Gate("check, speedup", "speedup", Schedule(3, 2)),
-    "speedup10": Gate("check, speedup, 10 repeats", "speedup", Schedule(10, 2)),
     "compare": Gate("compare, 5 repeats", "compare", Schedule(5, 10, 0.25, interleave=False)),
     "decided": Gate("compare --until-decided, at most 40", "until decided", Schedule(40, 10, 0.25, interleave=False)),
 }
 ROWS = (
-    ("check", ("no drift", "other days", "returning", "walk")),
-    ("speedup", ("no drift", "other days", "returning", "walk")),
-    ("speedup10", ("no drift", "returning")),
     ("compare", ("no drift", "returning", "walk", "stalls")),
     ("decided", ("walk",)),
 )

@@ -319,7 +319,7 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
             tied.append(cell)
         elif found.error.variance > 0:
             scaled = apart / sqrt(found.error.variance)
-            if studentized_range.sf(scaled, 1 + len(rivals), min(found.error.freedom, MOST_FREEDOM)) > 2 * LEVEL:
+            if studentized_range.sf(scaled, 1 + len(rivals), min(found.error.freedom, MOST_FREEDOM)) > LEVEL:
                 tied.append(cell)
     return tuple(tied)
 

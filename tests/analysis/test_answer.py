@@ -370,7 +370,7 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         ],
         {"repeats": 3},
         (
-            "Pong on this machine: shm-sync with 1 worker, 6,937 frames/s (±>100%), 1.91x a plain loop (±1.8%).",
+            "Pong on this machine: shm-sync with 1 worker, 6,937 frames/s (±>100%), 1.91x a plain loop (±1.6%).",
             "The ± of its rate is wide because passes differed; between backends that cancels.",
         ),
     ),

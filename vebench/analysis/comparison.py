@@ -239,7 +239,7 @@ def _like(cells: Sequence[CellSummary], *, forever: bool) -> list[CellSummary]:
     for cell in cells:
         spread = cell.sample.spread
         if forever:
-            spread = Spread(Error(0.0, inf), Pool(inf))
+            spread = Spread(Pool(0.0, inf))
         elif spread is not None and spread.block is not None:
             spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block)))
         twins.append(replace(cell, sample=replace(cell.sample, spread=spread)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.beside import beside
-from vebench.analysis.comparison import RUN_SPREAD
+from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD
 from vebench.analysis.findings.grouping import sizes
 from vebench.analysis.names import of_report
 from vebench.analysis.report_order import in_report_order
@@ -56,7 +56,7 @@ def document(sides: Sequence[Side]) -> Document | None:
 
 
 def _facts(sides: Sequence[Side], tasks: Tasks, in_turn: Iterable[bool], *, alike: bool) -> Iterator[tuple[str, str]]:
-    spread = f"two runs as a whole are taken to differ by {RUN_SPREAD:.0%}"
+    spread = f"two runs as a whole are taken to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
     cancels = "measured in turn, so that what slowed one slowed the other"
     yield "compared", f"frames/s; {cancels if all(in_turn) else spread}"
     if alike:

@@ -36,7 +36,7 @@ def test_each_cell_runs_in_the_interpreter_that_was_named_for_its_backend(vebenc
     assert done.status == 0, done
     found = {cell.backend.label: cell.python for cell, _ in start.started}
     own = {f"gym-async@{OTHER}": OTHER, f"gym-sync@{OTHER}": OTHER}
-    assert found == {"for-loop": "", "gym-async": "", **own}
+    assert found == {"for-loop": "", "yardstick": "", "gym-async": "", **own}
 
 
 @pytest.mark.usefixtures("vebench")
@@ -49,7 +49,7 @@ def test_a_run_file_has_the_packages_of_every_interpreter_and_each_cell_names_it
     (label, own), *others = head["interpreters"].items()
     assert (label, own["path"], own["python"], others) == (f"gym-async@{OTHER}", OTHER, "3.12.1", [])
     assert (own["packages"]["gymnasium"], head["packages"]["gymnasium"]) == ("1.2.2", packages_here()["gymnasium"])
-    assert sorted(cell.get("python", "") for cell in cells if cell["type"] == "cell") == ["", "", OTHER]
+    assert sorted(cell.get("python", "") for cell in cells if cell["type"] == "cell") == ["", "", "", OTHER]
 
 
 def test_other_versions_of_what_makes_environments_are_told(vebench: Command) -> None:

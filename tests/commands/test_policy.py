@@ -109,7 +109,7 @@ def test_data_has_the_same(measured: Command) -> None:
 
 def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command) -> None:
     measured(*RUN[:-1], "tape.jsonl", "-b", "shm-async", *ONE_PASS, world=fake_world())
-    result = measured("check", "tape.jsonl", "run.jsonl")
+    result = measured("check", "tape.jsonl", "run.jsonl", "--metric", "fps")
     assert result.status == 3
     assert "policy none against sleep:1ms" in result.err
 

@@ -146,7 +146,7 @@ def test_what_a_cell_returned_is_compared_when_nothing_is_measured_any_more(vebe
     assert vebench(*asked, world=fake_world(start)).status == 0
     assert sorted(cell.backend.name for cell in start.replayed) == ["gym-sync", "shm-sync"]
     kinds = [json.loads(line)["type"] for line in (tmp_path / "run.jsonl").read_text().splitlines()]
-    assert kinds == ["run", "cell", "cell", "cell", "proof", "proof"], "cells that take turns end before"
+    assert kinds == ["run", *["cell"] * 4, "proof", "proof"], "cells that take turns end before"
     (cell, *_) = (cell for cell in store.read(tmp_path / "run.jsonl").cells if cell.backend == "gym-sync")
     assert cell.proof is not None
     assert (cell.proof.verdict, cell.proof.rows) == ("identical", 40)
@@ -259,7 +259,7 @@ def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_i
     start = FakeStart(proofs={"gym-sync": broken_off, "shm-sync": broken_off})
     asked = (*ASKED[:-2], "-b", "shm-sync", "--repeats", "2", "-q", "-o", "run.jsonl")
     stopped = vebench(*asked, world=fake_world(start))
-    assert "3 of 6 cells are in run.jsonl (2 without proof" in stopped.err
+    assert "4 of 8 cells are in run.jsonl (2 without proof" in stopped.err
     assert stopped.err.endswith("; to go on: vebench run --resume run.jsonl\n")
     reasons = [line["proof"]["reason"] for line in lines(tmp_path / "run.jsonl", "proof")]
     assert reasons == ["interrupted before it was compared"] * 2

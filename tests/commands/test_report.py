@@ -21,14 +21,14 @@ SMALL = ("run", "-e", "CartPole", "-w", "1,2", "-b", "for-loop,null", "-q")
 
 @pytest.fixture
 def measured(vebench: Command, tmp_path: Path) -> Path:
-    """Return the file of a run of four cells."""
+    """Return the file of a run of four cells and a yardstick."""
     assert vebench(*SMALL, "-o", "run.jsonl", world=fake_world()).status == 0
     return tmp_path / "run.jsonl"
 
 
 def test_a_report_of_the_newest_run_needs_no_name(vebench: Command) -> None:
     vebench("run", "-e", "CartPole", "-w", "1", "-b", "for-loop", "-q", world=fake_world())
-    (cell,) = json.loads(vebench("report", "-f", "json").out)
+    cell, _ = json.loads(vebench("report", "-f", "json").out)
     assert (cell["env"], cell["backend"], cell["status"]) == ("CartPole-v1", "for-loop", "ok")
     speed = cell["frames_per_second"]
     assert speed["low"] <= speed["median"] <= speed["high"]
@@ -38,8 +38,8 @@ def test_a_reports_format_follows_from_its_files_suffix(vebench: Command, measur
     for name in ("report.md", "report.csv", "report.json", "report.txt"):
         assert vebench("report", measured, "-o", tmp_path / name).status == 0
     assert (tmp_path / "report.md").read_text().startswith("# ")
-    assert len(list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))) == 4
-    assert len(json.loads((tmp_path / "report.json").read_text())) == 4
+    assert len(list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))) == 5
+    assert len(json.loads((tmp_path / "report.json").read_text())) == 5
     assert "\x1b" not in (tmp_path / "report.txt").read_text()
 
 

@@ -42,14 +42,14 @@ def test_an_interrupted_run_is_resumed_where_it_ended(vebench: Command, tmp_path
     def interrupted_in_the_second(cell: Cell, spec: RunSpec) -> Script:
         return steady(cell, spec) if len(start.started) == 1 else interrupted(cell, spec)
 
-    start.scripts = dict.fromkeys(("for-loop", "shm-sync"), interrupted_in_the_second)
+    start.scripts = dict.fromkeys(("for-loop", "shm-sync", "yardstick"), interrupted_in_the_second)
     first = vebench("run", *PONG, "-w", "1", "-o", "run.jsonl", world=fake_world(start))
     assert first.status == 130
-    assert "1 of 2 cells are in run.jsonl; to go on: vebench run --resume run.jsonl" in first.err
+    assert "1 of 3 cells are in run.jsonl; to go on: vebench run --resume run.jsonl" in first.err
     again = FakeStart()
     assert vebench("run", "--resume", "run.jsonl", world=fake_world(again)).status == 0
     assert [cell for cell, _ in again.started] == [cell for cell, _ in start.started[1:]]
-    assert [cell["status"] for cell in cells(tmp_path / "run.jsonl")] == ["ok", "ok"]
+    assert [cell["status"] for cell in cells(tmp_path / "run.jsonl")] == ["ok"] * 3
 
 
 def test_an_interrupted_check_says_how_to_go_on_to_its_verdict(vebench: Command, measured: Path) -> None:
@@ -67,7 +67,7 @@ def test_so_does_a_check_that_is_interrupted_in_a_pass_that_it_added(vebench: Co
         return interrupted(cell, spec) if cell.repeat else steady(cell, spec)
 
     start.scripts = dict.fromkeys(("for-loop", "shm-sync"), interrupted_in_the_second_pass)
-    more = ("--metric", "speedup", "--until-decided", "--tolerance", "1%")
+    more = ("--tolerance", "30%")
     stopped = vebench("check", measured, "-o", "new.jsonl", "-q", *more, world=fake_world(start))
     assert (stopped.status, any(cell.repeat for cell, _ in start.started)) == (130, True)
     assert stopped.err.endswith(f", then vebench check {measured} new.jsonl with the same options\n")
@@ -80,9 +80,10 @@ def test_a_run_that_lost_its_last_cells_is_finished(vebench: Command, measured: 
     start = FakeStart()
     assert vebench("run", "--resume", measured, world=fake_world(start)).status == 0
     after = measured.read_bytes().splitlines(keepends=True)
-    assert (after[:3], len(after), len(start.started)) == (kept, 5, 2)
+    assert (after[:3], len(after), len(start.started)) == (kept, 6, 3)
     assert {(cell["backend"], cell["workers"]) for cell in cells(measured)} == {
-        (backend, workers) for backend in ("for-loop", "shm-sync") for workers in (1, 2)
+        ("yardstick", 1),
+        *((backend, workers) for backend in ("for-loop", "shm-sync") for workers in (1, 2)),
     }
 
 
@@ -97,7 +98,9 @@ def test_a_dry_run_prints_what_is_left(vebench: Command, measured: Path) -> None
     before = measured.read_bytes()
     result = vebench("run", "--resume", measured, "--dry-run")
     assert (result.status, measured.read_bytes()) == (0, before)
-    assert len([line for line in result.out.splitlines() if line.startswith(("for-loop", "shm-sync"))]) == 1
+    assert (
+        len([line for line in result.out.splitlines() if line.startswith(("for-loop ", "shm-sync", "yardstick"))]) == 1
+    )
 
 
 def test_a_run_of_an_earlier_version_is_resumed_without_cells_that_it_did_not_plan(
@@ -122,7 +125,11 @@ def test_a_run_that_ended_before_its_base_measures_it_when_it_is_resumed(vebench
     kept = [line for line in path.read_text().splitlines() if '"backend":"for-loop"' not in line]
     write_lines(path, kept)
     assert vebench("run", "--resume", path, "-q", world=fake_world()).status == 0
-    assert {(cell["backend"], cell["workers"]) for cell in cells(path)} == {("for-loop", 1), ("shm-sync", 2)}
+    assert {(cell["backend"], cell["workers"]) for cell in cells(path)} == {
+        ("for-loop", 1),
+        ("shm-sync", 2),
+        ("yardstick", 1),
+    }
 
 
 def test_resume_takes_no_word_on_the_base(vebench: Command, measured: Path) -> None:
@@ -160,7 +167,7 @@ def test_a_run_of_which_reference_rows_alone_are_left_is_resumed(
     with_a_reason_against(monkeypatch, "shm-sync")
     assert vebench("run", "--resume", begun, world=fake_world()).status == 0
     statuses = {cell["backend"]: cell["status"] for cell in cells(begun)}
-    assert statuses == {"null": "ok", "shm-sync": "skipped", "for-loop": "skipped"}
+    assert statuses == {"null": "ok", "shm-sync": "skipped", "for-loop": "skipped", "yardstick": "skipped"}
 
 
 def test_a_run_of_which_nothing_can_run_any_more_is_not_resumed_but_shown(
@@ -174,7 +181,7 @@ def test_a_run_of_which_nothing_can_run_any_more_is_not_resumed_but_shown(
     )
     shown = vebench("run", "--resume", begun, "--dry-run", world=fake_world())
     assert (shown.status, shown.err) == (2, result.err)
-    assert "3 skipped" in shown.out
+    assert "4 skipped" in shown.out
 
 
 def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured: Path) -> None:

@@ -247,16 +247,16 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     cells = _chosen(request, old)
     gated = [cell for cell in cells if not cell.reference_row]
     needed = _relative_to([cell.key for cell in gated], request.metric)
-    for key in needed - {cell.key for cell in cells}:
-        raise NotComparableError(
-            f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}, and --metric "
-            f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
-        )
     spec = _spec(before.header.spec, gated, base=bool(needed))
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
     with planning.asked_in(request.baseline, spec, allowed=request.allowed, named=named):
         plan, head = planning.plan_here(spec, world)
     planning.refuse_idle(plan, f"{request.baseline}: ")
+    for key in needed - {cell.key for cell in cells}:
+        raise NotComparableError(
+            f"{request.baseline}: {key.backend} with one worker is not in it on {key.env}, and --metric "
+            f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
+        )
     _check_comparable(request, before.header, head, "this machine")
     enough = _foresee(request, cells, spread, quiet=quiet)
     path = request.output or paths.default_path(world.now(), spec.envs)

@@ -179,7 +179,7 @@ def test_a_file_of_a_version_without_proofs_is_finished_without_them(vebench: Co
     head = json.loads(path.read_text().splitlines()[0])
     write_lines(path, [json.dumps({**head, "schema": 1})])
     assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world()).status == 0
-    assert (len(lines(path, "cell")), lines(path, "proof")) == (2, [])
+    assert (len(lines(path, "cell")), lines(path, "proof")) == (3, [])
 
 
 def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench: Command) -> None:

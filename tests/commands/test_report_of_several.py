@@ -170,7 +170,7 @@ def test_what_has_no_ratio_says_in_a_word_why_and_below_in_full() -> None:
     old = Run(make_header(), (*make_repeated({**OLD, ("shm-async", 2): 950.0}).cells, lonely))
     document = together(old, Run(make_header(), (*make_repeated(NEW).cells, failed)))
     texts = {row.label: [text.lines for text in row.texts] for row in task_of(document).rows}
-    assert texts["gym-sync"] == [("only A", "A 3,620 ±4.6%"), ("-",)]
+    assert texts["gym-sync"] == [("only A", "A 3,620 ±4.7%"), ("-",)]
     assert texts["shm-async"] == [("-",), ("missing", "A 3,822 ±2.6%")]
     (explanation,) = document.explanations
     assert (explanation.label, explanation.text) == ("missing", "B: failed: boom")

@@ -118,7 +118,7 @@ def make_pages() -> Mapping[Kind, Page]:
             again="vebench study pace --from pace",
             status=0,
         ),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, decided=True), Wish(), Timed(100, 50, 90, 3, 700)),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Wish(), Timed(100, 50, 90, 3, 700)),
         ListPage(),
         MachinePage(
             host=read_host(),

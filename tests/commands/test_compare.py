@@ -137,7 +137,9 @@ def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Comma
     reason = "pair-b.jsonl is unusable: others took CPU time of 2 of 2 cells; measure on an idle machine"
     assert found.out.splitlines()[:2] == ["Compare: 2 not comparable of 2 cells", reason]
     assert "slower" not in found.out.partition("slower, faster: by more")[0]
-    shown = json.loads(vebench("compare", "--allow-code", "--resume", "pair-a.jsonl", "-f", "json", world=fake_world(start)).out)
+    shown = json.loads(
+        vebench("compare", "--allow-code", "--resume", "pair-a.jsonl", "-f", "json", world=fake_world(start)).out
+    )
     assert {cell["verdict"] for cell in shown["cells"]} == {"not comparable"}
     assert [cell["ratio"]["median"] for cell in shown["cells"]] == pytest.approx([0.5, 0.5], rel=0.01)
 

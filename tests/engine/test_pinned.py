@@ -58,7 +58,7 @@ def test_no_backend_leaves_the_cpus_that_the_user_allowed(
         os.sched_setaffinity(0, before)
     with process:
         assert seen(process) == {only}
-    assert process.returncode == 0
+    assert process.returncode in {0, 3}  # 3 if others had the CPUs meanwhile
     header, *cells = map(json.loads, path.read_text().splitlines())
     assert (header["host"]["cpus_allowed"], header["host"]["usable_cpus"]) == ([only], 1)
     for cell in (cell for cell in cells if cell["status"] == "ok"):

@@ -52,7 +52,7 @@ def test_that_a_python_without_the_lock_was_left_out_is_said_with_the_command_th
 
 
 def test_noise_that_hides_what_threads_do_leaves_the_question_open(vebench: Command) -> None:
-    answer = ask(vebench, "gil", "--env", "HalfCheetah", world=world_of(paced(seconds, noise=2.0)))
+    answer = ask(vebench, "gil", "--env", "Ant", world=world_of(paced(seconds, noise=2.0)))
     assert answer.status == 3
     assert answer.headline == "Not decided: the data do not say whether threads step at the same time."
     assert "whether they step at the same time is not decided" in answer.data["undecided"][0]

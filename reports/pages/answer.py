@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.answer import Doubt, Reason
+from vebench.analysis.answer import Doubt, Reason, corrected
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.windows import WIDE
 from vebench.backends.entry import Built
@@ -265,9 +265,6 @@ def _why_none(answer: TaskAnswer, told: Told) -> tuple[str, str]:
             others = _listed(_labels(answer.tied))
             why = f"{_short(best)} has the highest rate, {_rate(best)}, too uncertain to tell it from {others}"
             found = why, f"Measure with: {told.more_certain}"
-        case Reason.UNCLEAR if best:
-            unclear = _listed(_labels((best, *answer.tied)))
-            found = f"the intervals are too wide to tell {unclear} apart", f"Measure more with: {told.more}"
     return found
 
 
@@ -313,7 +310,7 @@ def _figure(cell: CellSummary, selected: float) -> str:
     """
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
     rate, speedup = cell.frames_per_second, cell.speedup
-    text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate_of(rate.scaled(selected) if rate else None)}"
+    text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate_of(corrected(rate, selected) if rate else None)}"
     if speedup is not None and cell.label != REFERENCE:
         text += f", {figures.number(selected * speedup.median)}x a plain loop {_distance(speedup)}"
     return f"{text}, corrected for being the highest of several" if selected < SEEN else text

@@ -1,14 +1,15 @@
 """What the cells of one task answer: which backend, with how many workers, or why none can be named. Pure functions.
 
-Two rates differ only if they do so significantly, where the best cells of all backends are compared with each other: a
-test of the highest rate against each other one would find a winner among equals, since it was chosen as the highest.
+A backend is slower than the fastest only if it is so significantly, where the test allows for any two of the backends
+having been compared: the fastest was chosen since its rate is the highest, and among equals one always has that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
-from math import exp, log, sqrt
+from itertools import takewhile
+from math import comb, exp, log, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,11 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
 
-# Fewer workers do as well if they reach this share of the best rate: a loss of 5 % is what a gate lets pass by default.
+# Fewer workers, or a simpler backend that cannot be told from the fastest, do as well if they reach this share of the
+# best rate: a loss of 5 % is what a gate lets pass by default.
 AS_GOOD = 0.95
 # Where none does, fewer are worth a word if they give up a fifth of the rate at most.
 WORTH_A_WORD = 0.8
-# Of backends that cannot be told apart the simplest will do if it cannot have less than this share of the best rate.
-EQUALLY_GOOD = 0.9
-MOST_FREEDOM = 1e5  # from which on the studentized range is computed as for infinity
 
 
 class Doubt(Enum):
@@ -65,7 +64,6 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is hardly known, and some other backend cannot be told from it
-    UNCLEAR = auto()  # no backend can be told from the fastest, and some may be much slower
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,8 @@ class TaskAnswer:
     of one backend, ``known`` may stand for it against other backends: then it is ``best``, and the size with the higher
     rate is ``perhaps`` faster. If there is a winner, ``best`` is the simplest to use of those that do as well.
 
-    About ``best``: if its rate is the highest of many, it is so partly by chance, and ``selected`` is the factor that
-    corrects it, 1 otherwise. ``tied`` are the best cells of other backends that cannot be told from the fastest, and
-    ``smaller`` is the one with fewer workers that does about as well. ``rising``: it has the most workers that were
+    About ``best``: its rate is high partly by chance if it was chosen by its rate, and ``selected`` is the factor that
+    corrects it. ``tied`` are the best cells of other backends that cannot be told from the fastest, and ``smaller`` is the one with fewer workers that does about as well. ``rising``: it has the most workers that were
     measured, far more is to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest
     cell of those that need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the
     fastest of those whose environments are Gymnasium's, too, None unless the one without it steps environments of our
@@ -141,8 +138,8 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     fastest = best = valid[0] if reason else contest.lead
     tied = contest.tied
     if (reason or contest.reason) is None:
-        best, *alike = sorted([fastest, *(cell for cell in tied if _as_good(cell, fastest))], key=simplicity)
-        tied = (*alike, *(cell for cell in tied if cell not in alike and cell is not best))
+        best = _simplest([(cell, _rate(cell)) for cell in (fastest, *tied) if cell is fastest or cell in known])
+        tied = tuple(cell for cell in (fastest, *tied) if cell is not best)
     smaller = _smaller(best, known)
     in_gymnasium = None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None)
     own = (in_gymnasium or best).steps_own_classes
@@ -152,7 +149,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         best,
         known=known[0] if known else None,
         perhaps=None if fastest is valid[0] else valid[0],
-        selected=_selected(best, valid) if best is valid[0] else 1.0,
+        selected=_selected((fastest, *contest.tied), valid),
         tied=tied,
         smaller=smaller,
         rising=smaller is None and _rising(best, choices, usable_cpus),
@@ -172,30 +169,43 @@ def simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
     return entry.overlap != "none", not entry.gymnasium_api, cell.workers, rank
 
 
-def _selected(best: CellSummary, valid: Sequence[CellSummary]) -> float:
-    """Return the factor that corrects the highest of many rates for having been selected.
+def _simplest(rated: Sequence[tuple[CellSummary, float]]) -> CellSummary:
+    """Return the simplest of the cells whose rates do as well as the best."""
+    bound = AS_GOOD * max(rate for _, rate in rated)
+    return min((cell for cell, rate in rated if rate >= bound), key=simplicity)
 
-    Each pass is left out in turn, and the cell with the highest rate in the others is chosen: what its rate, relative
-    to the median of all cells, loses in the pass that did not choose it, is what selecting adds (cross-validation: M.
-    Stone, Journal of the Royal Statistical Society B 36, 1974). It falls as the root of the number of passes.
+
+def _selected(tied: Sequence[CellSummary], valid: Sequence[CellSummary]) -> float:
+    """Return the factor that corrects the rate of the chosen cell for having been selected.
+
+    Each pass is left out in turn, and the cell is chosen by the others: what its rate, relative to the median of all
+    cells, loses in the pass that did not choose it, is what selecting adds (cross-validation: M. Stone, Journal of the
+    Royal Statistical Society B 36, 1974). It falls as the root of the number of passes.
     """
-    passes = best.sample.by_pass
-    logs = [
-        {number: log(rate) for number, rate in cell.sample.by_pass.items()}
+    passes = tied[0].sample.by_pass
+    logs = {
+        cell.key: {number: log(rate) for number, rate in cell.sample.by_pass.items()}
         for cell in valid
         if cell.sample.by_pass.keys() == passes.keys()
-    ]
-    count = len(passes)
-    if count < FEWEST_FOR_INTERVAL or len(logs) < FEWEST_FOR_INTERVAL:
+    }
+    if len(passes) < FEWEST_FOR_INTERVAL or len(logs) < FEWEST_FOR_INTERVAL:
         return 1.0
-    middles = {number: median(rates[number] for rates in logs) for number in passes}
+    middles = {number: median(rates[number] for rates in logs.values()) for number in passes}
+    apart = {key: {number: rates[number] - middles[number] for number in passes} for key, rates in logs.items()}
+    labels = {cell.label for cell in tied}
+    choices = [cell for cell in valid if cell.label in labels and cell.key in apart]
     added = []
     for left_out in passes:
-        others = [number for number in passes if number != left_out]
-        chosen = max(logs, key=lambda rates: sum(rates[number] for number in others))
-        apart = {number: chosen[number] - middles[number] for number in passes}
-        added.append(fmean(apart[number] for number in others) - apart[left_out])
-    return exp(-max(0.0, fmean(added)) * sqrt((count - 1) / count))
+        means = {key: fmean(value for number, value in one.items() if number != left_out) for key, one in apart.items()}
+        ranked = sorted(choices, key=lambda cell: means[cell.key], reverse=True)
+        chosen = _simplest([(cell, exp(means[cell.key])) for cell in _best_of_each(ranked)])
+        added.append(means[chosen.key] - apart[chosen.key][left_out])
+    return min(1.0, exp(-fmean(added) * sqrt((len(passes) - 1) / len(passes))))
+
+
+def corrected(rate: Estimate, selected: float) -> Estimate:
+    """Return a rate times the factor that corrects it, with an interval that reaches up to where it did."""
+    return replace(rate.scaled(selected), high=rate.high)
 
 
 def doubt_of(cell: CellSummary) -> Doubt | None:
@@ -270,28 +280,16 @@ def _contest(valid: Sequence[CellSummary], known: Sequence[CellSummary]) -> _Con
     best = valid[0]
     rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
     own = [cell for cell in known[:1] if cell is not best and cell.label == best.label]
-    tried = [_against(rivals, lead, best, known) for lead in (*own, best)]
+    tried = [_against(rivals, lead, known) for lead in (*own, best)]
     won = [one for one in tried if one.reason is None]
     told = [one for one in tried if one.reason is not Reason.WIDE]
     return next(iter((*won, *told)), tried[-1])
 
 
-def _against(
-    rivals: Sequence[CellSummary], lead: CellSummary, best: CellSummary, known: Sequence[CellSummary]
-) -> _Contest:
+def _against(rivals: Sequence[CellSummary], lead: CellSummary, known: Sequence[CellSummary]) -> _Contest:
     tied = _tied(lead, rivals)
-    reason = None
-    if tied and (lead not in known or any(_rate(cell) > _rate(lead) for cell in tied)):
-        reason = Reason.WIDE
-    elif tied and len(tied) == len(rivals) and not (lead is best and all(_as_good(cell, lead) for cell in tied)):
-        reason = Reason.UNCLEAR
-    return _Contest(lead, tied, reason)
-
-
-def _as_good(one: CellSummary, other: CellSummary) -> bool:
-    """Return whether one cannot be much slower than the other. A cell of which little is known is not as good."""
-    share = ratio(one.sample, other.sample)
-    return share is not None and share.low is not None and share.low >= EQUALLY_GOOD
+    wide = tied and (lead not in known or any(_rate(cell) > _rate(lead) for cell in tied))
+    return _Contest(lead, tied, Reason.WIDE if wide else None)
 
 
 def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
@@ -303,25 +301,22 @@ def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
 
 
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
-    """Return the rivals that are not significantly slower, by Tukey's range test of the best cells of all backends.
+    """Return the rivals that are not significantly slower.
 
-    It allows for ``best`` being the highest of them (J. Tukey, The problem of multiple comparisons, 1953; of unequal
-    variances: P. Games, J. Howell, Journal of Educational Statistics 1, 1976). A rival that lost a share of its CPUs'
-    time to others has to be slower by more than that share.
+    While ``left`` rivals may be as fast as ``best``, any of the pairs of these and ``best`` might have been compared:
+    each is tested at its share of the level (S. Holm, Scandinavian Journal of Statistics 6, 1979; J. Shaffer, Journal
+    of the American Statistical Association 81, 1986). A rival that lost a share of its CPUs' time to others has to be
+    slower by more than that share.
     """
-    from scipy.stats import studentized_range  # noqa: PLC0415 - imported on use: it takes longer than most commands
-
-    tied = []
-    for cell in rivals:
-        found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
-        apart = (log(_left(cell)) - found.log) * sqrt(2) if found is not None and _left(cell) > 0 else 0.0
-        if found is None or apart <= 0:
-            tied.append(cell)
-        elif found.error.variance > 0:
-            scaled = apart / sqrt(found.error.variance)
-            if studentized_range.sf(scaled, 1 + len(rivals), min(found.error.freedom, MOST_FREEDOM)) > LEVEL:
-                tied.append(cell)
-    return tuple(tied)
+    ratios = [(cell, contrast([(1.0, cell.sample), (-1.0, best.sample)])) for cell in rivals]
+    chances = {
+        cell.key: found.chance_above(_left(cell)) if found is not None and _left(cell) > 0 else 1.0
+        for cell, found in ratios
+    }
+    ordered = sorted(rivals, key=lambda cell: chances[cell.key])
+    told = takewhile(lambda one: chances[one[1].key] <= LEVEL / comb(len(rivals) + 1 - one[0], 2), enumerate(ordered))
+    slower = {cell.key for _, cell in told}
+    return tuple(cell for cell in rivals if cell.key not in slower)
 
 
 def _left(cell: CellSummary) -> float:

@@ -30,6 +30,7 @@ Condition = Literal["calm", "crowded", "disturbed", "overhead"]
 
 FEWEST_BESIDE = 2  # cells that show what a pass did to all
 MOST_SWEEPS, CLOSE = 50, 1e-12
+EXACT = 1e9  # degrees of freedom of what is taken as known
 # A backend, or a cell, is a pool of its own if it varies more than half of the others at this level of significance.
 # Backends differ by design; a single cell that seems to vary more mostly does so by chance.
 NOISY_BACKEND, NOISY_CELL = 0.05, 0.001
@@ -138,7 +139,7 @@ def _pool(errors: Iterable[Error]) -> Pool:
 
 def _noisy(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable], level: float) -> list[list[Key]]:
     """Return the groups whose variance is significantly larger than that of half of the groups."""
-    from scipy.special import chdtrc, chdtri  # noqa: PLC0415 - imported on use: it takes longer than most commands
+    from scipy.special import chdtri, fdtrc  # noqa: PLC0415 - imported on use: it takes longer than most commands
 
     groups: dict[Hashable, list[Key]] = defaultdict(list)
     for key in errors:
@@ -147,10 +148,13 @@ def _noisy(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable], lev
     known = {group: mean for group, mean in means.items() if mean.freedom}
     if not known:
         return []
+    # A median shows a variance with about half the degrees of freedom that a mean has. Of two passes these are too few
+    # to find any that is noisy: there, some are taken to be that are not.
+    enough = max(error.freedom for error in errors.values()) > 1
+    freedom = sum(one.freedom for one in known.values()) / 2 if enough else EXACT
     typical = middle_of([one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()])
     return [
         groups[group]
         for group, one in known.items()
-        if one.variance > CLOSE**2
-        and float(chdtrc(one.freedom, one.freedom * one.variance / max(typical, CLOSE**2))) < level
+        if one.variance > CLOSE**2 and float(fdtrc(one.freedom, freedom, one.variance / max(typical, CLOSE**2))) < level
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.answer import Doubt, Reason, corrected
+from vebench.analysis.contrasts import ratio
 from vebench.analysis.finding_codes import Code
 from vebench.analysis.findings.windows import WIDE
 from vebench.backends.entry import Built
@@ -186,7 +187,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     alone = winner.label == REFERENCE and not answer.tied and not _left_out(winner, answer)
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} {_where(told)}{_so_far(told)}: {_figure(winner, answer.selected)}{loop}."
-    tied = f"Not distinguishable: {_tied(answer)}." if answer.tied else ""
+    tied = _tied(winner, answer) if answer.tied else ""
     wide = _why_wide(winner, answer)
     perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
     gymnasium = _without_leaving_gymnasium(winner, answer)
@@ -204,10 +205,12 @@ def _where(told: Told) -> str:
     return "on these hosts" if len(hosts) > 1 else f"on {one_line(*hosts)}"
 
 
-def _tied(answer: TaskAnswer) -> str:
-    """Return the cells that cannot be told from the winner; with a plain loop among them, nothing else is needed."""
-    loop = any(cell.label == REFERENCE for cell in answer.tied)
-    return f"{_listed([_short(cell) for cell in answer.tied])}{': a plain loop may do' if loop else ''}"
+def _tied(winner: CellSummary, answer: TaskAnswer) -> str:
+    """Return the cells that cannot be told from the winner, and how much faster they may be."""
+    shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
+    most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
+    perhaps = f", at up to {figures.number(most)}x its rate" if most > 1 else ""
+    return f"Not distinguishable{perhaps}: {_listed([_short(cell) for cell in answer.tied])}."
 
 
 def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:

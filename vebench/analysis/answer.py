@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from itertools import takewhile
 from math import comb, exp, log, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -84,11 +83,11 @@ class TaskAnswer:
     rate is ``perhaps`` faster. If there is a winner, ``best`` is the simplest to use of those that do as well.
 
     About ``best``: its rate is high partly by chance if it was chosen by its rate, and ``selected`` is the factor that
-    corrects it. ``tied`` are the best cells of other backends that cannot be told from the fastest, and ``smaller`` is the one with fewer workers that does about as well. ``rising``: it has the most workers that were
-    measured, far more is to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest
-    cell of those that need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the
-    fastest of those whose environments are Gymnasium's, too, None unless the one without it steps environments of our
-    own.
+    corrects it. ``tied`` are the best cells of other backends that cannot be told from the fastest, and ``smaller`` is
+    the one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more
+    is to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that
+    need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the fastest of those whose
+    environments are Gymnasium's, too, None unless the one without it steps environments of our own.
 
     ``contestants`` are the labels of the backends to choose from: those asked for with a rate that is not in doubt. The
     loop that is there for speedups alone is none of them. ``doubted`` are the cells whose rates are in doubt, each with
@@ -186,7 +185,7 @@ def _selected(tied: Sequence[CellSummary], valid: Sequence[CellSummary]) -> floa
     logs = {
         cell.key: {number: log(rate) for number, rate in cell.sample.by_pass.items()}
         for cell in valid
-        if cell.sample.by_pass.keys() == passes.keys()
+        if cell.sample.by_pass.keys() == passes.keys() and cell.sample.measurable
     }
     if len(passes) < FEWEST_FOR_INTERVAL or len(logs) < FEWEST_FOR_INTERVAL:
         return 1.0
@@ -281,9 +280,7 @@ def _contest(valid: Sequence[CellSummary], known: Sequence[CellSummary]) -> _Con
     rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
     own = [cell for cell in known[:1] if cell is not best and cell.label == best.label]
     tried = [_against(rivals, lead, known) for lead in (*own, best)]
-    won = [one for one in tried if one.reason is None]
-    told = [one for one in tried if one.reason is not Reason.WIDE]
-    return next(iter((*won, *told)), tried[-1])
+    return next((one for one in tried if one.reason is None), tried[-1])
 
 
 def _against(rivals: Sequence[CellSummary], lead: CellSummary, known: Sequence[CellSummary]) -> _Contest:
@@ -308,15 +305,14 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
     of the American Statistical Association 81, 1986). A rival that lost a share of its CPUs' time to others has to be
     slower by more than that share.
     """
-    ratios = [(cell, contrast([(1.0, cell.sample), (-1.0, best.sample)])) for cell in rivals]
-    chances = {
-        cell.key: found.chance_above(_left(cell)) if found is not None and _left(cell) > 0 else 1.0
-        for cell, found in ratios
-    }
-    ordered = sorted(rivals, key=lambda cell: chances[cell.key])
-    told = takewhile(lambda one: chances[one[1].key] <= LEVEL / comb(len(rivals) + 1 - one[0], 2), enumerate(ordered))
-    slower = {cell.key for _, cell in told}
-    return tuple(cell for cell in rivals if cell.key not in slower)
+    chances = {}
+    for cell in rivals:
+        found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
+        chances[cell.key] = found.chance_above(_left(cell)) if found is not None and _left(cell) > 0 else 1.0
+    left = sorted(rivals, key=lambda cell: chances[cell.key])
+    while left and chances[left[0].key] <= LEVEL / comb(1 + len(left), 2):
+        del left[0]
+    return tuple(cell for cell in rivals if cell in left)
 
 
 def _left(cell: CellSummary) -> float:

@@ -316,7 +316,7 @@ def _figure(cell: CellSummary, selected: float) -> str:
     text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate_of(corrected(rate, selected) if rate else None)}"
     if speedup is not None and cell.label != REFERENCE:
         text += f", {figures.number(selected * speedup.median)}x a plain loop {_distance(speedup)}"
-    return f"{text}, corrected for being the highest of several" if selected < SEEN else text
+    return f"{text}, corrected for having been chosen by its rate" if selected < SEEN else text
 
 
 def _caveat(winner: CellSummary, answer: TaskAnswer) -> str:

@@ -553,11 +553,14 @@ def in_turn(random: Random, ratios: Sequence[float], workers: Sequence[int], noi
 
 
 def test_a_backend_of_which_a_cell_seems_slower_is_not_faster_however_fast_the_others_are() -> None:
-    random = Random(2)  # noqa: S311 - a simulation to repeat, no secret
-    found = in_turn(random, (1.5, 0.96, 1.0), (1, 2, 3))
-    assert found.groups[0].verdict == "inconclusive"
-    assert "seem so by chance" in str(found.groups[0].why)
-    assert in_turn(random, (1.5, 1.4, 1.45), (1, 2, 3)).groups[0].verdict == "faster"
+    whys = []
+    for seed in range(20):
+        found = in_turn(Random(seed), (1.5, 0.93, 1.0), (1, 2, 3))  # noqa: S311 - a simulation to repeat, no secret
+        seems_slower = any(cell.ratio and (cell.ratio.high or 0) < 0.95 for cell in found.cells)
+        assert not (seems_slower and found.groups[0].verdict == "faster")
+        whys.append(found.groups[0].why if found.groups[0].verdict == "inconclusive" else "")
+    assert any("seem so by chance" in str(why) for why in whys)
+    assert in_turn(Random(2), (1.5, 1.4, 1.45), (1, 2, 3)).groups[0].verdict == "faster"  # noqa: S311 - as above
 
 
 def test_no_cell_is_slower_unless_its_backend_is() -> None:

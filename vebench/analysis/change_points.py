@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, log1p, sqrt
+from math import inf, log1p
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,8 @@ FEWEST = 2 * SHORTEST
 LEAST = 0.02
 # Without the farthest value of each part, this share of the change is left: else one value that lies apart has made it.
 LEAST_LEFT = 0.5
-# By how many standard errors the correlation of neighbouring runs is taken to be higher, and the most that it may be.
-CAUTION, MOST = 1.0, 0.9
+# The most that neighbouring runs are taken to correlate by.
+MOST = 0.9
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,12 @@ def correlation_factor(levels: Sequence[float]) -> float:
     """Return by how much the variance of a mean of runs exceeds that of independent ones: (1 + r) / (1 - r).
 
     In a first-order autoregression, the mean squared difference of values two apart is 1 + r times that of neighbours;
-    a change of level adds to a few of them only. ``r`` is raised by ``CAUTION`` standard errors, since few runs hardly
-    show it, and is between 0 and ``MOST``.
+    a change of level adds to a few of them only. ``r`` is between 0 and ``MOST``.
     """
     near, far = ([(later - one) ** 2 for one, later in zip(levels, levels[lag:], strict=False)] for lag in (1, 2))
     if not far or not sum(near):
         return 1.0
-    found = fmean(far) / fmean(near) - 1 + CAUTION / sqrt(len(levels))
+    found = fmean(far) / fmean(near) - 1
     correlation = min(max(found, 0.0), MOST)
     return (1 + correlation) / (1 - correlation)
 

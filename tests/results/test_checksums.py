@@ -19,6 +19,7 @@ from vebench.results.store import RunWriter, holds_run, read
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     from support.commands import Command
 
 

@@ -147,14 +147,14 @@ def test_a_gain_or_a_single_slow_run_is_no_news_for_the_worse() -> None:
 
 
 def test_a_drop_under_conditions_that_are_gone_is_no_news() -> None:
-    before, after = around(3, 30, drop=25), around(4, 12)
+    before, after = around(3, 30, drop=25, noise=0.02), around(4, 12)
     found = history([*make_runs({ASYNC: before}), *make_runs({ASYNC: after}, UPGRADED, 30)])
     assert [(len(series.changes), series.news) for series in found.series] == [(1, None), (0, None)]
     assert (found.slower, found.decided) == ((), True)
 
 
 def test_a_drop_of_a_cell_that_is_no_longer_measured_is_no_news() -> None:
-    gone: list[float | None] = [*around(5, 30, drop=25), *[None] * RECENT]
+    gone: list[float | None] = [*around(5, 30, drop=25, noise=0.02), *[None] * RECENT]
     found = history(make_runs({LOOP: around(6, 35), ASYNC: gone}))
     assert [len(series.changes) for series in found.series] == [0, 1]
     assert found.slower == ()

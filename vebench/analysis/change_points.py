@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, log1p
+from math import inf, log1p, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
     from vebench.analysis.statistics import Estimate
 
-# How often Student's test finds a change where there is none, at a place that was chosen beforehand. Places are chosen
-# because they look like changes, and still only 2 % of steady series of 60 values show one
-# (tests/peers/history_power.py).
-LEVEL = 0.001
+# The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
+# the correlation of runs less well, and CI looks at them after each run (tests/peers/history_power.py).
+LEVEL = 0.002
 LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
 # A part has at least so many values: one that lies apart is no level.
@@ -42,8 +41,8 @@ FEWEST = 2 * SHORTEST
 LEAST = 0.02
 # Without the farthest value of each part, this share of the change is left: else one value that lies apart has made it.
 LEAST_LEFT = 0.5
-# The most that neighbouring runs are taken to correlate by.
-MOST = 0.9
+# By how many standard errors the correlation of neighbouring runs is taken to be higher, and the most that it may be.
+CAUTION, MOST = 1.35, 0.9
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,14 @@ class Change:
 def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change, ...]:
     """Return the changes in ``levels``, which are logarithms of rates, the first one first.
 
-    ``level`` is that of the test of one place. One value that lies apart from all others makes no change.
+    ``level`` is that of the test of one place in a long series. One value that lies apart from all others is no change.
     """
-    factor = correlation_factor(levels)
-    places = _candidates(levels, LENIENT * level, factor)
+    level *= min(len(levels) / WINDOW, 1.0) ** 2
+    places = _candidates(levels, LENIENT * level)
     while places:
-        changes = [
-            _change(at, *sides, factor) for at, sides in zip(places, pairwise(parts(levels, places)), strict=True)
-        ]
+        between = parts(levels, places)
+        r = _correlation(between)
+        changes = [_change(at, *sides, r) for at, sides in zip(places, pairwise(between), strict=True)]
         weakest = max(changes, key=lambda change: change.chance)
         if weakest.chance <= level:
             return tuple(changes)
@@ -82,33 +81,31 @@ def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change
     return ()
 
 
-def correlation_factor(levels: Sequence[float]) -> float:
-    """Return by how much the variance of a mean of runs exceeds that of independent ones: (1 + r) / (1 - r).
-
-    In a first-order autoregression, the mean squared difference of values two apart is 1 + r times that of neighbours;
-    a change of level adds to a few of them only. ``r`` is between 0 and ``MOST``.
-    """
-    near, far = ([(later - one) ** 2 for one, later in zip(levels, levels[lag:], strict=False)] for lag in (1, 2))
-    if not far or not sum(near):
-        return 1.0
-    found = fmean(far) / fmean(near) - 1
-    correlation = min(max(found, 0.0), MOST)
-    return (1 + correlation) / (1 - correlation)
-
-
 def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float]]:
     """Return the parts into which ``places``, the indices at which a new part begins, divide ``levels``."""
     return [levels[start:end] for start, end in pairwise((0, *places, len(levels)))]
 
 
-def _candidates(levels: Sequence[float], level: float, factor: float) -> list[int]:
+def _correlation(between: Sequence[Sequence[float]]) -> float:
+    """Return the correlation of neighbouring values, beside the levels of the parts.
+
+    Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). It is raised by that,
+    and by ``CAUTION`` standard errors, since few runs hardly show it, and is between 0 and ``MOST``.
+    """
+    rest = [level - fmean(part) for part in between for level in part]
+    found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
+    found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + CAUTION / sqrt(len(rest))
+    return min(max(found, 0.0), MOST)
+
+
+def _candidates(levels: Sequence[float], level: float) -> list[int]:
     """Return the places that are significant at this level within their window."""
     distances = _summed_distances(levels)
     found: set[int] = set()
     start = 0
     while start + FEWEST <= len(levels):
         end = min(start + WINDOW, len(levels))
-        found.update(_divided(levels, distances, start, end, level, factor))
+        found.update(_divided(levels, distances, start, end, level))
         if end == len(levels):
             break
         # A window that begins at a change has one level more to itself.
@@ -116,18 +113,19 @@ def _candidates(levels: Sequence[float], level: float, factor: float) -> list[in
     return sorted(found)
 
 
-def _divided(  # noqa: PLR0913, PLR0917 - a stretch, and the test of it
-    levels: Sequence[float], distances: NDArray[float64], start: int, end: int, level: float, factor: float
-) -> Iterator[int]:
+def _divided(levels: Sequence[float], sums: NDArray[float64], start: int, end: int, level: float) -> Iterator[int]:
     """Yield the best place between ``start`` and ``end``, if it is significant, and those of both parts."""
     if end - start < FEWEST:
         return
-    at = _best_place(distances, start, end)
-    if _chance(_ratio(levels[start:at], levels[at:end], factor)) > level:
+    at, stop = _best_place(sums, start, end)
+    # Of a level that ended again, more places were tried: it has to be more certain.
+    both = [(levels[start:at], levels[at:last]) for last in (end, stop)]
+    lasting, ended = (_chance(_ratio(*sides, _correlation(sides))) for sides in both)
+    if min(lasting, LENIENT**2 * ended) > level:
         return
     yield at
-    yield from _divided(levels, distances, start, at, level, factor)
-    yield from _divided(levels, distances, at, end, level, factor)
+    yield from _divided(levels, sums, start, at, level)
+    yield from _divided(levels, sums, at, end, level)
 
 
 def _summed_distances(levels: Sequence[float]) -> NDArray[float64]:
@@ -140,8 +138,8 @@ def _summed_distances(levels: Sequence[float]) -> NDArray[float64]:
     return sums
 
 
-def _best_place(sums: NDArray[float64], start: int, end: int) -> int:
-    """Return the first index of the right part, for the two neighbouring parts that are farthest apart.
+def _best_place(sums: NDArray[float64], start: int, end: int) -> tuple[int, int]:
+    """Return where the right one of the two neighbouring parts that are farthest apart begins, and where it ends.
 
     The left part begins at ``start``; the right part may end before ``end``, because another change may follow. Parts
     of m and n values are apart by m n / (m + n) times their energy distance, with distances of power 1 (Matteson &
@@ -156,17 +154,17 @@ def _best_place(sums: NDArray[float64], start: int, end: int) -> int:
     within_left = sums[places, places] - 2 * sums[start, places] + sums[start, start]
     within_right = sums[ends, ends] - 2 * sums[places, ends] + sums[places, places]
     apart = (2 * across - right * within_left / (left - 1) - left * within_right / (right - 1)) / (left + right)
-    row, _ = np.unravel_index(np.where(ends - places >= SHORTEST, apart, -inf).argmax(), apart.shape)
-    return start + SHORTEST + int(row)
+    row, column = np.unravel_index(np.where(ends - places >= SHORTEST, apart, -inf).argmax(), apart.shape)
+    return start + SHORTEST + int(row), start + FEWEST + int(column)
 
 
-def _change(at: int, before: Sequence[float], after: Sequence[float], factor: float) -> Change:
+def _change(at: int, before: Sequence[float], after: Sequence[float], r: float) -> Change:
     """Return the change between two parts; its chance is 1 if it is too small.
 
     What is left without the farthest value of each part must still be half of the change, at the lenient level.
     """
-    ratio = _ratio(before, after, factor)
-    trimmed = _ratio(_without_farthest(before, fmean(after)), _without_farthest(after, fmean(before)), factor)
+    ratio = _ratio(before, after, r)
+    trimmed = _ratio(_without_farthest(before, fmean(after)), _without_farthest(after, fmean(before)), r)
     if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < LEAST_LEFT:
         return Change(at, ratio.estimate, 1.0)
     return Change(at, ratio.estimate, max(_chance(ratio), _chance(trimmed) / LENIENT))
@@ -177,12 +175,16 @@ def _without_farthest(part: Sequence[float], other: float) -> list[float]:
     return sorted(part, key=lambda level: abs(level - other))[:-1]
 
 
-def _ratio(before: Sequence[float], after: Sequence[float], factor: float) -> Contrast:
-    """Return the ratio of two levels. Both parts have the same variance: a part of three values cannot tell its own."""
-    freedom = len(before) + len(after) - 2
-    spread = ((len(before) - 1) * variance(before) + (len(after) - 1) * variance(after)) / freedom
-    error = Error(factor * spread * (1 / len(before) + 1 / len(after)), freedom)
-    return Contrast(fmean(after) - fmean(before), error)
+def _ratio(before: Sequence[float], after: Sequence[float], r: float) -> Contrast:
+    """Return the ratio of the levels of two neighbouring parts of a first-order autoregression with correlation ``r``.
+
+    Both have the same variance: a part of three values cannot tell its own.
+    """
+    m, n = len(before), len(after)
+    spread = ((m - 1) * variance(before) + (n - 1) * variance(after)) / (m + n - 2)
+    left, right, factor = (1 - r**m) / m, (1 - r**n) / n, (1 + r) / (1 - r)
+    error = factor * (1 / m + 1 / n) - 2 * r * (left / m + right / n + left * right) / (1 - r) ** 2
+    return Contrast(fmean(after) - fmean(before), Error(spread * error, max((m + n) / factor - 2, 1.0)))
 
 
 def _chance(ratio: Contrast) -> float:

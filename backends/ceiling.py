@@ -11,13 +11,13 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-import signal
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from vebench.backends.environments.suites import BURST, SUITES, load
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.shared_memory.interrupts import ignore_sigint, sigint_blocked
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -96,7 +96,8 @@ class Ceiling:
         for index in range(1, self._size):
             arguments = (self._simulator, seed + index, self._steps[index : index + 1], os.getpid())
             process = context.Process(target=_run_free, args=arguments, daemon=True)
-            process.start()
+            with sigint_blocked():
+                process.start()
             self._processes.append(process)
         self._simulator.seed(seed)
         self._left_over = 0
@@ -141,7 +142,7 @@ class Ceiling:
 
 def _run_free(simulator: Simulator, seed: int, steps: NDArray[np.int64], caller: int) -> None:
     """Step until the caller has ended; its ``close`` ends this process sooner."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group, and the caller acts on it
+    ignore_sigint()
     simulator.seed(seed)
     while os.getppid() == caller:
         simulator.burst()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-import signal
 import time
 import traceback
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -20,6 +19,7 @@ from vebench.backends.environments.making import make
 from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.shared_memory.interrupts import ignore_sigint, sigint_blocked
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
@@ -143,8 +143,9 @@ class Processes:
             for number, share in enumerate(self._shares)
         ]
         try:
-            for process in self._processes:
-                process.start()
+            with sigint_blocked():
+                for process in self._processes:
+                    process.start()
         except BaseException:
             self.close()
             raise
@@ -248,7 +249,7 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
     task: Task, number: int, share: Share, arrays: Arrays, bells: Bells, caller: int
 ) -> None:
     """Step a share of the environments, until the caller says that it closes, or has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group, and the caller acts on it
+    ignore_sigint()
     if share.cpu is not None:
         pinning.restrict((share.cpu,))
     part = slice(share.start, share.stop)

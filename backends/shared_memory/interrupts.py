@@ -52,17 +52,32 @@ def _restore(handlers: dict[int, Any]) -> None:
         signal.signal(number, handler)
 
 
+@contextmanager
+def sigint_blocked() -> Iterator[None]:
+    """Hold Ctrl-C back until the end, also in the processes started here, which unblock it by ``ignore_sigint``."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_sigint() -> None:
+    """Let this process, a worker, leave Ctrl-C, which goes to all processes of a terminal, to its caller."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def leave_to_caller() -> None:
     """Let this process, a worker, do nothing at signals that its caller handles: it is told what to do about them.
 
     They go to all processes of a terminal or of a cluster's job. A handler, unlike ``SIG_IGN``, is not passed on to
     programs that an environment starts; only Ctrl-C is to be ignored by these, too.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, _nothing)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    ignore_sigint()
 
 
 def _nothing(_number: int, _frame: object) -> None:

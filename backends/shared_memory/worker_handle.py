@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.handshake import FUTEX, light_fence
+from vebench.backends.shared_memory.interrupts import sigint_blocked
 from vebench.backends.shared_memory.worker import (
     ALL,
     END,
@@ -236,16 +237,6 @@ def start_worker(
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
         target=run_worker, args=(config,), name=f"{team.name}-{number}", daemon=team.daemon
     )
-    with _interrupts_held() if method != "forkserver" else contextlib.nullcontext():
+    with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
         process.start()
     return WorkerHandle(process, team, memory, number, bell)
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the end, in the processes started too: they unblock it once they ignore it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -225,7 +225,7 @@ def _place(text: Text, writer: _Writer) -> str:
     compact = writer.folds and "frames_per_second" in text.values
     first, *others = map(writer.escaped, in_few_words(text) if compact else text.lines)
     mark = MARKS.get(text.tone, "")
-    return (" " if compact or others == ["(before)"] else "<br>").join([f"{mark}{first}{mark}", *others])
+    return (" " if compact else "<br>").join([f"{mark}{first}{mark}", *others])
 
 
 def _printable(line: str) -> str:

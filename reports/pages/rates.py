@@ -222,8 +222,7 @@ def _work_verdict(cells: Sequence[CellSummary]) -> Text:
     """Return whether the backend does the same work, by the worst verdict of its cells, and if that was seen here."""
     verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
     words = max((cell.work for cell in cells if cell.verdict == verdict), key=len, default="")
-    lines = tuple(words.split(" ", 1)) if words else (figures.NOTHING,)
-    return Text(lines, "missing" if verdict in DOUBTFUL else "plain", verdict)
+    return Text((words or figures.NOTHING,), "missing" if verdict in DOUBTFUL else "plain", verdict)
 
 
 def _figure(cell: CellSummary, best: CellSummary | None) -> Text:

@@ -1,6 +1,6 @@
 """Does vebench measure what each library's own loop measures? Both in turn, on the same CPUs; prints the ratios.
 
-``python tests/peers/agree.py [--rounds N] [--envs TASK,...] [--workers N] [BACKEND ...]``, by default every library in
+``python tools/agree.py [--rounds N] [--envs TASK,...] [--workers N] [BACKEND ...]``, by default every library in
 ``loops.py`` that is installed here or was set up by ``vebench peers setup``: its loop runs in that interpreter, as its
 cells do. A check to be run on a quiet machine, no part of the tests. Rows that only report a reset are counted as steps
 on both sides here, as the loops have no way to tell.

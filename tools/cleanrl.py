@@ -1,6 +1,6 @@
-"""CleanRL's scripts with ``SharedMemoryVectorEnv`` in place of Gymnasium's classes: the same returns? how fast?
+"""CleanRL's scripts with ``SharedMemoryVectorEnv`` in place of Gymnasium's classes: returns and times.
 
-``python tests/peers/cleanrl.py FOLDER [SCRIPT ...] [--steps N] [--set NAME=VALUE ...]``
+``python tools/cleanrl.py FOLDER [SCRIPT ...] [--steps N] [--set NAME=VALUE ...]``
 
 ``FOLDER`` is a checkout of https://github.com/vwxyzjn/cleanrl. Each script (by default ``ppo``, ``ppo_atari`` and
 ``ppo_continuous_action``) is run for ``N`` steps with each class, from the same seeds, each time in a process of its

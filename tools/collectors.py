@@ -1,10 +1,10 @@
 """Rates of samplers that carry their own policy: RLlib's environment runners, TorchRL's collectors. Prints steps/s.
 
-``python collectors.py table [ROUNDS]`` measures each in the interpreter that ``vebench peers setup`` has made for it,
-in turn with vebench's own backends, and prints a table: to be run on a quiet machine, no part of the tests.
-``python collectors.py COLLECTOR TASK WORKERS ENVS WINDOWS SECONDS``, for instance ``rllib CartPole-v1 2 8 5 2``,
-measures one here. ``python collectors.py check`` compares what RLlib's runners return of CartPole with a plain loop
-that takes the same actions.
+``python tools/collectors.py table [ROUNDS]`` measures each in the interpreter that ``vebench peers setup`` has made for
+it, in turn with vebench's own backends, and prints a table: to be run on a quiet machine, no part of the tests.
+``python tools/collectors.py COLLECTOR TASK WORKERS ENVS WINDOWS SECONDS``, for instance ``rllib CartPole-v1 2 8 5 2``,
+measures one here. ``python tools/collectors.py check`` compares what RLlib's runners return of CartPole with a plain
+loop that takes the same actions.
 
 Their policy plays a table of actions, and has no network. What is counted are transitions in the hands of the caller,
 who could learn from them; resets are none.

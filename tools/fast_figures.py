@@ -1,4 +1,4 @@
-"""Measures our own classes beside EnvPool: ``python tests/peers/fast_figures.py FOLDER --env Pong,Hopper``.
+"""Measures our own classes beside EnvPool: ``python tools/fast_figures.py FOLDER --env Pong,Hopper``.
 
 For each task and size it runs ``vebench run --interleave`` with ``fast-sync`` and ``envpool-sync`` on two CPUs, keeps
 the run file in the folder, and prints a row in Markdown: the median over repeats of the ratio of windows that were

@@ -1,4 +1,4 @@
-"""Prints what our own classes stand for, with the packages installed here: ``python tests/peers/fast_sources.py``.
+"""Prints what our own classes stand for, with the packages installed here: ``python tools/fast_sources.py``.
 
 Each line is a file and its SHA-256, as ``backends/fast/verified.py`` has them. A digest that is not there yet is
 marked. Before it is added, the class must be verified with it: read what has changed, then repeat the survey.

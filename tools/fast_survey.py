@@ -1,4 +1,4 @@
-"""Shows that our own classes return Gymnasium's bytes: ``python tests/peers/fast_survey.py``, 20 minutes on 2 CPUs.
+"""Shows that our own classes return Gymnasium's bytes: ``python tools/fast_survey.py``, 20 minutes on 2 CPUs.
 
 Each task of ``backends/fast/classes.py`` is stepped beside Gymnasium's environments (``tests/support/same_bytes.py``),
 in all the cases of ``tests/support/same_bytes_cases.py``, with the compiled parts and without them. What was found is
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.setup import Task
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[1]
 FILED = HERE / "docs" / "same-bytes.json"
 PAGE = HERE / "docs" / "same-work.md"
 BEGIN, END = "<!-- own classes: begin -->\n", "<!-- own classes: end -->\n"

@@ -1,27 +1,24 @@
 """What ``check`` and ``compare`` say of simulated runs whose truth is known: false alarms, power, coverage, time.
 
-``python tools/gates.py [RUNS [WORLD ...]]`` prints a Markdown table for each gate. Three backends, ``for-loop`` among
-them, with 1 and 2 workers, and the yardstick; the baseline is a run by the default plan (3 processes of 2 windows).
-``check BASELINE`` measures for ten simulated minutes at most, a pass of 7 cells takes ``PASS_S``.
-
-In every world windows vary by 2 % and, but in ``white``, processes by 2 %. The speed of the machine is a function of
-time; what a world does beside that is said where it is made.
+``python tools/gates.py [RUNS [WORLD ... gNUMBER ...]]`` prints a Markdown table for each gate, or for those with these
+numbers. Three backends, ``for-loop`` among them, with 1 and 2 workers, and the yardstick; the baseline is a run by the
+default plan (3 processes of 2 windows). ``check BASELINE`` measures for ten simulated minutes at most, a pass of 7
+cells takes ``PASS_S``. ``compare`` measures 5 passes of 3 windows of a second. In every world windows vary by 2 % and,
+but in ``white``, processes by 2 %; ``World`` says what else happens.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from math import exp, log, sqrt
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 
 from vebench.analysis.comparison import compare, resolution, without_unknown_reference
-from vebench.analysis.pooling import pooled
 from vebench.analysis.sequential import enough_passes
-from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.commands.deciding import until_decided
@@ -30,149 +27,31 @@ from vebench.plan.spec import RunSpec
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison, Levels
     from vebench.analysis.pairing import Metric
     from vebench.plan.cells import CellKey
 
-    Floats = NDArray[np.float64]
+    Truth = dict[CellKey, float]
 
-START_S, WINDOW_S, WINDOWS, TURN_S = 2.0, 0.5, 2, 0.1  # a cell to start, warm up and be proven; its windows
+RUN, COMPARE = Plan(), Plan(windows=3, window_s=1.0)
 BUDGET_S = 600.0
 NAMES = [("yardstick", 1), *((backend, workers) for backend in ("for-loop", "mine", "other") for workers in (1, 2))]
-LOOP, MINE = (1, 2), (3, 4)  # places in NAMES
-PASS_S = len(NAMES) * (START_S + WINDOWS * (WINDOW_S + TURN_S))
-
-
-@dataclass(frozen=True)
-class World:
-    """How a machine behaves, on the log scale.
-
-    ``luck`` is that of processes: its standard deviation, or what draws it. ``day``: of a run as a whole; ``own``: of
-    each cell in each run. ``walk``: per square root of a minute. ``neighbour``: 30 % slower for 4 s, every 20 s, in the
-    mean. ``sag``: clocks fall by 10 % with 45 s. ``stalls``: one window of twenty is 30 % slower.
-    """
-
-    name: str
-    luck: float = 0.02
-    heavy: bool = False
-    bimodal: bool = False
-    day: float = 0.0
-    own: float = 0.0
-    walk: float = 0.0
-    neighbour: bool = False
-    sag: bool = False
-    stalls: bool = False
-
-
+PASS_S = len(NAMES) * (RUN.start_s + RUN.windows * (RUN.window_s + RUN.turn_s))
 WORLDS = (
     World("white", luck=0.0),
     World("luck2"),
     World("heavy", luck=0.03, heavy=True),
     World("bimodal", bimodal=True),
-    World("stalls", stalls=True),
+    World("stalls", stalls=0.05),
     World("walk", walk=0.05),
     World("day", day=0.05),
     World("daycell", day=0.05, own=0.02),
     World("neighbour", neighbour=True),
     World("sag", sag=True),
 )
-
-
-class Machine:
-    """A machine on one day: its speed as a function of time."""
-
-    def __init__(self, random: Generator, world: World) -> None:
-        self._random, self._world = random, world
-        self._grid = np.zeros(0)
-        self._slow_until, self._next = 0.0, random.exponential(20)
-        self.day = world.day * random.normal()
-
-    def speed(self, now: float) -> float:
-        """Return the log speed in a window that begins at ``now``; times ascend."""
-        world, found = self._world, self.day
-        if world.walk:
-            while len(self._grid) <= now:
-                step = world.walk / sqrt(60) * self._random.normal()
-                self._grid = np.append(self._grid, (self._grid[-1] if len(self._grid) else 0.0) + step)
-            found += self._grid[int(now)]
-        if world.sag:
-            found += log(1 - 0.1 * (1 - exp(-now / 45)))
-        if world.neighbour:
-            while self._next < now:
-                self._slow_until = self._next + self._random.exponential(4)
-                self._next = self._slow_until + self._random.exponential(16)
-            shared = min(max(self._slow_until - now, 0.0), WINDOW_S) / WINDOW_S
-            found += log(1 - 0.3 * shared)
-        return float(found)
-
-
-@dataclass
-class Simulated:
-    """One run, pass by pass: the rates of the windows of each cell, by pass. Sides of a comparison share a machine."""
-
-    random: Generator
-    world: World
-    truth: Floats
-    machine: Machine
-    processes: dict[int, dict[int, list[float]]] = field(
-        default_factory=lambda: {cell: {} for cell in range(len(NAMES))}
-    )
-
-    def __post_init__(self) -> None:
-        """Draw what each cell has of its own in this run."""
-        self.own = self.world.own * self.random.normal(size=len(NAMES))
-
-    def process(self, cell: int, number: int) -> None:
-        """Start the process of a cell in a pass."""
-        world, random = self.world, self.random
-        luck = world.luck * (random.standard_t(3) / sqrt(3) if world.heavy else random.normal())
-        luck += log(0.92) if world.bimodal and random.random() < 0.2 else 0.0
-        self.processes[cell][number] = []
-        self.base = getattr(self, "base", {})
-        self.base[cell] = log(self.truth[cell]) + self.own[cell] + luck
-
-    def window(self, cell: int, number: int, now: float) -> None:
-        """Measure one window."""
-        noise = 0.02 * self.random.normal()
-        noise += log(0.7) if self.world.stalls and self.random.random() < 0.05 else 0.0
-        self.processes[cell][number].append(1e6 * exp(self.base[cell] + noise + self.machine.speed(now)))
-
-    @property
-    def summaries(self) -> tuple[CellSummary, ...]:
-        """What vebench makes of it."""
-        samples = {key: Sample.of(self.processes[cell]) for cell, key in enumerate(TEMPLATE) if self.processes[cell]}
-        found = pooled(samples, dict.fromkeys(samples, "calm"))
-        return tuple(replace(TEMPLATE[key], sample=sample) for key, sample in found.items())
-
-
-def one_pass(sides: list[Simulated], number: int, now: float, cells: Collection[int]) -> float:
-    """Measure one more pass of these cells; sides take turns cell by cell. Returns when it is over."""
-    order = list(sides[0].random.permutation(list(cells)))
-    groups = [order] if len(sides) == 1 else [[cell] for cell in order]
-    for group in groups:
-        members = [(side, cell) for cell in group for side in sides]
-        for side, cell in members:
-            side.process(cell, number)
-            now += START_S
-        for window in range(WINDOWS if len(sides) == 1 else 3):
-            for side, cell in members if (window + number) % 2 == 0 else members[::-1]:
-                side.window(cell, number, now)
-                now += WINDOW_S + TURN_S
-    return now
-
-
-def run_of(random: Generator, world: World, truth: Floats, passes: int) -> Simulated:
-    """Return a run of so many passes."""
-    found, now = Simulated(random, world, truth, Machine(random, world)), 0.0
-    for number in range(passes):
-        now = one_pass([found], number, now, range(len(NAMES)))
-    return found
 
 
 def _template() -> dict[CellKey, CellSummary]:
@@ -202,7 +81,13 @@ def _template() -> dict[CellKey, CellSummary]:
 
 
 TEMPLATE = _template()
-KEYS = list(TEMPLATE)
+SAME = dict.fromkeys(TEMPLATE, 1.0)
+YARDSTICK, LOOP, *_ = TEMPLATE
+
+
+def summaries(run: Simulated) -> tuple[CellSummary, ...]:
+    """Return what vebench makes of a run."""
+    return tuple(replace(TEMPLATE[key], sample=sample) for key, sample in run.samples().items())
 
 
 @dataclass(frozen=True)
@@ -216,19 +101,13 @@ class Gate:
     files: bool = False
     in_turn: bool = False
 
-    def judge(self, random: Generator, world: World, truth: Floats) -> tuple[Comparison, int]:
+    def judge(self, random: Generator, world: World, truth: Truth) -> tuple[Comparison, int]:
         """Return what it says of a run with these true ratios, and how many passes that took."""
-        same = np.ones(len(NAMES))
         if self.in_turn:
-            machine = Machine(random, world)
-            sides = [Simulated(random, world, one, machine) for one in (same, truth)]
-            now = 0.0
-            for number in range(self.repeats):
-                now = one_pass(sides, number, now, range(1, len(NAMES)))
-            return compare(*(side.summaries for side in sides), metric="fps", tolerance=self.tolerance, in_turn=True), 5
-        before = run_of(random, world, same, self.repeats).summaries
+            return self._in_turn(random, world, truth), self.repeats
+        before = summaries(run_of(random, world, SAME, self.repeats, RUN))
         if self.files:
-            after = run_of(random, world, truth, self.repeats).summaries
+            after = summaries(run_of(random, world, truth, self.repeats, RUN))
             found = compare(before, after, metric=self.metric, tolerance=self.tolerance)
             return without_unknown_reference(found), self.repeats
         once, forever = (
@@ -236,81 +115,73 @@ class Gate:
             for forever in (False, True)
         )
         enough = enough_passes(once, forever, self.repeats)
-        candidate = run_of(random, world, truth, 3)
-        clock, passes = [3 * PASS_S], [3]
+        candidate = run_of(random, world, truth, 3, RUN)
+        clock, passes = 3 * PASS_S, 3
 
         def look(levels: Levels) -> Comparison:
-            return compare(before, candidate.summaries, metric=self.metric, tolerance=self.tolerance, levels=levels)
+            after = summaries(candidate)
+            return compare(before, after, metric=self.metric, tolerance=self.tolerance, levels=levels)
 
         def another(wanted: frozenset[CellKey]) -> bool:
-            cells = {cell for cell, key in enumerate(KEYS) if key in wanted} | {0}
-            if self.metric == "speedup":
-                cells.add(LOOP[0])
-            clock[0] = one_pass([candidate], passes[0], clock[0], sorted(cells))
-            passes[0] += 1
+            nonlocal clock, passes
+            cells = wanted | {YARDSTICK} | ({LOOP} if self.metric == "speedup" else set())
+            clock = one_pass([candidate], passes, clock, [key for key in TEMPLATE if key in cells], RUN)
+            passes += 1
             return True
 
-        found = until_decided(look, another, 3, 0.0, BUDGET_S, lambda: clock[0], enough)
-        return without_unknown_reference(found), passes[0]
+        found = until_decided(look, another, 3, 0.0, BUDGET_S, lambda: clock, enough)
+        return without_unknown_reference(found), passes
+
+    def _in_turn(self, random: Generator, world: World, truth: Truth) -> Comparison:
+        machine, now = Machine(random, world), 0.0
+        sides = [Simulated(random, world, one, machine) for one in (SAME, truth)]
+        for number in range(self.repeats):
+            now = one_pass(sides, number, now, [key for key in TEMPLATE if key != YARDSTICK], COMPARE)
+        return compare(*map(summaries, sides), metric="fps", tolerance=self.tolerance, in_turn=True)
 
 
-def held(found: Comparison, truth: Floats, metric: Metric) -> list[bool]:
+def held(found: Comparison, truth: Truth, metric: Metric) -> list[bool]:
     """Return whether the interval of each cell's ratio holds the true one."""
-    true = dict(zip(KEYS, truth, strict=True))
     answers = []
     for cell in found.cells:
-        if cell.ratio is None:
-            continue
-        base = true[KEYS[LOOP[0]]] if metric == "speedup" and cell.key.backend != "for-loop" else 1.0
-        answers.append(cell.ratio.low <= true[cell.key] / base <= cell.ratio.high)
+        if cell.ratio is not None:
+            base = truth[LOOP] if metric == "speedup" and cell.key.backend != LOOP.backend else 1.0
+            answers.append(cell.ratio.low <= truth[cell.key] / base <= cell.ratio.high)
     return answers
-
-
-def with_mine(ratio: float) -> Floats:
-    """Return true ratios in which one backend has this one."""
-    return np.array([ratio if cell in MINE else 1.0 for cell in range(len(NAMES))])
-
-
-def percent(part: float, whole: float) -> str:
-    """Return a share in percent."""
-    return f"{100 * part / whole:.1f}" if whole else "-"
 
 
 def row(gate: Gate, world: World, runs: int) -> str:
     """Return a row of the table."""
     random = np.random.default_rng(11)
-    same = np.ones(len(NAMES))
     statuses: Counter[int] = Counter()
     intervals: list[bool] = []
     passes: list[int] = []
     for _ in range(runs):
-        found, took = gate.judge(random, world, same)
+        found, took = gate.judge(random, world, SAME)
         statuses[exit_status(found, "default")] += 1
-        intervals += held(found, same, gate.metric)
+        intervals += held(found, SAME, gate.metric)
         passes.append(took)
     # Every ratio that is judged is exactly at the tolerance. Of speedups, the loop must stay as it is.
-    edge = np.array([1.0 if cell == 0 else 1 - gate.tolerance for cell in range(len(NAMES))])
-    if gate.metric == "speedup":
-        edge[[*LOOP]] = 1.0
+    unchanged = {YARDSTICK.backend} | ({LOOP.backend} if gate.metric == "speedup" else set())
+    edge = {key: 1.0 if key.backend in unchanged else 1 - gate.tolerance for key in TEMPLATE}
     alarms = sum(exit_status(gate.judge(random, world, edge)[0], "default") == 1 for _ in range(runs))
     power = []
     for slower in (0.10, 0.15, 0.25):
         verdicts: Counter[str] = Counter()
+        truth = {key: 1 - slower if key.backend == "mine" else 1.0 for key in TEMPLATE}
         for _ in range(max(1, runs // 4)):
-            found, _ = gate.judge(random, world, with_mine(1 - slower))
+            found, _ = gate.judge(random, world, truth)
             verdicts += Counter(group.verdict for group in found.groups if group.key.backend == "mine")
-        power.append(f"{percent(verdicts['slower'], verdicts.total())} ({percent(verdicts['same'], verdicts.total())})")
-    shares = [percent(statuses[status], runs) for status in (0, 1, 3)]
-    return " | ".join(
-        (
-            f"| {world.name}",
-            *shares,
-            percent(alarms, runs),
-            *power,
-            percent(sum(intervals), len(intervals)),
-            f"{np.mean(passes):.1f} |",
-        )
+        power.append(f"{share(verdicts['slower'], verdicts.total())} ({share(verdicts['same'], verdicts.total())})")
+    places = (
+        world.name,
+        *(share(statuses[status], runs) for status in (0, 1, 3)),
+        share(alarms, runs),
+        *power,
+        share(sum(intervals), len(intervals)),
+        f"{np.mean(passes):.1f}",
     )
+    return f"| {' | '.join(places)} |"
 
 
 GATES = (

@@ -1,6 +1,6 @@
 """Gymnasium's own tests of its vector environments, with ``SharedMemoryVectorEnv`` in place of ``AsyncVectorEnv``.
 
-``python tests/peers/gymnasium_vector_tests.py FOLDER [--set NAME=VALUE ...] [--gymnasium] [PYTEST-OPTION ...]``
+``python tools/gymnasium_vector_tests.py FOLDER [--set NAME=VALUE ...] [--gymnasium] [PYTEST-OPTION ...]``
 
 ``FOLDER`` is a checkout of https://github.com/Farama-Foundation/Gymnasium at the version that is installed: the tests
 are not in its packages. ``--set`` gives the class an argument, as in ``--set caller_steps=True``; ``--gymnasium``

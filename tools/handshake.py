@@ -1,7 +1,7 @@
 """Try the handshake: ``stress`` it with checksums and stopped workers, or ``cost`` it in nanoseconds.
 
-python tests/peers/handshake.py stress --handshakes 1000000 --workers 1,2,4,8,16
-python tests/peers/handshake.py cost
+python tools/handshake.py stress --handshakes 1000000 --workers 1,2,4,8,16
+python tools/handshake.py cost
 """
 
 from __future__ import annotations

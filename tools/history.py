@@ -1,6 +1,6 @@
 """How often ``vebench history`` finds a drop in simulated runs, how soon, and how often it raises a false alarm.
 
-``python history_power.py [DRAWS [SEED]]``: each draw has 60 runs with 3 % noise and, in some, one drop of 8 % at run
+``python tools/history.py [DRAWS [SEED]]``: each draw has 60 runs with 3 % noise and, in some, one drop of 8 % at run
 40. Further tables replay what CI sees: the command after each run, with the exit status 1 while a change is new. The
 first one has five times as many draws, of runs that resemble the ones before. Prints Markdown tables, in some minutes.
 """

@@ -1,6 +1,6 @@
 """What a runner of many hosts costs, and how wrong its rates are: the engine's own code, and simulated hosts.
 
-``python tests/peers/hosts_simulation.py [CELLS]`` prints Markdown. All hosts are one process at the other ends of real
+``python tools/hosts_simulation.py [CELLS]`` prints Markdown. All hosts are one process at the other ends of real
 pipes. Each has a clock of its own, takes a drawn time for each way of a message, and tells windows of replicas that it
 does not have, in real time: rates wander within a window and rise or fall together, some stall, and in some cells a
 host hangs up in the middle. The truth is what all would have done in the time that the engine took for common.

@@ -1,7 +1,7 @@
 """Interrupt the shared-memory environments at random moments, and see that nothing hangs and nothing is left.
 
-python tests/peers/interrupts.py --trials 1000 --load 2
-python tests/peers/interrupts.py --trials 200 --what fast --seed 7
+python tools/interrupts.py --trials 1000 --load 2
+python tools/interrupts.py --trials 200 --what fast --seed 7
 
 A trial is a process of its own. It makes a vector environment, learns which rows follow from a seed, and is interrupted
 by SIGINT at a random moment in one kind of call: from outside, or by a timer of its own. Then it makes another call,
@@ -33,7 +33,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "environments")]  # as pytest has them
+sys.path[:0] = [
+    str(Path(__file__).parents[1] / "tests"),
+    str(Path(__file__).parents[1] / "tests" / "environments"),
+]  # as pytest has them
 
 from support.leaks import segments  # noqa: E402 - as above
 from support.waiting import eventually  # noqa: E402 - as above

@@ -1,6 +1,6 @@
 """What it costs that each environment has a process of its own: the time of a step, in turns, the best of many.
 
-python tests/peers/isolation.py --envs 8 --turns 100
+python tools/isolation.py --envs 8 --turns 100
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kill, stop or interrupt the processes of a run at random, and see what is left.
 
-    python tests/peers/kills.py --trials 100
+    python tools/kills.py --trials 100
 
 Each trial starts a run of four cells, in turn or one after another, waits for a random time, sends a signal to some of
 its processes, and waits until it has ended. It counts as a fault if the run does not end in time, if a process, a
@@ -30,7 +30,7 @@ from vebench.results import store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ADAPTERS = Path(__file__).resolve().parents[1] / "adapters"
+ADAPTERS = Path(__file__).resolve().parents[1] / "tests" / "adapters"
 RUN = ("-e", "CartPole", "-w", "2", "-b", "gym-async,shm-sync,faulty:HasWorkers,faulty:HoldsSharedMemory", "--no-base")
 SHORT = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "4", "--repeats", "1", "--timeout", "60", "-q")
 LONGEST_S = 6.0  # a run has ended by then, on a machine that is not too busy

@@ -1,6 +1,6 @@
 """Each library's own use, written as its documentation shows, timed without vebench. Prints steps/s of each window.
 
-``python loops.py LIBRARY TASK WORKERS WINDOWS SECONDS``, for instance ``python loops.py gym-async Pong 2 5 1``.
+``python tools/loops.py LIBRARY TASK WORKERS WINDOWS SECONDS``, for instance ``python loops.py gym-async Pong 2 5 1``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether the lines to paste give the rate that was promised: each in an interpreter of its own, beside its interval.
 
-``python pasted.py RUN.jsonl [--seconds 5] [--repeats 3] [--all]``, with the run file of ``vebench tune`` or ``run``
+``python tools/pasted.py RUN.jsonl [--seconds 5] [--repeats 3] [--all]``, with the run file of ``tune`` or ``run``.
 
 Of each task the lines of the best cell of each backend are run, with ``--all`` those of every cell, on the CPUs that
 the cell owned, without vebench's loop. Prints Markdown: what was promised with its interval, what came, and whether
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-TESTS = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
 from support import driving  # noqa: E402 - found by the line above

@@ -1,6 +1,6 @@
 """What it costs a measured cell that batches of it are recorded: pairs of windows, with a recorder and without one.
 
-    python tests/peers/recording_cost.py --env Pong -b fast-sync --envs 8 --pairs 30
+    python tools/recording_cost.py --env Pong -b fast-sync --envs 8 --pairs 30
 
 Both windows of a pair are of one process and one backend, in random order, so that whatever slows the machine slows
 both. It prints the loss of rate as the median over pairs with a 95 % interval (of a sign test), and how much of the

@@ -1,4 +1,4 @@
-"""Finds the games that a reset always starts in the same state: ``python tests/peers/settled_resets.py``, 15 minutes.
+"""Finds the games that a reset always starts in the same state: ``python tools/settled_resets.py``, 15 minutes.
 
 A reset of the console draws the value of a timer, 1 of 75, from a generator of the console's own, and leaves the 128
 bytes of RAM as they are. Most games overwrite both while they start. For those the state after a reset can be kept and
@@ -44,7 +44,7 @@ from vebench.plan.tasks import KNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-FILED = Path(__file__).resolve().parents[2] / "backends" / "fast" / "settled.py"
+FILED = Path(__file__).resolve().parents[1] / "backends" / "fast" / "settled.py"
 RESETS = 450
 PLAYED_ON = 10  # after one in so many of them
 RESTORED = 100

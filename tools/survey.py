@@ -1,4 +1,4 @@
-"""Surveys which tasks are the same work on which backends: ``python tests/peers/survey.py``, 40 minutes on 2 CPUs.
+"""Surveys which tasks are the same work on which backends: ``python tools/survey.py``, 40 minutes on 2 CPUs.
 
 Each backend is compared on every task as ``vebench verify`` compares it, by the same code, but all of a task in one
 interpreter, so that the reference is stepped once. The answers are kept as they come, so that a survey that was ended
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from vebench.child.answers import Answer
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[1]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
 PAGE = HERE / "docs" / "same-work.md"
 # At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,

@@ -1,6 +1,6 @@
 """How good ``vebench tune`` chooses, and in which share of the time: beside the whole grid of settings, measured once.
 
-``python tune_against_grid.py ENV [--tunings 10] [--budget 2m] [--repeats 5] [--backend NAMES] [--into FOLDER]``
+``python tools/tune_against_grid.py ENV [--tunings 10] [--budget 2m] [--repeats 5] [--backend NAMES] [--into FOLDER]``
 
 The grid has every setting that a tuning may try, in ``--repeats`` passes; what was measured before in ``--into`` is not
 measured again. Then so many tunings follow. In the end the grid's best settings and those that were chosen take turns,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
 
-ENVIRONMENTS = Path(__file__).resolve().parent.parent / "environments"
+ENVIRONMENTS = Path(__file__).resolve().parents[1] / "tests" / "environments"
 WITHIN = 0.05
 FINALISTS, FINAL_PASSES = 5, 10  # the grid's best, beside the choices
 USUAL = ",".join(entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row)

@@ -1,6 +1,6 @@
 """With what our classes have shown the same bytes as Gymnasium's: versions of packages, and the sources themselves.
 
-``python tests/peers/fast_sources.py`` prints the sources' digests for the packages that are installed.
+``python tools/fast_sources.py`` prints the sources' digests for the packages that are installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our own classes return Gymnasium's bytes: a thin slice of what ``tests/peers/fast_survey.py`` compares."""
+"""Our own classes return Gymnasium's bytes: a thin slice of what ``tools/fast_survey.py`` compares."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ import threading
 from multiprocessing import Pipe
 
 import pytest
-from support.places import PEERS
+from support.places import TOOLS
 
 from vebench.backends.shared_memory import handshake
 from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence
 
-SCRIPT = PEERS / "handshake.py"
+SCRIPT = TOOLS / "handshake.py"
 
 
 def bells(kind: str, memory: mmap.mmap, flag: memoryview) -> FutexBell | PipeBell:

@@ -46,7 +46,7 @@ HISTORIES = (
     "history past --metric speedup",
     "history past --metric fps",
     "history steady",
-    "history noisy.jsonl slower.jsonl again.jsonl",
+    "history past --env Breakout",
 )
 REFUSALS = (
     "list",

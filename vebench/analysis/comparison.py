@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from vebench.analysis.contrasts import LEVEL, Contrast, contrast, rejected
 from vebench.analysis.names import CHECK
 from vebench.analysis.pairing import Sides, was_skipped
-from vebench.analysis.statistics import WIDEST_LOG, Block, Error, Pool, Spread, student_quantile, summed
+from vebench.analysis.statistics import WIDEST_LOG, Block, Error, Pool, Spread, new_id, student_quantile, summed
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class RunSpread:
         """Return the error that it adds to the mean of ratios of two runs."""
         weights: dict[int, float] = {}
         for weight, sample in (term for pair in pairs for term in pair.terms):
-            weights[id(sample)] = weights.get(id(sample), 0.0) + weight / len(pairs)
+            weights[sample.id] = weights.get(sample.id, 0.0) + weight / len(pairs)
         own = self.own.times(sum(weight**2 for weight in weights.values()))
         return own if self.shared is None else summed((own, self.shared.times(2)))
 
@@ -241,8 +241,8 @@ def _like(cells: Sequence[CellSummary], *, forever: bool) -> list[CellSummary]:
         if forever:
             spread = Spread(Pool(0.0, inf))
         elif spread is not None and spread.block is not None:
-            spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block)))
-        twins.append(replace(cell, sample=replace(cell.sample, spread=spread)))
+            spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block, id=new_id())))
+        twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
     return twins
 
 

@@ -66,7 +66,7 @@ def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
     """Return the product of each sample's level to the power of its weight; None if a sample has no positive interval.
 
     A sample may occur more than once, as the for-loop does in a mean of speedups. Its weights are added up first, so
-    that a sample divided by itself cancels. Two samples are the same if they are the same object.
+    that a sample divided by itself cancels.
 
     What a pass did to all cells of a block enters with the sum of their weights in that pass, and so cancels in a ratio
     of two cells that were measured in the same passes (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics
@@ -74,8 +74,8 @@ def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
     """
     weights: dict[int, tuple[float, Sample]] = {}
     for weight, sample in terms:
-        before, _ = weights.get(id(sample), (0.0, sample))
-        weights[id(sample)] = (before + weight, sample)
+        before, _ = weights.get(sample.id, (0.0, sample))
+        weights[sample.id] = (before + weight, sample)
     parts = [(weight, sample) for weight, sample in weights.values() if weight]
     if any(not sample.measurable for _, sample in weights.values()):
         return None
@@ -161,9 +161,10 @@ def _shift(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
     spread = parts[0][1].spread
     if spread is None or spread.block is None:
         return []
-    alike: dict[int, tuple[Mapping[int, float], dict[int, float]]] = {}
+    alike: dict[tuple[tuple[int, float], ...], tuple[Mapping[int, float], dict[int, float]]] = {}
     for weight, sample in parts:
-        _, of_pass = alike.setdefault(id(_effects(sample)), (_effects(sample), {}))
+        effects = _effects(sample)
+        _, of_pass = alike.setdefault(tuple(effects.items()), (effects, {}))
         for number in sample.passes:
             of_pass[number] = of_pass.get(number, 0.0) + weight / sample.processes
     freedom = spread.block.number - 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import count
 from math import exp, inf, log, pi, sqrt
 from statistics import geometric_mean, median_high, median_low, stdev
 from typing import TYPE_CHECKING
@@ -39,6 +40,8 @@ FEWEST_FOR_INTERVAL = 2
 # exp() of much more overflows, and so wide an interval says nothing anyway.
 WIDEST_LOG = 100.0
 
+new_id = count().__next__
+
 
 @dataclass(frozen=True)
 class Error:
@@ -56,7 +59,7 @@ class Error:
         return student_quantile((1 + confidence) / 2, self.freedom) * sqrt(self.variance)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Pool:
     """Cells whose processes vary alike: the variance of one process, and the degrees of freedom of all together.
 
@@ -65,13 +68,15 @@ class Pool:
 
     variance: float
     freedom: float
+    id: int = field(default_factory=new_id)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Block:
     """Cells that were measured in the same passes: the ``number`` of all passes that any of them has."""
 
     number: int
+    id: int = field(default_factory=new_id)
 
 
 @dataclass(frozen=True)
@@ -93,13 +98,14 @@ class Sample:
     Of several processes there is one rate for each, the middle of its windows; these are independent. ``passes`` are
     the numbers of the passes that they belong to, empty if unknown. Of ``one_process`` there are the rates of its
     windows; these are alike, and share the luck of that process. ``spread`` is how processes vary, as far as the run
-    shows it; without it, the sample has to show it alone.
+    shows it; without it, the sample has to show it alone. Samples with one ``id`` are of the same measurement.
     """
 
     rates: tuple[float, ...]
     one_process: bool
     passes: tuple[int, ...] = ()
     spread: Spread | None = None
+    id: int = field(default_factory=new_id, compare=False)
 
     @classmethod
     def of(cls, processes: Mapping[int, Sequence[float]]) -> Sample:
@@ -111,12 +117,13 @@ class Sample:
 
     def scaled(self, factor: float) -> Sample:
         """Return the sample with every rate times an exact, positive number."""
-        return replace(self, rates=tuple(rate * factor for rate in self.rates))
+        return replace(self, rates=tuple(rate * factor for rate in self.rates), id=new_id())
 
     def of_passes(self, passes: Container[int]) -> Sample:
         """Return the sample of several processes with these passes only."""
         kept = [(rate, number) for rate, number in zip(self.rates, self.passes, strict=True) if number in passes]
-        return replace(self, rates=tuple(rate for rate, _ in kept), passes=tuple(number for _, number in kept))
+        rates, passes = tuple(rate for rate, _ in kept), tuple(number for _, number in kept)
+        return replace(self, rates=rates, passes=passes, id=new_id())
 
     @property
     def measurable(self) -> bool:

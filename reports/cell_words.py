@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.contrasts import estimate
-from vebench.analysis.findings.windows import ENOUGH
+from vebench.analysis.rules import ENOUGH
 from vebench.analysis.summary import batch_times, frame_rates
 from vebench.analysis.work import difference, steps
 from vebench.backends.registry import NULL

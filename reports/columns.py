@@ -20,7 +20,8 @@ from vebench.reports.stepping import steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vebench.analysis.cell import CellSummary, Finding
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.findings import Finding
     from vebench.analysis.statistics import Estimate
 
     Plain = str | int | float | bool | None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vebench.analysis.finding_codes import Code, Gravity
+    from vebench.analysis.findings import Code, Gravity
     from vebench.analysis.statistics import Estimate
     from vebench.reports.chart import Chart
 

@@ -17,7 +17,7 @@ import vebench
 import vebench.backends
 import vebench.reports
 from vebench import cli
-from vebench.analysis import finding_codes
+from vebench.analysis import findings
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
@@ -262,7 +262,7 @@ def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_
 
 def test_only_backends_have_the_name_of_one_in_their_messages() -> None:
     names = {*(name for name in BY_NAME if "-" in name), *(entry.library for entry in ENTRIES if entry.library)}
-    codes = {code.value for code in finding_codes.Code}
+    codes = {code.value for code in findings.Code}
     speaking = sorted({*THAT_NAME_NONE} - {"vebench.cli"})  # its help has examples
     said = {(module, text) for module in speaking for text in texts(MODULES[module]) - codes}
     assert {(module, text) for module, text in said if any(name in text for name in names)} == set()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from xml.etree import ElementTree as ET
 
 from vebench import __version__
-from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
 from vebench.reports import needed

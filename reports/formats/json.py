@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Finding
+from vebench.analysis.findings import Finding
 from vebench.analysis.statistics import Estimate
 
 if TYPE_CHECKING:

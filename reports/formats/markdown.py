@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.findings import Gravity
 from vebench.errors import one_line
 from vebench.reports import figures, plots
 from vebench.reports.document import FindingText

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.findings import Gravity
 from vebench.errors import one_line
 from vebench.reports import figures
 

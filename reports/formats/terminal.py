@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.findings import Gravity
 from vebench.reports.console import OurConsole
 from vebench.reports.figures import counted
 from vebench.reports.formats import terminal_charts, terminal_tables

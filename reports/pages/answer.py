@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.answer import Doubt, Reason, corrected
 from vebench.analysis.contrasts import ratio
-from vebench.analysis.finding_codes import Code
-from vebench.analysis.findings.windows import WIDE
+from vebench.analysis.findings import Code
+from vebench.analysis.rules import WIDE
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE, find_recorded
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.answer import TaskAnswer
-    from vebench.analysis.cell import CellSummary, Finding
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.findings import Finding
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
     from vebench.results.records import RunRecord

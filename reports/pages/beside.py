@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.beside import beside
 from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD
-from vebench.analysis.findings.grouping import sizes
+from vebench.analysis.grouping import sizes
 from vebench.analysis.names import of_report
 from vebench.analysis.report_order import in_report_order
 from vebench.errors import one_line

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.finding_codes import Code
-from vebench.analysis.findings.machine import quota
+from vebench.analysis.findings import Code, quota
 from vebench.errors import one_line
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 CONDITION = "condition"  # the name of this fact
 # Findings on the run as a whole that it says.
-OF_CONDITION = frozenset({Code.QUOTA, Code.UNPINNED, Code.VIRTUAL_MACHINE})
+OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 
 
 def condition(header: RunRecord, cells: Sequence[CellSummary]) -> str:
@@ -28,7 +27,7 @@ def _parts(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
     host = header.host
     if host.virtual:
         yield "virtual machine"
-    if quota(host) is not None:
+    if any(quota(host)):
         yield f"a quota of {host.quota_cpus:g} CPUs"
     if not host.pinning or header.spec.pin == "none":
         yield "cells not held to CPUs of their own"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from vebench.analysis.finding_codes import Code
-from vebench.analysis.findings.machine import own_classes
+from vebench.analysis.findings import Code, own_classes
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
@@ -138,4 +137,4 @@ def _missing() -> Iterator[FindingText]:
             needed.setdefault(missing, []).append(name)
     for missing, names in needed.items():
         text = f"not installed: {', '.join(package.name for package in missing)}"
-        yield FindingText(Code.MISSING_PACKAGES, text, (f"needed for {', '.join(names)}",), how_to_install(missing))
+        yield FindingText(Code.SKIPPED, text, (f"needed for {', '.join(names)}",), how_to_install(missing))

@@ -16,7 +16,7 @@ from vebench.reports.stepping import kind_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vebench.analysis.cell import Finding
+    from vebench.analysis.findings import Finding
     from vebench.backends.registry import Standing
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from vebench.analysis import grouping
 from vebench.analysis.comparison import POWER
-from vebench.analysis.findings import grouping
 from vebench.analysis.foresight import foresee
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
@@ -21,7 +21,7 @@ from vebench.reports.document import Document, Table, TableRow, Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.findings.grouping import Size
+    from vebench.analysis.grouping import Size
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.page import Kind

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from vebench.analysis.answer import answer
-from vebench.analysis.finding_codes import GRAVEST_FIRST, Code, Gravity
-from vebench.analysis.findings.grouping import grouped
-from vebench.analysis.findings.run import of_run
+from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity
+from vebench.analysis.grouping import grouped
 from vebench.analysis.report_order import in_report_order
+from vebench.analysis.rules import of_run
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import REFERENCE
@@ -29,9 +29,10 @@ from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from vebench.analysis.cell import CellSummary, Finding
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.findings import Finding
     from vebench.reports.page import Kind
     from vebench.results.records import Run
 
@@ -42,14 +43,8 @@ FIRST = (
 )
 
 
-# Findings that need not be said of a cell which has another: that one is the reason, or says it more exactly. What
-# others took of most cells is the notice.
+# What others took of most cells is the notice, and need not be said of each.
 TAKEN = frozenset({Code.DISTURBED, Code.THROTTLED})
-FOLLOW: Mapping[Code, frozenset[Code]] = {
-    **dict.fromkeys(TAKEN, frozenset({Code.UNSTABLE, Code.UNSETTLED})),
-    Code.IMPRECISE: frozenset({Code.UNSTABLE}),
-    Code.DRIFTING: frozenset({Code.UNSETTLED}),
-}
 
 
 @dataclass(frozen=True)
@@ -218,12 +213,10 @@ def _is_news(finding: FindingText) -> bool:
 
 
 def _said_once(cell: CellSummary, section: Section) -> CellSummary:
-    """Return ``cell`` without findings that follow from others of it, or from the notice."""
-    codes = {finding.code for finding in cell.findings}
-    again = frozenset().union(*(follow for code, follow in FOLLOW.items() if code in codes))
-    if section.notice:
-        again |= TAKEN
-    return replace(cell, findings=tuple(finding for finding in cell.findings if finding.code not in again))
+    """Return ``cell`` without findings that the notice says of all."""
+    if not section.notice:
+        return cell
+    return replace(cell, findings=tuple(finding for finding in cell.findings if finding.code not in TAKEN))
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.answer import Doubt
 from vebench.analysis.exchange import exchange
-from vebench.analysis.findings.run import unusable
+from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import EPISODES, Lack, bends, missed_resets, training_gain
 from vebench.backends.environments.suites import short_name

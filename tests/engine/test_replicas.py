@@ -14,7 +14,7 @@ from support.commands import ONE_PASS
 from support.findings import findings
 from support.records import make_cell
 
-from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings import Code
 from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
@@ -231,7 +231,7 @@ def test_memory_that_could_not_be_bound_for_one_replica_is_found_in_its_cell() -
     ready = next(Replicas(replicas, 1).messages())
     assert isinstance(ready, Ready)
     found = findings(make_cell(steps=(10,) * 4, unbound=ready.layout.unbound))[0]
-    assert Code.MEMORY_UNBOUND in {finding.code for finding in found}
+    assert Code.UNPINNED in {finding.code for finding in found}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from support.places import ADAPTERS, ENVIRONMENTS
 
 from vebench import cli
-from vebench.analysis.findings import run
+from vebench.analysis import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,8 +65,8 @@ class Command:
         """Run it in this process, in this world or in another."""
         self.capture.readouterr()
         # Cells of this machine are measured beside other tests, which take CPU time from them.
-        bound = 1.0 if world is None and arguments[:1] in {("run",), ("tune",)} else run.UNUSABLE_ABOVE
-        with patch.object(run, "UNUSABLE_ABOVE", bound):
+        bound = 1.0 if world is None and arguments[:1] in {("run",), ("tune",)} else rules.UNUSABLE_ABOVE
+        with patch.object(rules, "UNUSABLE_ABOVE", bound):
             status = cli.invoke([*map(str, arguments)], world)
         return Result(status, *self.capture.readouterr())
 

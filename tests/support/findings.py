@@ -10,7 +10,7 @@ from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
-    from vebench.analysis.cell import Finding
+    from vebench.analysis.findings import Finding
 
 STEADY = (1000, 1001, 999, 1000)
 FAST = (2000, 2002, 1998, 2000)

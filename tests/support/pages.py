@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
 
-from vebench.analysis.cell import Finding
 from vebench.analysis.comparison import compare
-from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings import Code, Finding
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import choose
@@ -127,7 +126,7 @@ def make_pages() -> Mapping[Kind, Page]:
             workers=1,
             versions={"numpy": "2.0"},
             memory_available=None,
-            findings=(Finding(Code.GOVERNOR, "powersave", "set it to performance"),),
+            findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
         ),
     )
     return MappingProxyType({page.kind: page for page in pages})

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK
 from vebench.analysis.contrasts import LEVEL, contrast, ratio, width_beside_others
 from vebench.analysis.curves import of_key
-from vebench.analysis.finding_codes import Code
-from vebench.analysis.findings.windows import WIDE
+from vebench.analysis.findings import Code
+from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 from vebench.backends.registry import ENTRIES, REFERENCE, find_recorded
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.answer import Doubt, doubt_of
 from vebench.analysis.comparison import mean_ratio, prior_run_spread
-from vebench.analysis.findings.windows import WIDE
 from vebench.analysis.pairing import DECISIVE, Pair, Sides, doubts, was_skipped
+from vebench.analysis.rules import WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A cell over all its repeats, as reports show it, and a finding about it: the two values that analysis returns."""
+"""A cell over all its repeats, as reports show it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.contrasts import estimate
-from vebench.analysis.finding_codes import Code
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
 from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK, find_recorded
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from vebench.analysis.acting import Acting, BatchSizes, Learning
+    from vebench.analysis.findings import Finding
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.backends.environments.engine_copies import Engine
@@ -29,23 +29,6 @@ NOTHING = Sample((), one_process=False)
 
 # Why a rate is struck: it is compared with no other.
 OTHER_WORK, ABOVE_CEILING, NOT_PINNED, CONTESTED = "other work", "above ceiling", "not pinned", "contested"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A warning: its ``code``, a ``message`` that says what was found, and a ``remedy`` that says what to do about it.
-
-    A message avoids what differs from cell to cell, so that reports can write the same finding of many cells once.
-    Raises TypeError for a code that is not in the table.
-    """
-
-    code: Code
-    message: str
-    remedy: str
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.code, Code):
-            raise TypeError(f"{self.code!r} is not in the table of codes")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from vebench.analysis.cell import base_of, is_base, yardstick_of
 from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
 from vebench.analysis.comparison import RunSpread
 from vebench.analysis.contrasts import ratio
-from vebench.analysis.finding_codes import Code
-from vebench.analysis.findings.run import unusable
+from vebench.analysis.findings import Code
 from vebench.analysis.pairing import DECISIVE
 from vebench.analysis.report_order import in_report_order
+from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around
 from vebench.analysis.summary import summarise
 from vebench.plan.spec import RunSpec

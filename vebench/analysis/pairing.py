@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, OTHER_WORK, base_of, yardstick_of
 from vebench.analysis.contrasts import contrast
-from vebench.analysis.finding_codes import Code
+from vebench.analysis.findings import Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample
 from vebench.backends.registry import REFERENCE
@@ -236,11 +236,9 @@ def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
         yield Code.THROTTLED
     if in_turn:
         return
-    if any(finding.code is Code.DRIFTING for finding in cell.findings):
-        yield Code.DRIFTING
     # The rate of a single process that was not warm yet hardly changes the level of many.
-    if 0 < cell.sample.processes <= 2 * cell.stability.unsettled:
-        yield Code.UNSETTLED
+    if cell.stability.drifts or 0 < cell.sample.processes <= 2 * cell.stability.unsettled:
+        yield Code.DRIFTING
 
 
 def _why_struck(cell: CellSummary) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OUTLIER_LEVEL = 0.01
 DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
 BURST_LEVEL = 0.001
+DRIFT = 0.05  # the least relative change from the first window to the last that is worth a word
 # Of three values, no statistic differs clearly from chance.
 FEWEST_FOR_OUTLIERS = 4
 # With more windows than this, a trend is looked for in the medians of so many groups of them. With more processes than
@@ -45,6 +46,11 @@ class Stability:
     fewest_batches: int | None = None
     bursts: bool = False
     unsettled: int = 0
+
+    @property
+    def drifts(self) -> bool:
+        """Whether the rate rises or falls by more than ``DRIFT``, beyond chance."""
+        return abs(self.drift) > DRIFT
 
 
 STEADY = Stability()

@@ -13,9 +13,8 @@ from vebench.analysis.acting import acting, batch_sizes, learning
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.counting import that_count
-from vebench.analysis.findings.rules import of_cell
-from vebench.analysis.findings.sweep import Sweep
 from vebench.analysis.pooling import pooled
+from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
 from vebench.analysis.work import proofs_of, together, unproven, work_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from vebench.analysis.acting import learning
 from vebench.analysis.answer import Doubt, doubt_of
 from vebench.analysis.contrasts import ratio
-from vebench.analysis.findings.windows import WIDE
 from vebench.analysis.racing import FEWEST_PASSES, contenders
+from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 from vebench.backends.registry import ENTRIES
 

@@ -11,10 +11,10 @@ import msgspec
 
 from vebench.analysis.cell import yardstick_of
 from vebench.analysis.comparison import POWER, compare, resolution, without_unknown_reference
-from vebench.analysis.findings.run import incomplete
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.analysis.pairing import HOW_TO_HAVE, denominator
 from vebench.analysis.precision import next_repeats
+from vebench.analysis.rules import incomplete
 from vebench.analysis.sequential import enough_passes
 from vebench.backends.environments.suites import short_name
 from vebench.commands import choosing, gating, measuring, planning

@@ -6,8 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from vebench.analysis.findings import machine
-from vebench.analysis.findings.machine import Surroundings
+from vebench.analysis.findings import Surroundings, of_host
 from vebench.backends.registry import missing_packages, standings
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import counters
@@ -50,7 +49,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
         workers=workers,
         versions=packages_here() if here else {},
         memory_available=memory_available(root),
-        findings=machine.of_host(facts, now),
+        findings=tuple(of_host(facts, now)),
         standings=now.standings,
     )
     show(page, JSON if as_json else TERMINAL)

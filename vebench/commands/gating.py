@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from vebench.analysis.findings.run import unusable
 from vebench.analysis.report_order import in_report_order
+from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line
 from vebench.reports import console

@@ -10,9 +10,9 @@ import msgspec
 
 from vebench.analysis.contrasts import ratio
 from vebench.analysis.costs import MOST_SLOWDOWN, PATIENT_SHARE, USUAL_START, Costs, fitting
-from vebench.analysis.findings.run import unusable
 from vebench.analysis.precision import next_repeats
 from vebench.analysis.racing import Race, affordable, level_of_look, standing
+from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import Sample
 from vebench.analysis.summary import by_cell, summarise
 from vebench.analysis.tuning import Latency, choose, too_large

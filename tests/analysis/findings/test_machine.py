@@ -54,7 +54,7 @@ def test_a_thread_that_was_free_to_leave_its_cells_cpus_is_reported() -> None:
 
 def test_memory_that_could_not_be_bound_is_reported_with_the_reason() -> None:
     ((found,),) = findings(make_cell("shm-sync", 2, STEADY, unbound="set_mempolicy: not permitted"))
-    assert found.code == "memory-unbound"
+    assert found.code == "unpinned"
     assert "set_mempolicy: not permitted" in found.message
 
 
@@ -86,7 +86,7 @@ def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(
 ) -> None:
     window = Window(ns=10**9, rows=1000, resets=0, steal_ns=steal)
     (found,) = codes(make_cell(backend, workers, windows=(window,) * 4))
-    assert ("contested" in found) is contested
+    assert ("polling" in found) is contested
 
 
 def test_a_host_whose_cpus_others_took_is_named_however_little_that_is_of_all_hosts() -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.findings import STEADY
 from support.records import make_cell, make_header
 
-from vebench.analysis.findings.run import of_run, unusable
+from vebench.analysis.rules import of_run, unusable
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.results.records import Run
@@ -62,7 +62,7 @@ def test_a_run_without_pinning_is_reported() -> None:
 
 def test_notes_of_the_file_are_reported() -> None:
     (finding,) = of_run(Run(make_header(), (), ("a.jsonl, line 3: cut off, left out",)), ())
-    assert (finding.code, finding.message) == ("file", "a.jsonl, line 3: cut off, left out")
+    assert (finding.code, finding.message) == ("incomplete", "a.jsonl, line 3: cut off, left out")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_notes_of_the_file_are_reported() -> None:
 def test_a_quota_holds_for_every_cell_of_the_run(quota: float | None, reported: bool) -> None:
     head = make_header()
     head = msgspec.structs.replace(head, host=msgspec.structs.replace(head.host, quota_cpus=quota))
-    assert [finding.code for finding in of_run(Run(head, ()), ())] == (["quota"] if reported else [])
+    assert [finding.code for finding in of_run(Run(head, ()), ())] == (["throttled"] if reported else [])
 
 
 def test_less_than_a_cpu_is_reported_as_what_it_does() -> None:

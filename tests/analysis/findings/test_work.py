@@ -37,7 +37,7 @@ def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again()
 
 def test_an_interrupted_cell_needs_no_fixing() -> None:
     ((found,),) = findings(make_cell("gym-async", 2, STEADY, status="failed", reason="interrupted"))
-    assert (found.code, found.remedy) == ("interrupted", "vebench run --resume a.jsonl measures it again")
+    assert (found.code, found.remedy) == ("incomplete", "vebench run --resume a.jsonl measures it again")
 
 
 def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:
@@ -72,11 +72,11 @@ def test_work_that_was_not_compared_is_reported() -> None:
 
 
 def test_a_backend_slower_than_a_plain_loop_is_reported() -> None:
-    assert codes(make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY)) == [[], ["slower-than-for-loop"]]
+    assert codes(make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY)) == [[], ["slower"]]
 
 
 def test_a_backend_that_may_be_as_fast_as_a_plain_loop_is_not_called_slower() -> None:
-    assert codes(make_cell("for-loop", 1, STEADY), make_cell("gym-async", 2, NOISY)) == [[], ["unstable"]]
+    assert codes(make_cell("for-loop", 1, STEADY), make_cell("gym-async", 2, NOISY)) == [[], ["imprecise"]]
 
 
 def test_more_environments_are_no_remedy_where_each_is_a_process() -> None:
@@ -107,7 +107,7 @@ def test_another_physics_engine_inside_a_backend_is_reported_with_the_version_th
     engine: Engine, remedies: list[str]
 ) -> None:
     (found,) = findings(make_cell("envpool-sync", 1, STEADY, engines=(engine,)))
-    assert [finding.remedy for finding in found if finding.code == "unlike-engines"] == remedies
+    assert [finding.remedy for finding in found if finding.code == "other-packages"] == remedies
 
 
 def test_a_backend_slower_than_with_fewer_workers_is_reported() -> None:
@@ -120,7 +120,7 @@ def test_a_backend_slower_than_with_fewer_workers_is_reported() -> None:
         make_cell("gym-sync", 1, FAST),
         make_cell("gym-sync", 2, STEADY),
     )
-    assert codes(*cells) == [[], ["retrograde"], [], [], [], []]
+    assert codes(*cells) == [[], ["slower"], [], [], [], []]
 
 
 def test_of_many_pairs_one_that_is_just_beyond_chance_is_no_finding_though_alone_it_is() -> None:
@@ -132,7 +132,7 @@ def test_of_many_pairs_one_that_is_just_beyond_chance_is_no_finding_though_alone
 
     pair = [*repeated("for-loop", 1, 1e6), *repeated("gym-sync", 1, 0.98e6)]
     others = [record for workers in range(1, 61) for record in repeated("shm-sync", workers, 1.5e6)]
-    for cells, code in ((pair, ["slower-than-for-loop"]), (pair + others, [])):
+    for cells, code in ((pair, ["slower"]), (pair + others, [])):
         slower = summarise(Run(make_header(), tuple(cells)))[1]
         assert slower.speedup is not None
         assert slower.speedup.high is not None

@@ -14,7 +14,7 @@ import pytest
 from support.pages import document_of, on_terminal, page_of, table_of
 from support.records import make_cell, make_header, make_sweep
 
-from vebench.analysis.finding_codes import Gravity
+from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.backends.own_classes import OwnClasses
 from vebench.child.window import Window
@@ -185,7 +185,7 @@ def test_a_slow_loop_beside_slow_backends_does_not_matter() -> None:
 def test_what_was_found_of_a_row_that_is_left_out_is_left_out_too() -> None:
     cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, (2_500_000,)))
     assert document_of(page_of(*cells)).findings == ()
-    assert [finding.label for finding in everything_of(*cells).findings] == ["too-few-windows"]
+    assert [finding.label for finding in everything_of(*cells).findings] == ["imprecise"]
 
 
 def test_the_null_backend_alone_is_shown() -> None:
@@ -228,7 +228,7 @@ def test_the_last_column_says_whether_the_work_is_the_same() -> None:
     verdicts = {row.label: (row.texts[-1].lines, row.texts[-1].value) for row in table.rows}
     assert verdicts == {
         "for-loop": (("identical",), "identical"),
-        "envpool-sync": (("equal", "(before)"), "equal"),
+        "envpool-sync": (("equal (before)",), "equal"),
         "gym-sync": (("unverified",), "unverified"),
         "null": (("-",), None),
     }
@@ -423,7 +423,7 @@ def test_what_others_took_is_said_once_and_not_again_by_what_follows_from_it() -
 
 def test_a_run_under_a_quota_says_what_to_do_to_those_who_want_all() -> None:
     (finding,) = of_host(ALL, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max").findings
-    assert finding.code == "quota"
+    assert finding.code == "throttled"
     assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in finding.text
 
 
@@ -431,9 +431,9 @@ def test_findings_have_the_gravest_first_and_notes_only_for_those_who_want_all(
     page: RunPage, everything: RunPage
 ) -> None:
     few, every = document_of(page), document_of(everything)
-    assert [finding.label for finding in few.findings] == ["failed", "too-few-windows"]
-    notes = ["slower-than-for-loop", "oversubscribed", "skipped"]
-    assert list(dict.fromkeys(finding.label for finding in every.findings)) == ["failed", "too-few-windows", *notes]
+    assert [finding.label for finding in few.findings] == ["failed", "imprecise"]
+    notes = ["slower", "oversubscribed", "skipped"]
+    assert list(dict.fromkeys(finding.label for finding in every.findings)) == ["failed", "imprecise", *notes]
     assert (few.notes_left_out, every.notes_left_out) == (len(notes), 0)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.finding_codes import GRAVEST_FIRST
+from vebench.analysis.findings import GRAVEST_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from vebench.analysis.cell import CellSummary, Finding
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.findings import Finding
 
     Size = tuple[int, int]
 

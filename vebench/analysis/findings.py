@@ -1,0 +1,205 @@
+"""What a reader should know before trusting a figure: the codes of findings, and the findings on machines.
+
+``rules`` has those on cells and runs. None is without a remedy. What is not known is not warned of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from vebench.backends.packages import how_to_install
+from vebench.machine.host import MEBIBYTE
+from vebench.machine.sysfs import parse_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vebench.backends.packages import Package
+    from vebench.backends.registry import Standing
+    from vebench.results.records import HostRecord
+
+
+class Gravity(StrEnum):
+    """What a finding means for the figures that it is about. The gravest level comes first."""
+
+    FAULT = "fault"  # there is no figure, or it must not be used
+    WARNING = "warning"  # a figure is less certain than it looks, not what was asked for, or not there yet
+    NOTE = "note"  # no figure is in doubt: this helps to understand the table, or to get a higher figure
+
+
+class Code(StrEnum):
+    """A short fixed name, which users' scripts see, with its gravity.
+
+    Reports list findings in this order, which a test keeps by gravity. JSON and CSV keep the order of the rules.
+    """
+
+    gravity: Gravity
+
+    def __new__(cls, text: str, gravity: Gravity) -> Self:
+        """Return the member whose value is ``text``."""
+        code = str.__new__(cls, text)
+        code._value_ = text
+        code.gravity = gravity
+        return code
+
+    FAILED = "failed", Gravity.FAULT
+    DIFFERENT_WORK = "different-work", Gravity.FAULT
+    ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # no backend can be so fast: this figure is wrong, or the ceiling's
+    UNUSABLE = "unusable", Gravity.FAULT  # others, or a quota, had most cells' CPUs: no figure is the backend's
+
+    INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged; the rest is good
+    OTHER_PACKAGES = "other-packages", Gravity.WARNING  # other versions: on MuJoCo, of another simulation
+    FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but Gymnasium's class stepped, or uncompiled code
+    POLLING = "polling", Gravity.WARNING  # a backend that polls has fewer CPUs than processes, or shares them
+    THROTTLED = "throttled", Gravity.WARNING  # a CPU quota is, or was, less than what was asked for
+    UNPINNED = "unpinned", Gravity.WARNING  # neither CPUs nor memory are bound as the user asked
+    EXTRA_THREADS = "extra-threads", Gravity.WARNING
+    DISTURBED = "disturbed", Gravity.WARNING
+    IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or a wider one than was asked for
+    DRIFTING = "drifting", Gravity.WARNING  # the rate changed while it was measured, or when warm-up ended
+    LOOP_COST = "loop-cost", Gravity.WARNING  # the rate is too low, by a share that is only roughly known
+    SHORT_WINDOWS = "short-windows", Gravity.WARNING  # they hold few batches, or not the resets of several episodes
+    UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work is not the same
+    INVALID_VALUES = "invalid-values", Gravity.WARNING  # the environment's fault: the work may still be the same
+    CLOCKS = "clocks", Gravity.WARNING
+    MEMORY = "memory", Gravity.WARNING  # of the machine: little shared memory, or nodes without it
+
+    OUTLIERS = "outliers", Gravity.NOTE  # they are kept, and the interval allows for them
+    SLOWER = "slower", Gravity.NOTE  # than the loop, or than with fewer workers: a result, and the table shows it
+    OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is true
+    VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # a cell whose time was taken is reported as disturbed
+    SKIPPED = "skipped", Gravity.NOTE  # it cannot run here: this says why the table has a gap, and what to install
+
+
+GRAVEST_FIRST = tuple(Code)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A warning: its ``code``, a ``message`` that says what was found, and a ``remedy`` that says what to do about it.
+
+    A message avoids what differs from cell to cell, so that reports can write the same finding of many cells once.
+    """
+
+    code: Code
+    message: str
+    remedy: str
+
+
+# A container's /dev/shm is 64 MiB unless it was given more.
+LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
+# The share of the allowed CPUs' time that others may take before figures are in doubt.
+OTHERS_SHARE = 0.05
+# Governors that keep the clock up under load at once.
+STEADY_GOVERNORS = frozenset({"performance"})
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The machine right now. Each is None if nobody looked.
+
+    ``others_share``: how much of the allowed CPUs' time others take, 0 to 1. ``shared_memory_bytes``: what is free in
+    /dev/shm. ``missing``: packages without which some backends cannot run. ``standings``: with what backends step that
+    have environment classes of their own.
+    """
+
+    others_share: float | None = None
+    shared_memory_bytes: int | None = None
+    missing: tuple[Package, ...] | None = None
+    standings: tuple[Standing, ...] = ()
+
+
+def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
+    """Yield the findings about a machine, the most costly first."""
+    yield from quota(host)
+    if now.others_share is not None and now.others_share > OTHERS_SHARE:
+        message = f"others take {now.others_share:.0%} of the allowed CPUs' time"
+        yield Finding(Code.DISTURBED, message, "end them, or wait until they have ended")
+    if now.shared_memory_bytes is not None and now.shared_memory_bytes < LITTLE_SHARED_MEMORY:
+        yield Finding(
+            Code.MEMORY,
+            f"{now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are left for what processes share",
+            "give the container more (--shm-size 1g), or free it",
+        )
+    if host.governor is not None and not set(host.governor.split(", ")) <= STEADY_GOVERNORS:
+        yield Finding(
+            Code.CLOCKS,
+            f"the frequency governor is {host.governor}: clocks follow the load, and so do figures",
+            "as root: cpupower frequency-set -g performance",
+        )
+    if host.boost:
+        yield Finding(
+            Code.CLOCKS,
+            "boost is on: few busy cores clock higher than many, so efficiency falls with workers also without "
+            "contention",
+            "leave it on to see what users see; to compare machines or versions, switch it off in the firmware or in "
+            "sysfs",
+        )
+    if host.topology is not None and host.topology.threads_per_core > 1 and host.smt is not False:
+        yield Finding(
+            Code.OVERSUBSCRIBED,
+            f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one",
+            "measure up to the number of cores, or with --smt off",
+        )
+    yield from _without_memory(host)
+    if host.virtual:
+        yield Finding(
+            Code.VIRTUAL_MACHINE,
+            "a virtual machine: others may use the same CPUs, and their load shows in figures",
+            "measure often (--repeats), compare within one run only, and look at the time stolen",
+        )
+    if now.missing:
+        names = ", ".join(package.name for package in now.missing)
+        yield Finding(Code.SKIPPED, f"not installed: {names}", how_to_install(now.missing))
+    yield from own_classes(now.standings)
+
+
+def quota(host: HostRecord) -> Iterator[Finding]:
+    """Yield a finding if the quota is less than the allowed CPUs: workers are held back at times."""
+    if host.quota_cpus is None or host.quota_cpus >= len(host.cpus_allowed):
+        return
+    where = f" ({host.quota_source})" if host.quota_source else ""
+    limit = f"a quota of {host.quota_cpus:g} CPU{'' if host.quota_cpus == 1 else 's'}{where}"
+    if host.quota_cpus < 1:
+        message = f"{limit} is less than one CPU: every cell will be held back"
+        yield Finding(Code.THROTTLED, message, "give the container a whole CPU or more (--cpus)")
+        return
+    yield Finding(
+        Code.THROTTLED,
+        f"{limit} allows {host.usable_cpus} worker{'s' * (host.usable_cpus != 1)} at a time, "
+        f"though {len(host.cpus_allowed)} CPUs may be used",
+        f"measure with --workers up to {host.usable_cpus}, or give the container CPUs of its own (--cpuset-cpus)",
+    )
+
+
+def _without_memory(host: HostRecord) -> Iterator[Finding]:
+    """Yield a finding if CPUs may be used but not the memory of their node, as in a poorly configured container."""
+    if host.topology is None or host.nodes_allowed is None:
+        return
+    allowed = set(host.cpus_allowed)
+    near = [
+        node
+        for node, cpus in host.topology.nodes.items()
+        if int(node) not in host.nodes_allowed and allowed.intersection(parse_list(cpus))
+    ]
+    if near:
+        yield Finding(
+            Code.MEMORY,
+            f"the memory of node {', '.join(near)} may not be used, though its CPUs may",
+            "allow the memory nodes of the allowed CPUs (--cpuset-mems)",
+        )
+
+
+def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:
+    """Yield findings about own classes that must not step here, or are slower than they could be, each once."""
+    found: dict[Finding, None] = {}
+    for backends, _, _, own in standings:
+        names = ", ".join(backends)
+        if own.refused:
+            message = f"{names} will step Gymnasium's class: {own.refused}"
+            found[Finding(Code.FALLBACK, message, own.remedy or "leave them out with -b")] = None
+        elif own.uncompiled:
+            found[Finding(Code.FALLBACK, f"{names} could be faster: {own.how}", own.remedy)] = None
+    yield from found

@@ -1,0 +1,444 @@
+"""The findings on cells and runs: how they ended, how they were measured, what the machine did meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from vebench.analysis.cell import CONTESTED, OTHER_WORK, CellSummary, base_of, ceiling_of, null_of
+from vebench.analysis.contrasts import LEVEL, contrast, rejected
+from vebench.analysis.curves import curves, of_key
+from vebench.analysis.findings import Code, Finding, quota
+from vebench.analysis.stability import DRIFT
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
+from vebench.backends.environments.suites import DRIFTING_ENGINES
+from vebench.backends.registry import BY_NAME, REFERENCE, find_recorded
+from vebench.child.window import TAKEN_SHARE
+from vebench.results.logs import SUFFIX as LOG_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from vebench.analysis.contrasts import Contrast
+    from vebench.backends.environments.engine_copies import Engine
+    from vebench.plan.cells import CellKey
+    from vebench.plan.spec import RunSpec
+    from vebench.results.records import Run, RunRecord
+
+NO_REASON = "no reason was recorded"
+VERIFIED_ENVS, VERIFIED_STEPS = 2, 400  # as far as vebench verify goes in any case
+# With fewer, Student's quantile alone makes an interval about as wide as what it is to resolve: 3.18 at four windows,
+# 4.30 at three, 12.7 at two. Of repeats there may be fewer, where many cells show together how processes vary.
+ENOUGH = 4
+LEAST_FREEDOM = 2
+WIDE = 0.2
+FEWEST_BATCHES = 50
+LOOP_LIMIT_NS = 1_000
+# Reported in steps, so that cells with about the same share have the same finding.
+LOOP_SHARES = (0.01, 0.1)
+# A run of which a larger share of cells did not have their CPUs shows what else the machine did.
+UNUSABLE_ABOVE = 0.5
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All cells of a run, its header, and the name of the run file, which remedies quote."""
+
+    cells: tuple[CellSummary, ...]
+    head: RunRecord
+    file: str
+
+    @property
+    def spec(self) -> RunSpec:
+        """What was asked for."""
+        return self.head.spec
+
+    def null_beside(self, cell: CellSummary) -> CellSummary | None:
+        """Return the cell that shows what the measuring loop costs for batches as large; None if there is none."""
+        return self._by_key.get(null_of(cell.key))
+
+    def curve(self, cell: CellSummary) -> Sequence[CellSummary]:
+        """Return all cells that differ from ``cell`` in the number of workers alone, itself among them."""
+        return self._curves[of_key(cell.key)]
+
+    @cached_property
+    def above_ceiling(self) -> frozenset[CellKey]:
+        """The cells that seem faster than the bare simulator, beyond doubt."""
+        return self._beyond_doubt(
+            (cell, contrast([(1.0, bare.sample), (-1.0, cell.sample)]))
+            for cell in self.cells
+            if cell.of_ceiling is not None and (bare := self._by_key.get(ceiling_of(cell.key)))
+        )
+
+    @cached_property
+    def below_loop(self) -> frozenset[CellKey]:
+        """The cells that are slower than a plain loop with one worker, beyond doubt."""
+        return self._beyond_doubt(
+            (cell, contrast([(1.0, cell.sample), (-1.0, loop.sample)]))
+            for cell in self.cells
+            if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
+            if (loop := self._by_key.get(base_of(cell.key)))
+        )
+
+    @cached_property
+    def retrograde(self) -> frozenset[CellKey]:
+        """The cells that are slower than with fewer workers, beyond doubt, though each worker has a CPU."""
+        return self._beyond_doubt(
+            (cell, contrast([(1.0, cell.sample), (-1.0, fewer.sample)]))
+            for cell in self.cells
+            if _has_cpus_for_all(cell)
+            for fewer in self.curve(cell)
+            if fewer.workers < cell.workers
+        )
+
+    @staticmethod
+    def _beyond_doubt(ratios: Iterable[tuple[CellSummary, Contrast | None]]) -> frozenset[CellKey]:
+        """Return the cells that have a ratio below 1, of all those that were looked at, tested together."""
+        known = [(cell, found) for cell, found in ratios if found is not None]
+        verdicts = rejected([found.chance_above(1.0) for _, found in known], LEVEL)
+        return frozenset(cell.key for (cell, _), below in zip(known, verdicts, strict=True) if below)
+
+    @cached_property
+    def _by_key(self) -> Mapping[CellKey, CellSummary]:
+        return {cell.key: cell for cell in self.cells}
+
+    @cached_property
+    def _curves(self) -> Mapping[CellKey, Sequence[CellSummary]]:
+        return {of_key(curve.cells[0].key): curve.cells for curve in curves(self.cells)}
+
+
+def _has_cpus_for_all(cell: CellSummary) -> bool:
+    """Return whether several processes or threads step environments, each with a CPU of its own."""
+    alone = cell.processes * cell.threads <= 1
+    return not (alone or cell.reference_row or cell.oversubscribed or cell.crowded)
+
+
+def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
+    """Return what is found about ``cell``, which is one of the sweep's, in the order in which JSON and CSV list it."""
+    return (
+        *_outcome(cell, sweep),
+        *_work(cell, sweep),
+        *_precision(cell, sweep),
+        *_speed(cell, sweep),
+        *_machine(cell),
+        *_course(cell, sweep),
+    )
+
+
+def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    """Yield a finding if some repeat did not end well, also if it was the user who ended it, or if it could not run."""
+    if cell.failed_repeats:
+        share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
+        again = f"{sweep.head.resume_command(sweep.file)} measures it again"
+        if cell.faulty_repeats:
+            see = f"see {sweep.file}{LOG_SUFFIX} for what it printed, if anything; once that is fixed, {again}"
+            yield Finding(Code.FAILED, share + (cell.reason or NO_REASON), see)
+        else:
+            yield Finding(Code.INCOMPLETE, f"{share}ended by the user while measured", again)
+    if cell.status == "skipped":
+        remedy = "provide what it lacks, or leave it out with -b and --workers"
+        yield Finding(Code.SKIPPED, cell.reason or NO_REASON, remedy)
+
+
+def verify_command(cell: CellSummary, sweep: Sweep, *options: str) -> str:
+    """Return the command that compares a cell's backend; of a task's usual backends one that compares all of these."""
+    return sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label], *options)
+
+
+def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    """Yield findings if a backend does other work than the reference, or may do."""
+    if cell.why_struck == OTHER_WORK:
+        yield Finding(
+            Code.DIFFERENT_WORK,
+            f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing",
+            f"{_where_to_see(cell, sweep)}; leave it out with -b, or take another task",
+        )
+    if cell.verdict == "unverified" and cell.status == "ok":
+        if cell.verdict_reason:
+            message = f"could not be shown to do the same work as {REFERENCE}: {cell.verdict_reason}"
+            remedy = "choose a task on which it can be, or compare what it returns yourself"
+        else:
+            message = f"not compared with {REFERENCE}: whether it does the same work is not known"
+            remedy = f"{verify_command(cell, sweep)} compares it; or measure with --verify"
+        yield Finding(Code.UNVERIFIED, message, remedy)
+    if cell.proof is None:
+        return
+    if cell.status == "ok" and cell.unproven_repeats and cell.proof.verdict != "different":
+        share = f"{cell.unproven_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
+        yield Finding(
+            Code.UNVERIFIED,
+            f"{share}what it returned while it was measured was not compared: {cell.proof.reason or NO_REASON}",
+            "if you need that proof, start a new run: --resume does not measure again what went well",
+        )
+    if cell.proof.invalid is not None:
+        yield Finding(
+            Code.INVALID_VALUES,
+            f"the environment returns invalid values, with every backend: {cell.proof.invalid}",
+            "mend the environment, or what its spaces declare",
+        )
+
+
+def _where_to_see(cell: CellSummary, sweep: Sweep) -> str:
+    """Return what shows a difference, or tries it again: a backend that is stepped anew tells more than a recording."""
+    if not cell.found_to_differ or cell.proof is None:
+        return f"{verify_command(cell, sweep)} shows where"
+    options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > VERIFIED_ENVS else []
+    if cell.proof.mismatch is not None and cell.proof.mismatch.step > VERIFIED_STEPS:
+        options += ["--steps", str(cell.proof.mismatch.step + 100)]
+    return f"{sweep.head.verify_command(cell.env, [cell.label], *options)} steps it again, and may name the fault"
+
+
+def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    """Yield a finding if there is no interval, a wide one, or a wider one than was asked for."""
+    half, until = cell.half_width, sweep.spec.until
+    if cell.status == "ok" and _too_few(cell):
+        effect = "no interval" if cell.observations < FEWEST_FOR_INTERVAL else "a poor interval"
+        if cell.repeats - cell.failed_repeats > 1 and cell.observations > 1:
+            message = f"{cell.observations} repeats give {effect}: each counts as one observation"
+            yield Finding(Code.IMPRECISE, message, f"measure with --repeats {ENOUGH} or more")
+        else:
+            counted = "1 window gives" if cell.observations == 1 else f"{cell.observations or 'no'} windows give"
+            yield Finding(Code.IMPRECISE, f"{counted} {effect}", f"measure with --rounds {ENOUGH} or more")
+    elif half is not None and half > WIDE and until is None and not cell.disturbed and not cell.throttled_windows:
+        yield Finding(
+            Code.IMPRECISE,
+            f"its ± is wider than {WIDE:.0%}: the rate is little more than a guess",
+            "measure on an idle machine, with a longer --duration, more --rounds or more --repeats",
+        )
+    if cell.status == "ok" and until is not None and (half is None or half > until):
+        again = sweep.head.resume_command(sweep.file)
+        yield Finding(
+            Code.IMPRECISE,
+            f"not within ±{100 * until:.3g}% of its level when the time was up (--until)",
+            f"{again} goes on; or measure with a larger --budget, or on an idle machine",
+        )
+
+
+def _too_few(cell: CellSummary) -> bool:
+    """Return whether too few observations show how the rate varies."""
+    found = contrast([(1.0, cell.sample)])
+    if found is None or (cell.sample.one_process and cell.sample.spread is None):
+        return cell.observations < ENOUGH
+    return found.error.freedom < LEAST_FREEDOM
+
+
+def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    """Yield findings on rates that are not what they seem, or not worth having."""
+    if cell.key in sweep.above_ceiling:
+        yield Finding(
+            Code.ABOVE_CEILING,
+            "faster than the bare simulator, which no backend can be: it does less work, or the ceiling was disturbed",
+            "do not trust it: measure again with more --rounds, and check that it resets finished environments",
+        )
+    if cell.key in sweep.below_loop:
+        # More environments for each worker are then more processes, not more work for each of them.
+        more_work = "" if find_recorded(cell.backend).process_per_environment else ", or try a larger --envs-per-worker"
+        remedy = f"use {REFERENCE} here{more_work}"
+        yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", remedy)
+    if cell.key in sweep.retrograde:
+        yield Finding(
+            Code.SLOWER,
+            "slower than with fewer workers, though there is a CPU for each",
+            "use fewer workers, or give each more to do with --envs-per-worker",
+        )
+    if cell.status != "ok":
+        return
+    unlike = [engine for engine in cell.engines if engine.unlike]
+    if diverging := [engine for engine in unlike if engine.name in DRIFTING_ENGINES]:
+        words = "; ".join(engine.words for engine in diverging)
+        remedy = " and ".join(map(_how_to_match, diverging))
+        yield Finding(Code.OTHER_PACKAGES, f"{words}: not the same simulation", remedy)
+    if others := [engine for engine in unlike if engine.elsewhere and engine not in diverging]:
+        matching = " ".join(engine.matching for engine in others)
+        message = "; ".join(engine.words for engine in others)
+        yield Finding(Code.OTHER_PACKAGES, message, f"install there {matching}, if its library allows it")
+    own = cell.own_classes
+    if own is not None and own.refused:
+        message = f"stepped Gymnasium's class and no class of its own: {own.refused}"
+        yield Finding(Code.FALLBACK, message, own.remedy or "leave it out with -b")
+    elif own is not None and own.uncompiled:
+        yield Finding(Code.FALLBACK, f"its own class could be faster: {own.how}", own.remedy)
+
+
+def _how_to_match(engine: Engine) -> str:
+    return f"install {engine.matching} in {engine.within}" if engine.elsewhere else f"pip install {engine.matching}"
+
+
+def _machine(cell: CellSummary) -> Iterator[Finding]:
+    """Yield findings on the CPUs and the memory that it had."""
+    backend = find_recorded(cell.backend)
+    if (cell.oversubscribed or cell.crowded) and cell.status != "skipped":
+        cpus = f"the {cell.cpus_owned} CPU{'' if cell.cpus_owned == 1 else 's'} owned"
+        if cell.crowded:
+            smaller = "with a smaller --envs-per-worker, or " if cell.envs_per_worker > 1 else ""
+            message = f"more processes or threads than {cpus}"
+            yield Finding(Code.OVERSUBSCRIBED, message, f"measure {smaller}on more CPUs")
+        else:
+            workers = "1" if cell.cpus_owned == 1 else f"1..{cell.cpus_owned}"
+            remedy = f"measure with --workers {workers}, or on more CPUs"
+            yield Finding(Code.OVERSUBSCRIBED, f"more workers than {cpus}", remedy)
+    if cell.throttled_windows:
+        yield Finding(
+            Code.THROTTLED,
+            "held back by the container's CPU quota; windows that were are left out where there are others",
+            "give the container more CPUs (--cpus), or measure with fewer --workers",
+        )
+    if cell.disturbed:
+        yield Finding(Code.DISTURBED, _by_whom(cell), "measure on an idle machine; vebench doctor shows others' load")
+    if cell.why_struck == CONTESTED:
+        yield Finding(
+            Code.POLLING,
+            "its processes poll for each other without sleeping, and others had its CPUs, too: its rate is not low but "
+            "invalid, and compared with nothing",
+            "measure on an idle machine, with no more --workers than CPUs",
+        )
+    too_few_cpus = not cell.strayed and cell.processes + 1 > cell.cpus_owned  # the caller polls, too
+    if cell.status == "ok" and not cell.struck and backend.spins and too_few_cpus:
+        yield Finding(
+            Code.POLLING,
+            "its processes, or the caller, poll without sleeping and have fewer CPUs than they are: the worst that it "
+            "can do, which says nothing of it with a CPU for each",
+            "measure with fewer --workers than CPUs and --pin none",
+        )
+    if cell.strayed:
+        yield Finding(
+            Code.UNPINNED,
+            f"ran on other CPUs than those it owns{'; compared with nothing' if cell.struck else ''}",
+            "measure where the CPU affinity of a process can be set, or say so with --pin none",
+        )
+    if cell.unbound is not None:
+        yield Finding(
+            Code.UNPINNED,
+            f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first",
+            "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --membind local",
+        )
+    # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
+    # Gymnasium's environments are looked at: EnvPool has threads that wait and hand out work.
+    in_processes = backend.steps_gymnasium and cell.threads == 1 and not cell.reference_row
+    if in_processes and cell.most_threads > 1 and cell.status == "ok":
+        yield Finding(
+            Code.EXTRA_THREADS,
+            "processes with more threads than the one that steps: some library has started threads of its own",
+            "limit that library to one thread; OMP_NUM_THREADS and similar variables are set to 1 already",
+        )
+
+
+def _by_whom(cell: CellSummary) -> str:
+    """Return who took CPU time, on this machine or on its host."""
+    culprits = [
+        name
+        for name, share in (("other processes", cell.others_share), ("the hypervisor", cell.stolen_share))
+        if share > TAKEN_SHARE / 2  # of the two, one at least took so much
+    ]
+    hosts = dict.fromkeys(share.host for share in cell.hosts if share.disturbed)
+    whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
+    return f"{' and '.join(culprits) or 'others'} took over {TAKEN_SHARE:.0%} of {whose}"
+
+
+def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    """Yield findings on what the windows show beside their rates."""
+    yield from _loop_cost(cell, sweep)
+    steady = cell.stability
+    if steady.drifts:
+        verb, cause = (
+            ("rises", "with a longer --warmup") if steady.drift > 0 else ("falls", "on a cooler or idle machine")
+        )
+        yield Finding(
+            Code.DRIFTING,
+            f"{verb} by more than {DRIFT:.0%} from the first window to the last, beyond chance",
+            f"measure {cause}, and look at the windows in the run file: their median holds for a moment only",
+        )
+    elif steady.unsettled and not cell.disturbed and not cell.throttled_windows:
+        share = f" in {steady.unsettled} of {cell.repeats} repeats" if cell.repeats > 1 else ""
+        yield Finding(
+            Code.DRIFTING,
+            f"the rate had not settled when warm-up ended at its bound{share}",
+            "measure with a longer --warmup; on a busy machine the rate may never settle",
+        )
+    if steady.fewest_batches is not None and steady.fewest_batches < FEWEST_BATCHES:
+        yield Finding(
+            Code.SHORT_WINDOWS,
+            f"windows of fewer than {FEWEST_BATCHES} batches",
+            "measure with a longer --duration, or with fewer --workers or --envs-per-worker",
+        )
+    if steady.outliers:
+        what = "1 window lies" if steady.outliers == 1 else f"{steady.outliers} windows lie"
+        yield Finding(
+            Code.OUTLIERS,
+            f"{what} apart from the others; kept, and in the interval",
+            "nothing, if they are few; otherwise look for what else runs (other programs, timers, another machine)",
+        )
+    if steady.bursts:
+        yield Finding(
+            Code.OUTLIERS,
+            "resets come in bursts: some windows hold many, others few or none",
+            "measure with a --duration that holds several episodes, so that each window has its share",
+        )
+
+
+def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    """Yield a finding if the measuring loop takes too much of the time that it measures."""
+    null = sweep.null_beside(cell)
+    loop = null.ns_per_batch if null is not None else None
+    if loop is None or cell.ns_per_batch is None:
+        return
+    remedy = "measure on an idle machine, or give each batch more to do with --envs-per-worker"
+    if cell is null:
+        if loop.median > LOOP_LIMIT_NS:
+            message = f"the measuring loop itself costs over {LOOP_LIMIT_NS / 1_000:g} microsecond per batch"
+            yield Finding(Code.LOOP_COST, message, remedy)
+        return
+    shares = [share for share in LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
+    if shares:
+        yield Finding(Code.LOOP_COST, f"over {shares[-1]:.0%} of the time is the measuring loop's own", remedy)
+
+
+def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:
+    """Return the findings about the run as a whole, which has these cells, and about its file, named ``file``."""
+    found = (unusable(cells), *quota(run.header.host), unpinned(run), incomplete(run, file), *_notes(run, file))
+    return tuple(finding for finding in found if finding is not None)
+
+
+def unusable(cells: Sequence[CellSummary]) -> Finding | None:
+    """Return a finding if most cells of a run, reference rows too, were measured while their CPUs were not theirs."""
+    measured = [cell for cell in cells if cell.windows]
+    disturbed, throttled = sum(cell.disturbed for cell in measured), sum(cell.throttled for cell in measured)
+    bad = sum(cell.disturbed or cell.throttled for cell in measured)
+    if bad <= UNUSABLE_ABOVE * len(measured):
+        return None
+    count = f"{bad} of {len(measured)} cell{'s' * (len(measured) != 1)}"
+    if not throttled:
+        return Finding(Code.UNUSABLE, f"others took CPU time of {count}", "measure on an idle machine")
+    culprits = "others or a CPU quota" if disturbed else "a CPU quota"
+    return Finding(Code.UNUSABLE, f"{culprits} held back {count}", "measure on more CPUs, or with fewer --workers")
+
+
+def unpinned(run: Run) -> Finding | None:
+    """Return a finding if cells were not held to the CPUs that they own."""
+    if run.header.host.pinning and run.header.spec.pin != "none":
+        return None
+    message = "no cell was held to CPUs of its own: cells of few workers could use all of them"
+    if run.header.spec.pin == "none":
+        return Finding(Code.UNPINNED, message, "measure without --pin none")
+    return Finding(Code.UNPINNED, message, "measure on Linux, where the CPU affinity of a process can be set")
+
+
+def incomplete(run: Run, file: str) -> Finding | None:
+    """Return a finding if cells that were planned are not in the file, or were ended by the user."""
+    there, planned = sum(not cell.interrupted for cell in run.cells), run.header.cells
+    if planned is None or there >= planned:
+        return None
+    return Finding(
+        Code.INCOMPLETE, f"{there} of {planned} cells", f"{run.header.resume_command(file)} measures the others"
+    )
+
+
+def _notes(run: Run, file: str) -> Iterator[Finding]:
+    """Yield a finding for each line of the file that could not be read, or is damaged otherwise."""
+    for note in run.notes:
+        remedy = f"{run.header.resume_command(file)} measures again what this line held"
+        yield Finding(Code.INCOMPLETE, note, remedy)
+    for note in run.mended:
+        remedy = "nothing is lost; but something has changed the file after it was written"
+        yield Finding(Code.INCOMPLETE, note, remedy)

@@ -37,7 +37,7 @@ lint: $(VENV)/linted
 # Is our own backend still as much faster than a plain loop as it was? About two minutes; not part of the tests, which
 # time nothing. After a change that is meant to matter: vebench run with the baseline's command, and commit the file.
 gate: $(VENV)/installed
-	$(BIN)/vebench check tests/gate/baseline.jsonl --tolerance 15% --inconclusive pass
+	$(BIN)/vebench check tests/gate/baseline.jsonl --tolerance 15% || [ $$? -eq 3 ]  # inconclusive on a busy machine
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

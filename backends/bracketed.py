@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vebench.errors import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 OptionValue = bool | int | float | str
 _ONE = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
@@ -37,10 +37,17 @@ def split(text: str) -> Iterator[tuple[str, str | None]]:
             return
 
 
-def pairs(bracket: str) -> dict[str, str]:
-    """Return the values in brackets by their keys, as texts. Raises ValueError, which says what is wrong."""
+def pairs(bracket: str, lists: Collection[str] = ()) -> dict[str, str]:
+    """Return the values in brackets by their keys, as texts. The values of ``lists`` may have commas.
+
+    Raises ValueError, which says what is wrong.
+    """
     found: dict[str, str] = {}
+    key = ""
     for pair in bracket.split(","):
+        if key in lists and "=" not in pair:
+            found[key] += f",{pair.strip()}"
+            continue
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not (key.isidentifier() and equals and value):
             raise ValueError(f"{shown(pair)} is not KEY=VALUE")

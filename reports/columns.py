@@ -242,7 +242,7 @@ COLUMNS: tuple[Column, ...] = (
     Figure(
         "delivered_bytes_per_second",
         lambda cell: cell.delivered_bytes_per_second,
-        "what one consumer got of its rows, with --deliver",
+        "what one consumer got of its rows, with --hosts ...[deliver=true]",
         "bytes/s",
     ),
     Items(

@@ -45,7 +45,7 @@ def by_vebench(library: str, task: str, workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         arguments = ["-e", task, "-b", library, "-w", str(workers), "--rounds", WINDOWS, "--duration", SECONDS]
-        plain = ["--no-base", "--repeats", "1", "--proof", "off", "--pin", "none", "-q", "-o", str(path)]
+        plain = ["--set", "base=false", "--repeats", "1", "--proof", "off", "--pin", "none", "-q", "-o", str(path)]
         subprocess.run([sys.executable, "-m", "vebench", "run", *arguments, *plain], check=True)
         windows = json.loads(path.read_text().splitlines()[1])["windows"]
     return statistics.median(window["rows"] / window["ns"] * 1e9 for window in windows)

@@ -41,7 +41,20 @@ BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 HONEST = "honest"
 CONTROL = "Copies"  # an honest adapter that is tried first: if it is accused, nothing else means anything
 # A run whose cell is short, and long enough for faults that begin after seconds or tens of thousands of steps.
-SHORT = ("--duration", "0.5", "--rounds", "4", "--warmup", "0.5", "--repeats", "1", "--no-interleave", "--no-base")
+SHORT = (
+    "--duration",
+    "0.5",
+    "--rounds",
+    "4",
+    "--warmup",
+    "0.5",
+    "--repeats",
+    "1",
+    "--set",
+    "interleave=false",
+    "--set",
+    "base=false",
+)
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
 ROUGH = ("rewards and ends agree", "first difference:")

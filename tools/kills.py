@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ADAPTERS = Path(__file__).resolve().parents[1] / "tests" / "adapters"
-RUN = ("-e", "CartPole", "-w", "2", "-b", "gym-async,shm-sync,faulty:HasWorkers,faulty:HoldsSharedMemory", "--no-base")
+RUN = (
+    "-e",
+    "CartPole",
+    "-w",
+    "2",
+    "-b",
+    "gym-async,shm-sync,faulty:HasWorkers,faulty:HoldsSharedMemory",
+    "--set",
+    "base=false",
+)
 SHORT = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "4", "--repeats", "1", "--timeout", "60", "-q")
 LONGEST_S = 6.0  # a run has ended by then, on a machine that is not too busy
 PATIENCE_S = 60.0
@@ -80,10 +89,10 @@ def main() -> int:
 
 def trial(folder: Path, harm: str, rng: random.Random) -> str:
     """Do harm to a run, and return what was wrong afterwards; empty if nothing was."""
-    turns = rng.choice(("--interleave", "--no-interleave"))
+    turns = ("--set", f"interleave={rng.choice(('true', 'false'))}")
     before = segments()
     runner = subprocess.Popen(
-        [sys.executable, "-m", "vebench.cli", "run", *RUN, *SHORT, turns, "-o", "run.jsonl"],
+        [sys.executable, "-m", "vebench.cli", "run", *RUN, *SHORT, *turns, "-o", "run.jsonl"],
         cwd=folder,
         env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ADAPTERS)},
         stdout=subprocess.DEVNULL,

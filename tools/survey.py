@@ -61,7 +61,7 @@ LABELS = tuple(
 )
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.
 DECIDING = {name for package in PACKAGES for name in package.deciding_names}
-UNMEASURED = Settings(duration=0, rounds=0, warmup=0, longest_warmup=0, timeout=0, membind="none")
+UNMEASURED = Settings(duration=0, rounds=0, warmup=0, longest_warmup=0, timeout=0, memory="none")
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import ENTRIES
 from vebench.commands import knowing
+from vebench.commands.run import start
 from vebench.commands.tune import planned, short, wish
 from vebench.commands.world import World
 from vebench.plan.grammar import parse_backends, parse_envs
@@ -52,6 +54,12 @@ def vebench(*words: str) -> str:
     return done.stdout
 
 
+def measure(spec: RunSpec, file: Path) -> None:
+    """Measure a plan into ``file``."""
+    if start(spec, file, World(), verify=False, dry_run=False, quiet=True) not in DONE:
+        raise SystemExit(f"{file}: not measured")
+
+
 def measure_grid(env: str, backends: str, repeats: int, file: Path, took: Path) -> float:
     """Measure every setting that a tuning may try, unless ``file`` has them. Returns the seconds it took in total."""
     spent = float(took.read_text()) if took.exists() else 0.0
@@ -60,14 +68,8 @@ def measure_grid(env: str, backends: str, repeats: int, file: Path, took: Path) 
         vebench("run", "--resume", str(file), "-q")
     else:
         asked = RunSpec(parse_envs([env]), (1,), parse_backends([backends]))
-        spec = planned(short(asked, 1.0, None), wish(None, "ok", f"{WITHIN:.0%}"), World())[0].spec
-        vebench(
-            *("run", "-e", env, "-q", "-o", str(file), "--no-interleave", "--proof", "off"),
-            *("-b", ",".join(choice.label for choice in spec.backends)),
-            *("-w", ",".join(map(str, spec.workers)), "--envs-per-worker", ",".join(map(str, spec.envs_per_worker))),
-            *("--only", ",".join(spec.only), "--repeats", str(repeats)),
-            *("--duration", str(spec.duration), "--warmup", str(spec.warmup), "--rounds", str(spec.rounds)),
-        )
+        spec = planned(short(asked), wish(None, "ok", f"{WITHIN:.0%}"), World())[0].spec
+        measure(replace(spec, interleave=False, repeats=repeats), file)
     took.write_text(str(spent + time.monotonic() - began))
     return float(took.read_text())
 
@@ -83,12 +85,19 @@ def measure_final(env: str, places: Sequence[str], file: Path) -> dict[str, floa
     if not file.exists():
         labels, sizes = zip(*(place.rsplit(":", 1) for place in places), strict=True)
         workers, envs = zip(*(size.split("x") for size in sizes), strict=True)
-        vebench(
-            *("run", "-e", env, "-q", "-o", str(file), "--interleave", "--no-base", "--proof", "off"),
-            *("-b", ",".join(dict.fromkeys(labels)), "-w", ",".join(dict.fromkeys(workers))),
-            *("--envs-per-worker", ",".join(dict.fromkeys(envs)), "--only", ",".join(places)),
-            *("--repeats", str(FINAL_PASSES), "--rounds", "5", "--duration", "0.2", "--warmup", "0.3"),
+        spec = RunSpec(
+            parse_envs([env]),
+            tuple(sorted(set(map(int, workers)))),
+            parse_backends(labels),
+            tuple(sorted(set(map(int, envs)))),
+            only=tuple(places),
+            repeats=FINAL_PASSES,
+            rounds=5,
+            duration=0.2,
+            warmup=0.3,
+            interleave=True,
         )
+        measure(spec, file)
     return rates_in(file)
 
 
@@ -103,9 +112,7 @@ def tuned(env: str, backends: str, budget: str, file: Path) -> dict[str, Any]:
         began = time.monotonic()
         run_file = file.with_suffix(".jsonl")
         run_file.unlink(missing_ok=True)
-        told = vebench(
-            "tune", "-e", env, "-b", backends, "--budget", budget, "-q", "-f", "json", "--file", str(run_file)
-        )
+        told = vebench("tune", "-e", env, "-b", backends, "--budget", budget, "-f", "json", "-o", str(run_file))
         file.write_text(json.dumps({**json.loads(told), "seconds": time.monotonic() - began}))
     found: dict[str, Any] = json.loads(file.read_text())
     return found

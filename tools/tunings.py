@@ -78,7 +78,7 @@ def tuned(env: str, asked: argparse.Namespace, folder: Path) -> tuple[tuple[str,
     done = subprocess.run(
         [
             *(sys.executable, "-m", "vebench", "tune", "-e", env, *backends),
-            *("--budget", asked.budget, "--file", str(file), "-f", "json", "-q"),
+            *("--budget", asked.budget, "-o", str(file), "-f", "json"),
         ],
         env={**os.environ, **places},
         cwd=folder,

@@ -28,9 +28,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# Options of a run that other commands do not have: they measure on this machine.
-ON_HOSTS = ("hosts", "hosts_file", "via", "ray", "host_python", "deliver", "unlike_hosts")
-
 _command_of = cache(typer.main.get_command)  # with all its options, it takes a while to make
 
 
@@ -119,7 +116,7 @@ def _show_version(wanted: bool) -> None:
 def vebench(
     context: typer.Context,
     *,
-    version: Annotated[  # noqa: ARG001 - its callback acts
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
@@ -129,46 +126,54 @@ def vebench(
         raise typer.Exit(UsageError.exit_status)
 
 
-@app.command(context_settings={"allow_extra_args": True})  # so that the error can say how to name an environment
-# Several processes of few windows, since processes differ more than windows do: docs/method.md has how this was chosen.
-@options.asks_for_spec(
-    instead="--resume", base=True, rounds=2, repeats=3, duration=0.5, warmup=0.5, interleave=True, proof="auto"
-)
+# So that the error can say how to name an environment.
+@app.command(cls=options.Grouped, context_settings={"allow_extra_args": True})
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Run file, such as pong.jsonl. Default: a new one in .vebench/."
-        ),
-    ] = None,
+    envs: options.Envs = None,
+    backends: options.Backends = None,
+    workers: options.Workers = None,
+    envs_per_worker: options.EnvsPerWorker = None,
+    policy: options.Policy = None,
+    learner: options.Learner = None,
+    seed: options.Seed = None,
+    # Several processes of few windows, since processes differ more than windows do: see docs/method.md.
+    duration: options.Duration = 0.5,
+    rounds: options.Rounds = 2,
+    warmup: options.Warmup = 0.5,
+    repeats: options.Repeats = 3,
+    until: options.Until = None,
+    budget: Annotated[float | None, options.budget("Longest time that --until adds. Default: 10m.")] = None,
+    timeout: options.Timeout = 300.0,
+    pin: options.Pin = None,
+    replicas: options.Replicas = None,
+    hosts: options.OnHosts = None,
+    proof: options.Proof = "auto",
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="First compare backends with a plain loop.", rich_help_panel=options.VERDICT),
+    ] = False,
+    settings: Annotated[list[str] | None, options.settings("base", "interleave", "memory")] = None,
+    output: options.RunFile = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Finish the run in this file; the plan comes from it.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Finish the run in this file, by its own plan.", rich_help_panel=options.OUTPUT
+        ),
     ] = None,
     allow_code: options.AllowCode = False,
-    overlap: Annotated[
-        str | None,
-        typer.Option(metavar="WHAT", help="Backends that let none, half or any environments step while --policy acts."),
-    ] = None,
-    recv_timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="TIME",
-            help="Let backends that can return what is there after so long.",
-            parser=options.duration("--recv-timeout"),
-        ),
-    ] = None,
-    recv_min: Annotated[
-        str | None, typer.Option(metavar="ROWS", help="Rows that they then return at the least. Default: 1.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="First compare the backends briefly, even if verdicts are known.")
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan and measure nothing.", rich_help_panel=options.OUTPUT),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no table.", rich_help_panel=options.OUTPUT)
+    ] = False,
 ) -> int:
     """Measure, and print a table. Exit status: 0 done, 1 a cell failed, 2 bad input, 3 others disturbed most cells.
+
+    Several environments, backends or counts are joined by commas, or their option is repeated.
 
     \b
     vebench run -e Pong -w 1..8
@@ -176,22 +181,19 @@ def run(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - the backspace character makes click keep the lines below it as they are
     from vebench.commands import run as command
     from vebench.commands import run_file
-    from vebench.plan.overlapping import overlapping
 
     if context.args:
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
-    given = options.given(context)
     if resume is not None:
         kept = {"resume", "allow_code", "dry_run", "quiet"}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
         return command.resume(resume, context.obj.world, dry_run=dry_run, allowed=allow_code, quiet=quiet)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    if "budget" in given and "until" not in given:
-        budget = context.params["budget"]
+    if budget is not None and until is None:
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
     path = None if output is None else run_file.named(output)
-    spec = overlapping(options.spec_from(context), overlap, recv_timeout, recv_min)
+    spec = options.spec_from(context, base=True, interleave=True)
     return command.start(spec, path, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
@@ -203,7 +205,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     ] = None,
     *,
     form: options.ReportFormat = None,
-    output: options.OutputFile = None,
+    output: options.ReportFile = None,
     every_finding: Annotated[
         bool,
         typer.Option(
@@ -251,54 +253,51 @@ def report(  # noqa: PLR0913 - one parameter for each option
     command.report(files or (), form, output, view)
 
 
-@app.command()
+@app.command(cls=options.Grouped)
 def check(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
-    baseline: Annotated[Path, typer.Argument(metavar="BASELINE", hidden=True)],  # described below
-    candidate: Annotated[Path | None, typer.Argument(metavar="CANDIDATE", hidden=True)] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", hidden=True)],  # described below
     *,
+    envs: options.OnlyEnvs = None,
+    backends: options.OnlyBackends = None,
+    budget: Annotated[
+        float | None, options.budget("Longest time for measuring the baseline's plan. Default: 10m.")
+    ] = None,
     tolerance: options.Tolerance = "10%",
     metric: Annotated[
         str,
         typer.Option(
             metavar="METRIC",
-            help="yardstick: rates relative to fixed work of vebench's own; does not see what affects that otherwise "
-            "than environments, such as caches or another CPU model. speedup: relative to for-loop; does not see what "
-            "slows that, too, so for-loop itself is judged by the yardstick. fps: cannot tell code from machine.",
+            help="What is compared: yardstick (rates relative to fixed work of vebench's own), speedup or fps.",
+            rich_help_panel=options.VERDICT,
         ),
     ] = "yardstick",
-    env: options.OnlyEnvs = None,
-    backend: options.OnlyBackends = None,
-    inconclusive: options.IfInconclusive = None,
-    allow_different_host: Annotated[
-        bool, typer.Option("--allow-different-host", help="Compare even if machines or simulators differ.")
-    ] = False,
     history: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Earlier runs, which show by how much runs differ. Default: an assumption."),
-    ] = None,
-    budget: Annotated[
-        float,
         typer.Option(
-            metavar="TIME",
-            help="Longest time that a new run takes until all is decided.",
-            parser=options.duration("--budget"),
+            metavar="DIR",
+            help="Earlier runs, which show by how much runs differ. Default: an assumption.",
+            rich_help_panel=options.VERDICT,
         ),
-    ] = 600.0,
-    allow_code: options.AllowCode = False,
-    junit: options.Junit = None,
-    form: options.CheckFormat = "terminal",
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Run file for a new run. Default: one in .vebench/."),
     ] = None,
-    quiet: options.Quiet = False,
+    allow_different_host: Annotated[
+        bool,
+        typer.Option(
+            "--allow-different-host",
+            help="Compare even if machines or simulators differ.",
+            rich_help_panel=options.VERDICT,
+        ),
+    ] = False,
+    form: options.CheckFormat = "terminal",
+    junit: options.Junit = None,
+    output: options.RunFile = None,
+    allow_code: options.AllowCode = False,
 ) -> int:
     """Compare a run with a baseline: slower, not slower, or inconclusive.
 
-    BASELINE and CANDIDATE are run files. Without CANDIDATE, the baseline's plan is measured again here, until all is
-    decided or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed in the candidate alone, 2 bad
-    input, 3 not comparable or inconclusive.
+    Each RUN is a run file: the baseline, then the candidate. Without a candidate, the baseline's plan is measured again
+    here, until all is decided or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed in the
+    candidate alone, 2 bad input, 3 not comparable or inconclusive.
 
     \b
     vebench check before.jsonl after.jsonl
@@ -308,106 +307,79 @@ def check(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import run_file
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
-    if candidate is not None and output is not None:
-        raise UsageError(f"-o {output}: nothing is measured if a candidate is given ({candidate})")
-    if candidate is not None and allow_code:
-        raise UsageError(f"--allow-code: nothing is run if a candidate is given ({candidate})")
-    options.check_budget(context, needs="a baseline alone", wanted=candidate is None)
+    baseline, *candidates = runs
+    if len(candidates) > 1:
+        raise UsageError(f"{candidates[1]}: give a baseline and at most one candidate")
+    if candidates:
+        judging = context.params.keys() - {"output", "budget", "allow_code"}
+        options.refuse_plan(context, f"nothing is measured if a candidate is given ({candidates[0]})", judging)
     request = command.CheckRequest(
         baseline,
-        candidate,
+        candidates[0] if candidates else None,
         None if output is None else run_file.named(output),
         parse_share("--tolerance", tolerance),
         options.one_of("--metric", metric, ("yardstick", "speedup", "fps")),
-        parse_envs(env or ()),
-        parse_backends(backend or ()),
+        parse_envs(envs or ()),
+        parse_backends(backends or ()),
         allow_different_host,
-        options.inconclusive_from(inconclusive),
         history,
-        budget,
+        600.0 if budget is None else budget,
         allow_code,
     )
-    return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit, quiet=quiet)
+    return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit)
 
 
-@app.command()
-@options.asks_for_spec(
-    without=("until", "budget", "interleave", "base", *ON_HOSTS),
-    instead="--resume",
-    first=("a", "b"),
-    rounds=3,
-    repeats=5,
-    proof="auto",
-)
+@app.command(cls=options.Grouped)
 def compare(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="PYTHON_A", hidden=True)],  # described below
+    b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
-    a: Annotated[
-        str | None,
-        typer.Option(
-            "--a", metavar="PYTHON", help="Python to compare with, such as old/bin/python. Required without --resume."
-        ),
+    envs: options.Envs = None,
+    backends: options.Backends = None,
+    workers: options.Workers = None,
+    envs_per_worker: options.EnvsPerWorker = None,
+    duration: options.Duration = 1.0,
+    rounds: options.Rounds = 3,
+    repeats: options.Repeats = 5,
+    settings: Annotated[
+        list[str] | None,
+        options.settings("memory", "pin", "policy", "proof", "replicas", "seed", "timeout", "warmup"),
     ] = None,
-    b: Annotated[
-        str | None,
-        typer.Option(
-            "--b", metavar="PYTHON", help="Python to judge, such as new/bin/python. Required without --resume."
-        ),
+    deciding: Annotated[
+        float | None,
+        options.budget("Add passes until every backend has its verdict, for as long in all at the most."),
     ] = None,
     tolerance: options.Tolerance = "5%",
-    until_decided: options.UntilDecided = False,
-    budget: options.DecisionBudget = 600.0,
-    inconclusive: options.IfInconclusive = None,
-    junit: options.Junit = None,
     form: options.CheckFormat = "terminal",
+    junit: options.Junit = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Run files; -a and -b are added to the name."),
-    ] = None,
-    resume: Annotated[
-        Path | None,
         typer.Option(
+            *("--output", "-o"),
             metavar="FILE",
-            help="Finish the comparison of this run file; what it measures comes from the file.",
+            help="Run files; -a and -b are added to the name.",
+            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    allow_code: options.AllowCode = False,
-    quiet: options.Quiet = False,
 ) -> int:
-    """Measure the same cells in two Pythons, in turn on the same CPUs, and judge which is slower.
+    """Measure the same cells in Python A and Python B, in turn on the same CPUs, and judge whether B is slower.
 
     Each needs the simulators and numpy, but not vebench, and Python 3.10 or later. By default, all backends are
     measured, but no reference rows. Exit status: 0 B is not slower than A, 1 slower, or a cell failed in B alone, 2 bad
     input, 3 not comparable or inconclusive.
 
     \b
-    vebench compare --a old/bin/python --b new/bin/python -e Pong -w 2 -b gym-async
-    vebench compare --resume pong-a.jsonl --allow-code
+    vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
+    vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """  # noqa: D301 - as above
     from vebench.commands import compare as command
     from vebench.commands import run_file
     from vebench.plan.grammar import parse_share
 
-    options.check_budget(context, needs="--until-decided", wanted=until_decided)
-    gate = command.Gate(
-        registry.named(form, "check"),
-        junit,
-        parse_share("--tolerance", tolerance),
-        options.inconclusive_from(inconclusive),
-        until_decided,
-        budget,
-    )
-    if resume is not None:
-        judging = {"resume", "tolerance", "until_decided", "budget", "inconclusive", "junit", "form", "quiet"}
-        judging |= {"allow_code"}
-        options.refuse_plan(context, "--resume takes its plan and its Pythons from the file", judging)
-        return command.resume(resume, gate, context.obj.world, allowed=allow_code, quiet=quiet)
-    if allow_code:
-        raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    if a is None or b is None:
-        raise UsageError("--a and --b are required: --a old/bin/python --b new/bin/python")
+    gate = command.Gate(registry.named(form, "check"), junit, parse_share("--tolerance", tolerance), deciding)
     path = None if output is None else run_file.named(output)
-    return command.start((a, b), options.spec_from(context), path, gate, context.obj.world, quiet=quiet)
+    return command.start((a, b), options.spec_from(context, proof="auto"), path, gate, context.obj.world)
 
 
 @app.command()
@@ -424,7 +396,7 @@ def history(  # noqa: PLR0913 - one parameter for each option
     env: options.OnlyEnvs = None,
     backend: options.OnlyBackends = None,
     form: options.HistoryFormat = None,
-    output: options.OutputFile = None,
+    output: options.ReportFile = None,
 ) -> int:
     """Show the levels of many runs over time, and where they changed.
 
@@ -447,161 +419,109 @@ def history(  # noqa: PLR0913 - one parameter for each option
     return command.run(request, form, output)
 
 
-@app.command()
-@options.asks_for_spec(
-    without=("backends", "until", "budget", "base", "interleave", "replicas", "learner", *ON_HOSTS),
-    first=("name",),
-    changing=True,
-)
-def study(  # noqa: PLR0913 - one parameter for each option
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", hidden=True)] = None,  # described below
-    *,
-    list_: Annotated[bool, typer.Option("--list", help="Show the studies with their questions.")] = False,
-    folder: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="New folder for the run files. Default: one in .vebench/."),
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Finish the study in this folder; its plan comes from there.")
-    ] = None,
-    from_: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="DIR", help="Measure nothing: answer from the run files in this folder."),
-    ] = None,
-    allow_code: options.AllowCode = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plans and measure nothing.")] = False,
-    form: options.StudyFormat = None,
-    output: options.OutputFile = None,
-    quiet: options.Quiet = False,
-) -> int:
-    """Measure what answers a question, and answer it in a sentence with intervals.
-
-    NAME is a study of vebench, or MODULE:NAME, one of your own. Without one, they are listed. Each part of a study is
-    an ordinary run file. Options of its plan change all parts. Exit status: 0 answered, 1 also, but a cell failed or
-    did other work, 2 bad input, 3 nothing can be concluded.
-
-    \b
-    vebench study --list
-    vebench study exchange --env mymodule:MyEnv-v0
-    vebench study overlap --policy mlp:256x256 --workers 4 -o overlap.md
-    vebench study exchange --from .vebench/study-exchange-20261121T081500Z -f json
-    """  # noqa: D301 - as above
-    from vebench.commands import study as command
-    from vebench.commands.target import Target
-
-    given = options.given(context)
-    if list_ or name is None:
-        if name is not None:
-            raise UsageError(f"--list shows all studies: leave out {name}")
-        options.refuse_plan(context, "without a NAME, studies are listed", {"list_"})
-        return command.show_studies()
-    target = Target.of(form, output, "study")
-    shown = {"name", "form", "output"}
-    if from_ is not None:
-        options.refuse_plan(context, "--from measures nothing", {*shown, "from_"})
-        return command.conclude(name, from_, target)
-    if resume is not None:
-        kept = {*shown, "resume", "allow_code", "dry_run", "quiet"}
-        options.refuse_plan(context, "--resume takes its plan from the folder", kept)
-        return command.resume(name, resume, target, context.obj.world, dry_run=dry_run, allowed=allow_code, quiet=quiet)
-    if "allow_code" in given:
-        raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    changes = options.changes_from(context)
-    return command.start(name, changes, folder, target, context.obj.world, dry_run=dry_run, quiet=quiet)
-
-
-@app.command()
-@options.asks_for_spec(
-    only=(
-        *("envs", "backends", "seed", "pin", "membind", "smt", "reserve_cpus", "memory"),
-        *("timeout", "policy", "device", "torch_threads"),
-    ),
-    instead="--resume",
-)
+@app.command(cls=options.Grouped)
 def tune(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
+    envs: options.Envs = None,
+    backends: options.Backends = None,
     batch: Annotated[
-        int | None, typer.Option(metavar="N", help="Rows of a batch, as the learner takes them. Default: any number.")
-    ] = None,
-    learner: Annotated[
-        str | None,
-        typer.Option(metavar="TIME[/STEPS]", help="What learning takes for each batch, or each STEPS steps: 4ms."),
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Rows of a batch, as the learner takes them. Default: any number.",
+            rich_help_panel=options.WHAT,
+        ),
     ] = None,
     asynchronous: Annotated[
         str,
-        typer.Option("--async", metavar="ok|no", help="Whether rows may come from whichever environments are ready."),
+        typer.Option(
+            "--async",
+            metavar="ok|no",
+            help="Whether rows may come from whichever environments are ready.",
+            rich_help_panel=options.WHAT,
+        ),
     ] = "ok",
-    budget: Annotated[str, typer.Option(metavar="TIME", help="Longest time to measure: 90s, 2m.")] = "2m",
-    tolerance: Annotated[
-        str, typer.Option(metavar="SHARE", help="What may be given up for something simpler, and left undecided.")
+    learner: options.Learner = None,
+    settings: Annotated[list[str] | None, options.settings("memory", "pin", "policy", "seed", "timeout")] = None,
+    budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
+    margin: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Accept this much less throughput for a simpler setup.",
+            rich_help_panel=options.VERDICT,
+        ),
     ] = "5%",
+    form: options.TuneFormat = "terminal",
+    output: options.RunFile = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Go on with the race in this run file, for as long again.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Go on with the race in this run file, for as long again.",
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = None,
     allow_code: options.AllowCode = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be tried and measure nothing.")] = False,
-    form: options.TuneFormat = None,
-    output: options.OutputFile = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="New run file for all that is measured. Default: in .vebench/.")
-    ] = None,
-    quiet: options.Quiet = False,
 ) -> int:
     """Say which backend to use here, with how many workers and environments, and how sure that is.
 
-    Settings race against each other: what is slower beyond doubt is measured no more. The run file is an ordinary one.
-    Exit status: 0 answered, 2 bad input, 3 the time did not suffice, or nothing can be recommended.
+    Settings race against each other: those that are significantly slower are measured no more. The run file is an
+    ordinary one. Exit status: 0 answered, 2 bad input, 3 the time did not suffice, or nothing can be recommended.
 
     \b
     vebench tune --env Pong
     vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune -e HalfCheetah --async no --budget 5m -f json
     """  # noqa: D301 - as above
+    from vebench.commands import run_file
     from vebench.commands import tune as command
-    from vebench.commands.target import Target
 
-    target = Target.of(form, output, "tune")
-    wish = command.wish(batch, asynchronous, tolerance)
+    shown = registry.named(form, "tune")
+    wish = command.wish(batch, asynchronous, margin)
     if resume is not None:
-        kept = {"resume", "tolerance", "budget", "allow_code", "form", "output", "quiet"}
+        kept = {"resume", "margin", "budget", "allow_code", "form"}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        seconds = command.seconds(budget)
-        return command.resume(resume, wish, seconds, target, context.obj.world, allowed=allow_code, quiet=quiet)
-    if "allow_code" in options.given(context):
+        return command.resume(resume, wish, budget, shown, context.obj.world, allowed=allow_code)
+    if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    spec = command.short(options.spec_from(context), command.seconds(budget), learner)
-    return command.start(spec, wish, file, target, context.obj.world, dry_run=dry_run, quiet=quiet)
+    path = None if output is None else run_file.named(output)
+    return command.start(command.short(options.spec_from(context)), wish, path, shown, context.obj.world)
 
 
-@app.command()
-@options.asks_for_spec(only=("envs", "backends", "timeout"))
+@app.command(cls=options.Grouped)
 def verify(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
+    envs: options.Envs = None,
+    backends: options.Backends = None,
     steps: Annotated[
-        int, typer.Option(metavar="N", help="Steps of each environment in the first layout, at least.")
+        int,
+        typer.Option(
+            metavar="N",
+            help="Steps of each environment in the first layout, at least.",
+            rich_help_panel=options.HOW_LONG,
+        ),
     ] = 400,
     num_envs: Annotated[
-        int, typer.Option(metavar="N", help="Environments stepped at a time in the first layout, or one more.")
+        int,
+        typer.Option(
+            metavar="N",
+            help="Environments stepped at a time in the first layout, or one more.",
+            rich_help_panel=options.WHAT,
+        ),
     ] = 2,
-    seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="What layouts, lengths, seeds and actions are drawn from. Default: drawn anew."),
-    ] = None,
+    seed: options.Seed = None,
+    timeout: options.Timeout = 300.0,
     form: options.VerifyFormat = "terminal",
-    save_frames: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="If pictures differ, write both and their difference here, as PNG."),
-    ] = None,
 ) -> int:
     """Compare what backends return with what a plain loop returns.
 
     Steps each backend in three layouts, the first on a variant of the task without chance, and compares rows byte by
-    byte: all of the layout asked for, then those of one environment, then of three among four to six. Exit status: 0
-    the same, 1 a backend does other work or fails, 2 bad input, 3 none could be compared. Verdicts on known backends
-    and tasks are kept for later runs.
+    byte: all of the layout asked for, then those of one environment, then of three among four to six. Layouts, lengths
+    and actions are drawn anew each time, unless --seed is given. Exit status: 0 the same, 1 a backend does other work
+    or fails, 2 bad input, 3 none could be compared. Verdicts on known backends and tasks are kept for later runs.
 
     \b
     vebench verify -e Pong
@@ -610,9 +530,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import verify as command
 
     spec = command.with_seed(options.spec_from(context), seed)
-    return command.verify(
-        spec, context.obj.world, num_envs=num_envs, steps=steps, form=registry.named(form, "verify"), frames=save_frames
-    )
+    return command.verify(spec, context.obj.world, num_envs=num_envs, steps=steps, form=registry.named(form, "verify"))
 
 
 @app.command(name="list")
@@ -626,10 +544,6 @@ def list_() -> None:
 @app.command()
 def peers(
     words: Annotated[list[str] | None, typer.Argument(metavar="[setup NAME...]")] = None,
-    *,
-    python: Annotated[
-        str | None, typer.Option(metavar="PYTHON", help="Set up with this Python. Default: the first that fits.")
-    ] = None,
 ) -> int:
     """Show other projects' backends and what they need, or set up interpreters that have them.
 
@@ -643,30 +557,31 @@ def peers(
     """  # noqa: D301 - as above
     from vebench.commands import peers as command
 
-    return command.peers(words or [], python)
+    return command.peers(words or [])
 
 
 @app.command()
-@options.asks_for_spec(only=("pin", "smt"))
 def doctor(
-    context: typer.Context,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for other programs.")] = False,
+    workers: Annotated[
+        list[str] | None,
+        typer.Option("--workers", "-w", metavar="COUNTS", help="Show where this many workers would be placed."),
+    ] = None,
+    pin: options.Pin = None,
     sysroot: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Show another machine: a folder with a copy of its /sys and /proc."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", "-w", metavar="N", help="Show where this many workers would be placed.")
-    ] = None,
+    form: options.MachineFormat = "terminal",
 ) -> int:
     """Show the machine as vebench sees it: CPUs, caches, memory nodes, what may be used, and what to fix.
 
     Changes nothing.
     """
     from vebench.commands import doctor as command
+    from vebench.plan.grammar import parse_pin, parse_workers
 
-    return command.examine(sysroot, workers, context.params["pin"], context.params["smt"], as_json=as_json)
+    counts = parse_workers(workers) if workers else ()
+    return command.examine(sysroot, counts, parse_pin(pin or "compact"), registry.named(form, "machine"))
 
 
 if __name__ == "__main__":

@@ -1,195 +1,268 @@
-"""Command-line options: those made from the fields of a run's spec, and others that several commands share.
+"""Options that commands share, each written once, and the ``RunSpec`` that those of a plan ask for.
 
-Importing this costs little more than typer.
+Options of a plan have the names of the spec's fields: a command lists those that it has, with its own defaults, and
+``spec_from`` reads them. ``--set`` is for the fields that a command has no option for. Importing this costs little more
+than typer.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
-from vebench.errors import UsageError
-from vebench.plan.spec import RunSpec
+from vebench.errors import UsageError, did_you_mean, shown
+from vebench.plan.spec import MAX_SEED, RunSpec, check_seconds
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-    from dataclasses import Field
+    from collections.abc import Callable, Collection
 
     from typer.models import OptionInfo
 
-    from vebench.plan.spec import Option
     from vebench.reports.page import Kind
 
 Name = TypeVar("Name", bound=str)
 
-
-def _format(kind: Kind, default: str = "") -> OptionInfo:
-    """Return the option that names a format for pages of this kind."""
-    option: OptionInfo = typer.Option("--format", "-f", metavar="FORMAT", help=f"{registry.choices(kind)}.{default}")
-    return option
+# Groups of options in the help, in this order.
+WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT = "What to measure", "How long", "Where", "Verdict", "Output and files"
 
 
-OnlyEnvs = Annotated[
-    list[str] | None,
-    typer.Option("--env", "-e", metavar="ENV", help="These only. Comma or repeat. Default: all."),
-]
-OnlyBackends = Annotated[
-    list[str] | None,
-    typer.Option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat. Default: all."),
-]
-Tolerance = Annotated[str, typer.Option(metavar="SHARE", help="How much slower a backend may be, such as 5% or 0.05.")]
-IfInconclusive = Annotated[
-    str | None,
-    typer.Option(metavar="WHAT", help="pass or fail if the data cannot decide. Default: exit status 3."),
-]
-Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the verdicts as JUnit XML.")]
+class Grouped(TyperCommand):
+    """A command whose help shows its options in groups."""
 
-_BY_SUFFIX = " Default: from the suffix of -o, or terminal."
-CheckFormat = Annotated[str, _format("check")]
-StudyFormat = Annotated[str | None, _format("study", _BY_SUFFIX)]
-TuneFormat = Annotated[str | None, _format("tune", _BY_SUFFIX)]
-VerifyFormat = Annotated[str, _format("verify")]
-ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
-HistoryFormat = Annotated[str | None, _format("history", _BY_SUFFIX)]
-OutputFile = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
-UntilDecided = Annotated[
-    bool, typer.Option("--until-decided", help="Add passes until every backend has its verdict, or --budget is spent.")
-]
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own copies of click's types
+        """Write the options of each group."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT)}
+        for one in self.get_params(ctx):
+            if (line := one.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(line)
+        for name, lines in groups.items():
+            if lines:
+                with formatter.section(name):
+                    formatter.write_dl(lines)
 
 
-def duration(option: str) -> Callable[[str | float], float]:
-    """Return what parses the value of an option that is a time: the seconds. A default is in seconds already."""
+def _duration(name: str, meaning: str, group: str = HOW_LONG) -> OptionInfo:
+    """Return an option that is a time, in seconds once it is parsed. A default is in seconds already."""
 
     def parse(text: str | float) -> float:
         from vebench.plan.grammar import parse_duration  # noqa: PLC0415 - imported on use
 
-        return parse_duration(option, str(text))
+        return parse_duration(name, str(text))
 
-    return parse
+    return _option(name, metavar="TIME", help=meaning, parser=parse, rich_help_panel=group)
 
 
-DecisionBudget = Annotated[
-    float,
-    typer.Option(
-        "--budget",
-        metavar="TIME",
-        help="Longest time with --until-decided, first passes included.",
-        parser=duration("--budget"),
+def _option(*names: str, **how: Any) -> OptionInfo:  # noqa: ANN401 - as typer has it
+    option: OptionInfo = typer.Option(*names, **how)
+    return option
+
+
+def _format(kind: Kind, default: str = "") -> OptionInfo:
+    """Return the option that names a format for pages of this kind."""
+    meaning = f"{registry.choices(kind)}.{default}"
+    return _option("--format", "-f", metavar="FORMAT", help=meaning, rich_help_panel=OUTPUT)
+
+
+# The plan of a run: fields of RunSpec.
+Envs = Annotated[
+    list[str] | None,
+    _option(
+        *("--env", "-e"),
+        metavar="ENV",
+        help="Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...",
+        rich_help_panel=WHAT,
     ),
+]
+Backends = Annotated[
+    list[str] | None,
+    _option(
+        *("--backend", "-b"),
+        metavar="NAME",
+        help="NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers. Default: the usual ones.",
+        rich_help_panel=WHAT,
+    ),
+]
+Workers = Annotated[
+    list[str] | None,
+    _option(
+        *("--workers", "-w"),
+        metavar="COUNTS",
+        help="8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Default: 1..4.",
+        rich_help_panel=WHAT,
+    ),
+]
+EnvsPerWorker = Annotated[
+    list[str] | None,
+    _option(metavar="COUNTS", help="Environments of each worker. Default: 1.", rich_help_panel=WHAT),
+]
+Policy = Annotated[
+    str | None,
+    _option(
+        metavar="POLICY",
+        help="mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Default: tape (drawn beforehand).",
+        rich_help_panel=WHAT,
+    ),
+]
+Learner = Annotated[
+    str | None,
+    _option(
+        metavar="TIME[/STEPS]",
+        help="Assumed time of learning for each batch (4ms), or for each STEPS steps (300ms/2048).",
+        rich_help_panel=WHAT,
+    ),
+]
+Seed = Annotated[int | None, _option(metavar="N", help="Seed of all that is drawn at random.", rich_help_panel=WHAT)]
+Duration = Annotated[float, _duration("--duration", "Length of one window.")]
+Rounds = Annotated[int, _option(metavar="N", help="Windows of a cell in each pass.", rich_help_panel=HOW_LONG)]
+Warmup = Annotated[float, _duration("--warmup", "Least time before the first window.")]
+Repeats = Annotated[int, _option(metavar="N", help="Passes, each in fresh processes.", rich_help_panel=HOW_LONG)]
+Until = Annotated[
+    str | None,
+    _option(metavar="SHARE", help="Add passes until intervals are this narrow, such as 2%.", rich_help_panel=HOW_LONG),
+]
+Timeout = Annotated[float, _duration("--timeout", "Longest time for one cell.")]
+Pin = Annotated[
+    str | None,
+    _option(
+        metavar="CPUS",
+        help="compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].",
+        rich_help_panel=WHERE,
+    ),
+]
+Replicas = Annotated[
+    str | None,
+    _option(
+        metavar="N",
+        help="Copies of the backend in each cell: a number, or node for one on each memory node.",
+        rich_help_panel=WHERE,
+    ),
+]
+OnHosts = Annotated[
+    str | None,
+    _option(
+        "--hosts",
+        metavar="HOSTS",
+        help="A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].",
+        rich_help_panel=WHERE,
+    ),
+]
+Proof = Annotated[
+    str,
+    _option(
+        metavar="HOW",
+        help="Compare what cells returned with a plain loop: auto, full or off.",
+        rich_help_panel=VERDICT,
+    ),
+]
+
+# Options of several commands that are no part of a plan.
+OnlyEnvs = Annotated[
+    list[str] | None, _option("--env", "-e", metavar="ENV", help="These only. Comma or repeat.", rich_help_panel=WHAT)
+]
+OnlyBackends = Annotated[
+    list[str] | None,
+    _option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat.", rich_help_panel=WHAT),
+]
+Tolerance = Annotated[
+    str, _option(metavar="SHARE", help="How much slower a backend may be: 5% or 0.05.", rich_help_panel=VERDICT)
+]
+Junit = Annotated[
+    Path | None, _option(metavar="FILE", help="Also write the verdicts as JUnit XML.", rich_help_panel=OUTPUT)
+]
+RunFile = Annotated[
+    str | None,
+    _option(
+        "--output", "-o", metavar="FILE", help="Run file. Default: a new one in .vebench/.", rich_help_panel=OUTPUT
+    ),
+]
+ReportFile = Annotated[
+    str | None, _option("--output", "-o", metavar="FILE", help="Write the report to this file.", rich_help_panel=OUTPUT)
 ]
 AllowCode = Annotated[
     bool,
-    typer.Option("--allow-code", help="Trust the file: use all code, Pythons and hosts that it names."),
+    _option("--allow-code", help="Use the code, Pythons and hosts that the file names.", rich_help_panel=OUTPUT),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+_BY_SUFFIX = " Default: from the suffix of -o, or terminal."
+CheckFormat = Annotated[str, _format("check")]
+TuneFormat = Annotated[str, _format("tune")]
+MachineFormat = Annotated[str, _format("machine")]
+VerifyFormat = Annotated[str, _format("verify")]
+ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
+HistoryFormat = Annotated[str | None, _format("history", _BY_SUFFIX)]
 
-ASKED = f"{__name__}.asked"  # where a command's context has the names of the fields for which it has options
+
+def budget(meaning: str) -> OptionInfo:
+    """Return the option for the longest time that a command may take, or add."""
+
+    def parse(text: str | float) -> float:
+        from vebench.plan.grammar import parse_duration  # noqa: PLC0415 - imported on use
+
+        seconds = parse_duration("--budget", str(text))
+        check_seconds("--budget", seconds)
+        return seconds
+
+    return _option("--budget", metavar="TIME", help=meaning, parser=parse, rich_help_panel=HOW_LONG)
 
 
-def asks_for_spec(
-    *,
-    only: Collection[str] = (),
-    without: Collection[str] = (),
-    instead: str = "",
-    first: Collection[str] = (),
-    changing: bool = False,
-    **defaults: object,
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Return a decorator that gives a command the options of a ``RunSpec``. The command reads them with ``spec_from``.
+def settings(*names: str) -> OptionInfo:
+    """Return the option that sets these fields of a spec, for which a command has no option of their own."""
 
-    ``only`` names the fields for which the command has options; by default it has all but ``without``. ``instead`` is
-    the option that makes required ones superfluous. ``first`` names parameters of the command's own that its help shows
-    before the spec's, as it does with those that are required. ``defaults`` replace defaults of the spec. Options that
-    are ``changing`` have none: they change a spec that is known, and the command reads them with ``changes_from``.
+    def checked(given: list[str] | None) -> list[str]:
+        for text in given or []:
+            key, equals, _ = text.partition("=")
+            if key not in names or not equals:
+                near = did_you_mean(key, names)
+                raise UsageError(f"--set {shown(text)}: write KEY=VALUE{near}; keys are {', '.join(names)}")
+        return given or []
+
+    meaning = f"Another setting: {', '.join(names)}. Repeat."
+    return _option("--set", metavar="KEY=VALUE", help=meaning, callback=checked)
+
+
+def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN401 - values of fields
+    """Return the spec that a command's options ask for. Raises UsageError for a value that cannot be parsed.
+
+    Parameters of the command with the names of fields are those that are read, and the list ``settings``. ``defaults``
+    are those of fields that the command has no option for, or none with a default.
     """
-
-    def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
-        kinds = get_type_hints(RunSpec)
-        asked = [item for item in fields(RunSpec) if item.name in (only or kinds) and item.name not in without]
-        added = [
-            _change(item, kinds[item.name])
-            if changing
-            else _parameter(item, kinds[item.name], defaults.get(item.name, item.default), instead)
-            for item in asked
-        ]
-
-        @functools.wraps(command)
-        def with_spec(**given: Any) -> int:  # noqa: ANN401 - the values of all parameters
-            given[context.name].meta[ASKED] = {item.name for item in asked}
-            return command(**{name: value for name, value in given.items() if name in signature.parameters})
-
-        context, *own = (one.replace(annotation=hints[one.name]) for one in signature.parameters.values())
-        leading = [one for one in own if one.default is one.empty or one.name in first]
-        parameters = [context, *leading, *added, *(one for one in own if one not in leading)]
-        # What typer reads.
-        with_spec.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_spec.__annotations__ = {one.name: one.annotation for one in parameters}
-        return with_spec
-
-    return decorate
-
-
-def _parameter(item: Field[Any], kind: Any, default: object, instead: str) -> inspect.Parameter:  # noqa: ANN401 - any type
-    option: Option = item.metadata["option"]
-    names = option.names or (f"--{item.name.replace('_', '-')}",)
-    if option.parse:
-        kind, default = (list[str] | None if option.repeated else str | None), None
-    meaning = option.meaning
-    parser = duration(names[0]) if option.metavar == "TIME" else None
-    if item.default is MISSING and not option.otherwise:
-        meaning += f" Required without {instead}." if instead else " Required."
-    declared = Annotated[kind, typer.Option(*names, metavar=option.metavar or None, help=meaning, parser=parser)]
-    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared)
-
-
-def _change(item: Field[Any], kind: Any) -> inspect.Parameter:  # noqa: ANN401 - as above
-    option: Option = item.metadata["option"]
-    names = option.names or (f"--{item.name.replace('_', '-')}",)
-    if option.parse:
-        kind = list[str] if option.repeated else str
-    meaning = option.meaning.partition(" Default:")[0]
-    parser = duration(names[0]) if option.metavar == "TIME" else None
-    declared = Annotated[kind | None, typer.Option(*names, metavar=option.metavar or None, help=meaning, parser=parser)]
-    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=declared)
-
-
-def changes_from(context: typer.Context) -> dict[str, object]:
-    """Return the fields of a spec that a command's options change, by name. Raises UsageError as ``spec_from``."""
-    values = {
-        item.name: (item, context.params[item.name]) for item in fields(RunSpec) if item.name in context.meta[ASKED]
-    }
-    return {name: _parsed(item, value) for name, (item, value) in values.items() if value not in (None, [], ())}
-
-
-def spec_from(context: typer.Context) -> RunSpec:
-    """Return the spec that a command's options ask for. Raises UsageError for a value that cannot be parsed."""
-    values: dict[str, Any] = {}
-    for item in fields(RunSpec):
-        # A parameter of the command's own may have the name of a field, and mean something else.
-        texts_or_value = context.params[item.name] if item.name in context.meta[ASKED] else None
-        if texts_or_value in (None, [], ()):  # not given
-            if item.default is not MISSING:
-                continue
-            texts_or_value = item.metadata["option"].otherwise
-        values[item.name] = _parsed(item, texts_or_value)
-    return RunSpec(**values)
-
-
-def _parsed(item: Field[Any], given: Any) -> object:  # noqa: ANN401 - of the option's type
     from vebench.plan import grammar  # noqa: PLC0415 - imported on use
 
-    option: Option = item.metadata["option"]
-    if not option.parse:
-        return given
-    parse = getattr(grammar, option.parse)
-    return parse(given) if option.repeated else parse(f"--{item.name}", given)
+    parsers: dict[str, Callable[[Any], object]] = {
+        "envs": grammar.parse_envs,
+        "workers": grammar.parse_workers,
+        "backends": grammar.parse_backends,
+        "envs_per_worker": grammar.parse_envs_per_worker,
+        "until": partial(grammar.parse_share, "--until"),
+        "pin": grammar.parse_pin,
+        "replicas": grammar.parse_replicas,
+        "hosts": grammar.parse_hosts,
+        "policy": grammar.parse_policy,
+        "learner": partial(grammar.parse_learner, "--learner"),
+    }
+    of_settings: dict[str, Callable[[str], object]] = {
+        "base": partial(grammar.parse_flag, "--set base"),
+        "interleave": partial(grammar.parse_flag, "--set interleave"),
+        "memory": partial(grammar.parse_memory, "--set memory"),
+        "proof": str,
+        "seed": partial(grammar.parse_whole, "--set seed", most=MAX_SEED),
+        "timeout": partial(grammar.parse_duration, "--set timeout"),
+        "warmup": partial(grammar.parse_duration, "--set warmup"),
+    }
+    known = RunSpec.__dataclass_fields__
+    values: dict[str, Any] = defaults | {
+        name: parsers[name](value) if name in parsers else value
+        for name, value in context.params.items()
+        if name in known and value not in (None, [], ())
+    }
+    for text in context.params.get("settings") or ():
+        key, _, value = text.partition("=")
+        values[key] = (of_settings | parsers)[key](value)
+    return RunSpec(**{"envs": (), **values})
 
 
 def given(context: typer.Context) -> set[str]:
@@ -198,34 +271,12 @@ def given(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
-def names_of(context: typer.Context, parameters: Sequence[str]) -> list[str]:
-    """Return the options of these parameters as a user writes them, such as ``--env`` for ``envs``."""
-    names = {
-        one.name: one.secondary_opts[0] if one.secondary_opts and not context.params[str(one.name)] else one.opts[0]
-        for one in context.command.params
-    }
-    return [names[parameter] for parameter in parameters]
-
-
 def refuse_plan(context: typer.Context, why: str, besides: Collection[str]) -> None:
     """Raise UsageError, which names what to leave out, if any parameter was given but those ``besides``."""
     excess = given(context).difference(besides)
     if excess:
-        raise UsageError(f"{why}: leave out {', '.join(names_of(context, sorted(excess)))}")
-
-
-def check_budget(context: typer.Context, *, needs: str, wanted: bool) -> None:
-    """Raise UsageError if ``--budget`` was given without the option that it ``needs``, or is no time."""
-    from vebench.plan.spec import check_seconds  # noqa: PLC0415 - imported on use
-
-    if "budget" in given(context) and not wanted:
-        raise UsageError(f"--budget {context.params['budget']:g} needs {needs}: it limits what that adds")
-    check_seconds("--budget", context.params["budget"])
-
-
-def inconclusive_from(text: str | None) -> Literal["default", "pass", "fail"]:
-    """Return what ``--inconclusive`` asks for. Raises UsageError for an unknown word."""
-    return "default" if text is None else one_of("--inconclusive", text, ("pass", "fail"))
+        names = {one.name: one.opts[0] for one in context.command.params}
+        raise UsageError(f"{why}: leave out {', '.join(names[name] for name in sorted(excess))}")
 
 
 def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:

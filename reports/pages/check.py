@@ -45,8 +45,7 @@ UNSEEN = {
 class CheckPage:
     """A comparison with the names of its runs, what else differs between them, and the exit status of the command.
 
-    ``notice`` is why there are no verdicts on speed at all, empty if there are. With ``passes_inconclusive``, a backend
-    passes for which the data cannot decide.
+    ``notice`` is why there are no verdicts on speed at all, empty if there are.
     """
 
     baseline: str
@@ -55,7 +54,6 @@ class CheckPage:
     differences: tuple[str, ...]
     status: int
     notice: str = ""
-    passes_inconclusive: bool = False
     kind: ClassVar[Kind] = "check"
     title: ClassVar[str] = ""
 

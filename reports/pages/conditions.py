@@ -29,7 +29,7 @@ def _parts(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
         yield "virtual machine"
     if any(quota(host)):
         yield f"a quota of {host.quota_cpus:g} CPUs"
-    if not host.pinning or header.spec.pin == "none":
+    if not host.pinning or not header.spec.pin.pins:
         yield "cells not held to CPUs of their own"
     taken = [cell.stolen_share + cell.others_share for cell in cells if _known(cell)]
     if taken:

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
 TOLERANCE = 0.1  # the default of vebench check
-ADDED = f"what rates are compared with is added, {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves it out"
+ADDED = (
+    f"what rates are compared with is added, {REFERENCE} and {YARDSTICK} with one worker; "
+    "--set base=false leaves it out"
+)
 COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
 
@@ -57,7 +60,7 @@ class PlanPage:
                 ("cells", _cells(self.plan)),
                 ("each", _each(spec)),
                 ("CPUs", _placed(spec)),
-                *((("policy", spec.acts),) if spec.acts else ()),
+                *((("policy", spec.policy.in_words),) if spec.policy.in_words else ()),
                 ("time", _time(total, proofs)),
                 *_resolves(self.plan),
             ),
@@ -105,10 +108,10 @@ def _placed(spec: RunSpec) -> str:
     """Return how workers are given CPUs, and whether they can be held to them."""
     if not pinning.SUPPORTED:
         return "not pinned: this system cannot do that"
-    if spec.pin == "none":
+    if not spec.pin.pins:
         return "not pinned (--pin none)"
-    replicas = "" if spec.replicas == "1" else f", --replicas {spec.replicas}"
-    return f"--pin {spec.pin}, --smt {spec.smt}, --membind {spec.membind}{replicas}"
+    replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
+    return f"--pin {spec.pin.label}{replicas}"
 
 
 def _cells(plan: Plan) -> str:

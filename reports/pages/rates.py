@@ -89,7 +89,7 @@ def _of_policy(
             acting.where_time_goes,
             "where the loop's time goes",
             (
-                f"the policy is {one_line(spec.acts)}",
+                f"the policy is {one_line(spec.policy.in_words)}",
                 "env: from actions to their rows; policy: choosing actions; copies: observations there, actions back",
                 "counting: what the loop itself takes, where that is more than 1%",
                 "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
@@ -215,7 +215,7 @@ def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:
         return f"{what} has no rate"
     if spec.base:
         return f"{what} was not measured yet"
-    return f"{what} was not measured (leave out --no-base, or add -b {REFERENCE} and 1 to --workers)"
+    return f"{what} was not measured (leave out --set base=false, or add -b {REFERENCE} and 1 to --workers)"
 
 
 def _work_verdict(cells: Sequence[CellSummary]) -> Text:

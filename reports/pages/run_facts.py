@@ -30,7 +30,7 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
         repeats += f", repeated until ±{100 * spec.until:.3g}%"
     if spec.takes_turns:
         repeats += ", cells taking turns"
-    replicas = {"1": "", PER_NODE: ", a replica for each memory node"}.get(
+    replicas = {1: "", PER_NODE: ", a replica for each memory node"}.get(
         spec.replicas, f", in {spec.replicas} replicas"
     )
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
@@ -41,7 +41,7 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
         ("system", _system(header.host)),
         ("packages", packages),
         ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
-        ("policy", spec.acts),
+        ("policy", spec.policy.in_words),
         ("learner", "" if spec.learner is None else learner_words(spec.learner)),
         ("proof", _proof(cells)),
         ("command", header.command),
@@ -51,12 +51,13 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
 
 def _hosts(header: RunRecord, cells: Sequence[CellSummary]) -> str:
     """Return in words on which hosts replicas ran, and how well their clocks are known."""
-    if not header.hosts:
+    asked = header.spec.hosts
+    if not header.hosts or asked is None:
         return ""
     others = [share.error_ns for cell in cells for share in cell.hosts if not share.same_clock]
     clocks = f"; clocks known to {figures.short(max(others))}" if others else "; one clock"
-    kept = "delivered to one consumer" if header.spec.deliver else "nothing delivered"
-    return f"{', '.join(header.hosts)} by {header.spec.way}, added up; {kept}{clocks}"
+    kept = "delivered to one consumer" if asked.deliver else "nothing delivered"
+    return f"{', '.join(header.hosts)} by {asked.via}, added up; {kept}{clocks}"
 
 
 def _proof(cells: Sequence[CellSummary]) -> str:

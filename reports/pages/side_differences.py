@@ -35,7 +35,7 @@ HOST: tuple[tuple[str, Fact], ...] = (
     ("microcode", lambda host: host.microcode),
     ("Python", lambda host: host.python or None),
 )
-PLAN = ("pin", "smt", "membind", "replicas", "repeats", "rounds", "duration", "warmup")
+PLAN = ("pin", "replicas", "repeats", "rounds", "duration", "warmup")
 ALWAYS = ("CPU model", "CPUs usable")
 UNKNOWN = "-"
 TITLE = "The runs, and what differs between them"

@@ -210,7 +210,7 @@ class TunePage:
         """Return why a setting that has a rate may not be offered."""
         if rival.too_large:
             took, most = (figures.size(count or 0) for count in (rival.cell.peak_rss_bytes, self._spec.memory))
-            return f"takes {took}, more than --memory {most}"
+            return f"takes {took}, more than the {most} allowed"
         if rival.doubt is None:
             return ""
         reason = rival.cell.verdict_reason if rival.doubt is Doubt.UNVERIFIED else ""

@@ -88,7 +88,7 @@ WIDE_STEPS = (1000, 3000, 2000, 4000)  # of a cell whose interval says nothing
 CEILING = curve("ceiling", {1: 1500})
 RESUME = "vebench run --resume a.jsonl"
 UNKNOWN_WORK = {"verdict": "unverified"}
-COMPARE = "vebench compare --a old/python --b new/python --env Pong"
+COMPARE = "vebench compare old/python new/python --env Pong"
 UNCERTAIN = (
     "Pong on this machine, no winner: gym-async with 2 has the highest rate, "
     "9,798 frames/s (±>100%), too uncertain to tell it from {}."
@@ -192,12 +192,12 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
     ),
     "a single backend, as asked for": (
         curve("shm-sync", {1: 1000, 2: 1850, 4: 1900}),
-        {"backends": [{"name": "shm-sync"}], "command": f"{COMMAND} -b shm-sync --no-base -o one.jsonl"},
+        {"backends": [{"name": "shm-sync"}], "command": f"{COMMAND} -b shm-sync --set base=false -o one.jsonl"},
         (
             "Pong on this machine, no winner: only shm-sync was measured.",
             "Its highest rate: shm-sync with 4 workers, 7,600 frames/s (±4.0%).",
             "2 workers reach 97% of it (±5.7%).",
-            f"Measure with: {COMMAND} --no-base",
+            f"Measure with: {COMMAND} --set base=false",
         ),
     ),
     "a single backend beside the loop that is there for speedups": (
@@ -227,13 +227,13 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         [*curve("envpool-async", {2: 1300}, options={"ratio": 2}), *curve("ceiling", {2: 3000})],
         {
             "backends": [{"name": "envpool-async", "options": {"ratio": 2}}, {"name": "ceiling"}],
-            "command": f"{COMMAND} -b 'envpool-async[ratio=2],ceiling' --no-base",
+            "command": f"{COMMAND} -b 'envpool-async[ratio=2],ceiling' --set base=false",
         },
         (
             "Pong on this machine, no winner: only envpool-async[ratio=2] was measured.",
             "Its highest rate: envpool-async[ratio=2] with 2 workers, 5,200 frames/s (±4.0%).",
             (
-                f"Measure with: {COMMAND} -b 'envpool-async[ratio=2],ceiling' --no-base "
+                f"Measure with: {COMMAND} -b 'envpool-async[ratio=2],ceiling' --set base=false "
                 f"-b {','.join(name for name in CONTESTANTS if name != 'envpool-async')}"
             ),
         ),
@@ -267,11 +267,11 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
     ),
     "the highest rate of a side of a comparison is known to nothing": (
         [*LOOP, *curve("shm-sync", {2: 1900}), *noisy("gym-async", 2, *WIDE_STEPS)],
-        {"interpreter": "new/python", "command": f"{COMPARE} --until-decided -o a.jsonl", "repeats": 5},
+        {"interpreter": "new/python", "command": f"{COMPARE} --budget 10m -o a.jsonl", "repeats": 5},
         (
             UNCERTAIN.format("shm-sync and for-loop"),
             SHM_IS_KNOWN,
-            f"Measure with: {COMPARE} --until-decided --repeats 10",
+            f"Measure with: {COMPARE} --budget 10m --repeats 10",
         ),
     ),
     "a comparison is not finished": (
@@ -280,7 +280,7 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         (
             UNCERTAIN.format("for-loop").replace("winner", "winner, so far (2 of 8 cells)"),
             LOOP_IS_KNOWN,
-            "Measure with: vebench compare --resume a.jsonl --allow-code",
+            f"Measure with: {COMPARE}",
         ),
     ),
     "another size of the best backend is known to nothing": (

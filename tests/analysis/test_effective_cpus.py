@@ -38,11 +38,11 @@ def test_kinks_are_where_packages_and_second_threads_begin() -> None:
 
 
 def test_the_order_is_that_of_pin_and_smt() -> None:
-    close = order_in(header_of(4, threads=2, smt="close"))
+    close = order_in(header_of(4, threads=2, pin="compact[smt=close]"))
     assert close.cores(2, 0.5) == 1.5
     scattered = order_in(header_of(4, packages=2, pin="scatter"))
     assert scattered.kinks == (Kink(1, "another package begins"),)
-    assert len(order_in(header_of(4, threads=2, smt="off")).cpus) == 4
+    assert len(order_in(header_of(4, threads=2, pin="compact[smt=off]")).cpus) == 4
 
 
 def test_the_largest_cell_shows_the_order_better_than_the_plan() -> None:

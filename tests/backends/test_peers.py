@@ -41,7 +41,8 @@ LAYOUT = (
     "0.3",
     "--repeats",
     "1",
-    "--no-interleave",
+    "--set",
+    "interleave=false",
 )
 
 

@@ -95,7 +95,19 @@ def test_rows_follow_from_seed_and_actions_alone(kind: Any) -> None:  # noqa: AN
 
 
 def test_backends_step_them_as_the_loop_does(vebench: Command, tmp_path: Path) -> None:
-    asked = ("-e", env_name("Busy", 5), "-b", "gym-sync,threads", "-w", "2", "--no-base", "-o", "run.jsonl", "-q")
+    asked = (
+        "-e",
+        env_name("Busy", 5),
+        "-b",
+        "gym-sync,threads",
+        "-w",
+        "2",
+        "--set",
+        "base=false",
+        "-o",
+        "run.jsonl",
+        "-q",
+    )
     brief = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.02", "--rounds", "2")
     assert vebench("run", *asked, *brief, world=world_here()).status == 0
     for cell in store.read(tmp_path / "run.jsonl").cells:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -30,10 +30,10 @@ from vebench.child.answers import (
     Warm,
     writer,
 )
+from vebench.child.policies.named import TAPED, parse_policy
 from vebench.child.request import Proving, Recording, Replaying, Request, Settings
 from vebench.child.window import Window
 from vebench.engine.messages import decode
-from vebench.plan.spec import RunSpec
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 counts = st.integers(0, 2**63 - 1)
@@ -60,7 +60,8 @@ requests = st.builds(
         warmup=seconds,
         longest_warmup=seconds,
         timeout=seconds,
-        membind=texts,
+        memory=texts,
+        policy=st.sampled_from([TAPED, parse_policy("mlp:8x8[threads=2]"), parse_policy("sleep:1ms[cpus=0,2]")]),
     ),
     folder=texts,
     nodes=st.lists(st.integers(0, 9), max_size=2).map(tuple),
@@ -77,11 +78,6 @@ requests = st.builds(
 @given(requests)
 def test_a_request_is_read_as_it_was_written(request: Request) -> None:
     assert Request.read(request.written()) == request
-
-
-def test_what_a_child_acts_on_is_part_of_the_runs_spec() -> None:
-    spec = RunSpec(("Pong",), (1,))
-    assert [setting.name for setting in fields(Settings) if not hasattr(spec, setting.name)] == []
 
 
 WINDOW = Window(9, 6, 1, cpu_ns=5, throttled_ns=4, steal_ns=3)

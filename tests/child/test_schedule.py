@@ -171,5 +171,5 @@ def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times() -
 
 @pytest.fixture
 def request_of() -> Request:
-    settings = Settings(duration=0.01, rounds=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, membind="local")
+    settings = Settings(duration=0.01, rounds=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, memory="local")
     return Request(Setup(Task("CartPole-v1", "classic", 1), 2), "for-loop", "module:Class", {}, settings, "/")

@@ -165,7 +165,7 @@ def test_a_fault_in_one_array_of_many_is_caught_and_the_array_named_and_who_has_
     [("DirtyLater", "observations/camera of environment"), ("Overwrites", "change after they were")],
 )
 def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Path, adapter: str, fault: str) -> None:
-    run = ("run", *NESTED, "-b", f"nested:{adapter}", "--no-base", *BRIEF, "-q", "-o", "run.jsonl")
+    run = ("run", *NESTED, "-b", f"nested:{adapter}", "--set", "base=false", *BRIEF, "-q", "-o", "run.jsonl")
     status = vebench(*run, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.proof is not None
@@ -183,7 +183,21 @@ def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Pa
 def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(
     vebench: Command, tmp_path: Path, backend: str, policy: str
 ) -> None:
-    run = ("run", *NESTED, "-b", backend, "--no-base", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl", "--policy", policy)
+    run = (
+        "run",
+        *NESTED,
+        "-b",
+        backend,
+        "--set",
+        "base=false",
+        *BRIEF[:-1],
+        "2",
+        "-q",
+        "-o",
+        "run.jsonl",
+        "--policy",
+        policy,
+    )
     assert vebench(*run, world=world_here()).status == 0
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.reason is None
@@ -192,7 +206,7 @@ def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(
 
 
 def test_actions_of_another_form_are_the_reason_of_the_cell(vebench: Command, tmp_path: Path) -> None:
-    run = ("run", *NESTED, "-b", "gym-sync", "--no-base", *BRIEF, "-q", "-o", "run.jsonl")
+    run = ("run", *NESTED, "-b", "gym-sync", "--set", "base=false", *BRIEF, "-q", "-o", "run.jsonl")
     assert vebench(*run, "--policy", "policies:without_a_grip", world=world_here()).status == 1
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.reason == (

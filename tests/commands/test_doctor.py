@@ -32,7 +32,7 @@ def doctor(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Doctor:
 
 
 def examined(doctor: Doctor, *arguments: str | Path) -> dict[str, Any]:
-    result = doctor("--json", *arguments)
+    result = doctor("-f", "json", *arguments)
     assert (result.status, result.err) == (0, "")
     facts = json.loads(result.out)
     assert isinstance(facts, dict)
@@ -87,7 +87,7 @@ def test_workers_are_shown_where_they_will_be_placed(doctor: Doctor, small: Path
     (small / "sys/fs/cgroup/cpu.max").unlink()
     arguments = ("--sysroot", small, "--workers", "3")
     assert examined(doctor, *arguments)["workers"] == [0, 2, 1]
-    assert examined(doctor, *arguments, "--pin", "scatter", "--smt", "close")["workers"] == [0, 4, 1]
+    assert examined(doctor, *arguments, "--pin", "scatter[smt=close]")["workers"] == [0, 4, 1]
     assert examined(doctor, *arguments, "--pin", "7,1")["workers"] == [7, 1, 7]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from support.commands import Command
 
-RUN = ("run", "-e", "CartPole", "-w", "2", "--repeats", "1", "--no-interleave", "-q", "-o", "run.jsonl")
+RUN = ("run", "-e", "CartPole", "-w", "2", "--repeats", "1", "--set", "interleave=false", "-q", "-o", "run.jsonl")
 OTHER = "/opt/other/python"
 
 
@@ -113,9 +113,7 @@ def test_a_python_that_cannot_be_used_is_one_line_and_status_2(vebench: Command,
 
 
 def test_compare_has_two_pythons_already(vebench: Command) -> None:
-    done = vebench(
-        "compare", "--a", OTHER, "--b", OTHER, "-e", "CartPole", "-b", f"gym-async@{OTHER}", world=fake_world()
-    )
+    done = vebench("compare", OTHER, OTHER, "-e", "CartPole", "-b", f"gym-async@{OTHER}", world=fake_world())
     assert (done.status, "leave out what follows @" in done.refusal) == (2, True)
 
 
@@ -124,7 +122,7 @@ def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_change
 ) -> None:
     start = FakeStart()
     labels = f"gym-sync,gym-async@{OTHER}"
-    vebench(*RUN, "-b", labels, "--no-base", world=fake_world(start, examine=examined({})))
+    vebench(*RUN, "-b", labels, "--set", "base=false", world=fake_world(start, examine=examined({})))
     file = tmp_path / "run.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(line for line in lines if '"type":"run"' in line or OTHER not in line))

@@ -50,7 +50,7 @@ def test_where_not_even_a_reference_row_can_run_no_cell_can(vebench: Command) ->
 def test_a_dry_run_shows_the_plan_and_why_cells_are_skipped_also_where_a_run_is_refused(
     vebench: Command, backends: str, status: int
 ) -> None:
-    asked = ("run", "-e", "Pong", "-w", "1", "-b", backends, "--no-base")
+    asked = ("run", "-e", "Pong", "-w", "1", "-b", backends, "--set", "base=false")
     assert vebench(*asked, world=fake_world()).status == 2
     found = vebench(*asked, "--dry-run", world=fake_world())
     assert found.status == status

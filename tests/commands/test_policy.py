@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
-RUN = ("run", "-e", "CartPole", "-w", "2", "--no-base", "-q", "-o", "run.jsonl")
+RUN = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false", "-q", "-o", "run.jsonl")
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.1", "--warmup", "0.05", "--rounds", "2")
 
 
@@ -118,11 +118,9 @@ def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command)
     ("asked", "problem"),
     [
         (("--policy", "network"), "--policy network: write tape, mlp:64x64"),
-        (("--policy", "sleep:1ms", "--device", "tpu"), "--device tpu: must be cpu, cuda or cuda:N"),
-        (("--policy", "sleep:1ms", "--device", "cuda"), "--device: is for policies that are networks"),
-        (("--policy", "sleep:1ms", "--torch-threads", "0"), "--torch-threads 0: must be a whole number from 1 to"),
-        (("--precision", "fp16"), "--precision fp16: must be one of fp32, bf16"),
-        (("--policy-cpus", "0"), "--policy-cpus: needs a --policy that computes"),
+        (("--policy", "mlp:8[device=tpu]"), "--policy mlp:8[device=tpu]: device must be cpu, cuda or cuda:N"),
+        (("--policy", "sleep:1ms[device=cuda]"), "--policy sleep:1ms[device=cuda]: device is for policies that are"),
+        (("--policy", "tape[cpus=0]"), "--policy tape[cpus=0]: cpus is for a policy that computes"),
         (
             ("--policy", "nowhere:act"),
             "--policy nowhere:act: module nowhere cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
@@ -131,7 +129,7 @@ def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command)
         (("--policy", "math:pi"), "--policy math:pi: pi is not a class or function"),
         (("--learner", "4"), "--learner 4: write a time such as 4ms, for each batch, or 300ms/2048"),
         (("--learner", "4ms/0"), "--learner 0: must be a whole number from 1 to"),
-        (("--policy", "sleep:1ms", "--pin", "none", "--policy-cpus", "0"), "--policy-cpus 0: with --pin none"),
+        (("--policy", "sleep:1ms[cpus=0]", "--pin", "none"), "--policy sleep:1ms[cpus=0]: with --pin none"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_a_line(vebench: Command, asked: tuple[str, ...], problem: str) -> None:
@@ -149,29 +147,28 @@ def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkey
 
 
 @pytest.mark.parametrize(
-    ("asked", "problem"),
+    ("kept", "problem"),
     [
-        (("--policy-cpus", "9"), "--policy-cpus 9: CPU 9 is not allowed here (allowed: 0-3)"),
-        (("--policy-cpus", "0-3"), "--policy-cpus 0-3: no CPU is left for workers (allowed: 0-3)"),
-        (("--policy-cpus", "1", "--pin", "0-1"), "--policy-cpus 1: --pin 0-1 gives CPU 1 to workers, too"),
-        (("--policy-cpus", "x"), "--policy-cpus x: not a list of CPUs such as 0-3,8"),
+        ("9", "cpus 9: CPU 9 is not allowed here (allowed: 0-3)"),
+        ("0-3", "cpus 0-3: no CPU is left for workers (allowed: 0-3)"),
+        ("1", "cpus 1: --pin 0-1 gives CPU 1 to workers, too"),
+        ("x", "cpus x: not a list of CPUs such as 0-3,8"),
     ],
 )
-def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(
-    vebench: Command, asked: tuple[str, ...], problem: str
-) -> None:
+def test_cpus_of_the_policy_must_be_there_and_leave_some_to_workers(vebench: Command, kept: str, problem: str) -> None:
     cpus = frozenset(range(4))
     host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
     world = fake_world(read_host=lambda: host)
-    result = vebench(*RUN, "-b", "gym-sync", "--policy", "sleep:1ms", *asked, world=world)
-    assert (result.status, result.err) == (2, f"vebench: {problem}\n")
+    asked = ("--policy", f"sleep:1ms[cpus={kept}]", *(("--pin", "0-1") if kept == "1" else ()))
+    result = vebench(*RUN, "-b", "gym-sync", *asked, world=world)
+    assert (result.status, result.err) == (2, f"vebench: --policy: {problem}\n")
 
 
 def test_no_worker_gets_a_cpu_of_the_policy(vebench: Command, tmp_path: Path) -> None:
     cpus = frozenset(range(4))
     host = replace(read_host(), topology=flat(cpus), allowance=Allowance(tuple(cpus), None, None))
     start = FakeStart()
-    asked = ("-b", "shm-sync", "-w", "4", "--policy", "sleep:1ms", "--policy-cpus", "1-2", *ONE_PASS)
+    asked = ("-b", "shm-sync", "-w", "4", "--policy", "sleep:1ms[cpus=1-2]", *ONE_PASS)
     vebench(*RUN[:3], *RUN[5:], *asked, world=fake_world(start, read_host=lambda: host))
     assert [cell.cpus for cell, _ in start.started] == [(0, 3)]
-    assert store.read(tmp_path / "run.jsonl").header.spec.policy_cpus == "1-2"
+    assert store.read(tmp_path / "run.jsonl").header.spec.policy.cpus == "1-2"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from support.commands import Command
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.1", "--warmup", "0.05", "--rounds", "2", "-q", "-o", "run.jsonl")
-HERE = ("run", "-e", "CartPole", "-w", "2", "--no-base")
+HERE = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false")
 
 
 def proof_of(vebench: Command, tmp_path: Path, backend: str, task: str = "CartPole") -> CellProof:
@@ -205,7 +205,7 @@ def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench:
 
 def test_check_fails_if_a_cell_did_other_work_that_did_the_same_in_the_baseline(vebench: Command) -> None:
     assert vebench(*ASKED, "-q", world=fake_world()).status == 0
-    stopped = vebench("check", "run.jsonl", "-q", world=fake_world(FakeStart(proofs={"gym-sync": [OTHER]})))
+    stopped = vebench("check", "run.jsonl", world=fake_world(FakeStart(proofs={"gym-sync": [OTHER]})))
     assert stopped.status == 1
     assert "other work than for-loop (in the measured cell: rewards of environment 0" in " ".join(stopped.out.split())
 
@@ -234,7 +234,7 @@ def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cel
 
 def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart(proofs={"gym-sync": [InterruptedCellError("interrupted")]})
-    stopped = vebench(*ASKED, "-q", "--no-base", world=fake_world(start))
+    stopped = vebench(*ASKED, "-q", "--set", "base=false", world=fake_world(start))
     assert stopped.status == 130
     assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]
     assert stopped.err == (
@@ -290,7 +290,7 @@ def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_s
 ) -> None:
     """Real processes, since the other clock is that of the one that has started it."""
     backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
-    asked = (*HERE[:3], "-w", "1", "--no-base", *(word for name in backends for word in ("-b", name)))
+    asked = (*HERE[:3], "-w", "1", "--set", "base=false", *(word for name in backends for word in ("-b", name)))
     brief = (*ONE_PASS[:-1], "full", "--duration", "0.4", "--warmup", "0.05", "--rounds", "3", "-q", "-o", "run.jsonl")
     assert vebench(*asked, *brief).status == 1
     cells = {cell.backend: cell for cell in store.read(tmp_path / "run.jsonl").cells}

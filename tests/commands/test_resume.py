@@ -55,7 +55,7 @@ def test_an_interrupted_run_is_resumed_where_it_ended(vebench: Command, tmp_path
 
 def test_an_interrupted_check_says_how_to_go_on_to_its_verdict(vebench: Command, measured: Path) -> None:
     world = fake_world(FakeStart(dict.fromkeys(("for-loop", "shm-sync"), interrupted)))
-    stopped = vebench("check", measured, "-o", "new.jsonl", "-q", world=world)
+    stopped = vebench("check", measured, "-o", "new.jsonl", world=world)
     assert stopped.status == 130
     advice = f"vebench run --resume new.jsonl, then vebench check {measured} new.jsonl with the same options\n"
     assert stopped.err.endswith(advice)
@@ -69,7 +69,7 @@ def test_so_does_a_check_that_is_interrupted_in_a_pass_that_it_added(vebench: Co
 
     start.scripts = dict.fromkeys(("for-loop", "shm-sync"), interrupted_in_the_second_pass)
     more = ("--tolerance", "13%")
-    stopped = vebench("check", measured, "-o", "new.jsonl", "-q", *more, world=fake_world(start))
+    stopped = vebench("check", measured, "-o", "new.jsonl", *more, world=fake_world(start))
     assert (stopped.status, any(cell.repeat for cell, _ in start.started)) == (130, True)
     assert stopped.err.endswith(f", then vebench check {measured} new.jsonl with the same options\n")
 
@@ -108,7 +108,7 @@ def test_a_run_of_an_earlier_version_is_resumed_without_cells_that_it_did_not_pl
     vebench: Command, tmp_path: Path
 ) -> None:
     path = tmp_path / "run.jsonl"
-    plan = ("-e", "Pong", "-b", "shm-sync", "-w", "2,4", "--no-base", *ONE_PASS)
+    plan = ("-e", "Pong", "-b", "shm-sync", "-w", "2,4", "--set", "base=false", *ONE_PASS)
     assert vebench("run", *plan, "-o", path, "-q", world=fake_world()).status == 0
     head, cell, _ = map(json.loads, path.read_text().splitlines())
     del head["spec"]["base"]
@@ -134,10 +134,10 @@ def test_a_run_that_ended_before_its_base_measures_it_when_it_is_resumed(vebench
 
 
 def test_resume_takes_no_word_on_the_base(vebench: Command, measured: Path) -> None:
-    result = vebench("run", "--resume", measured, "--no-base")
+    result = vebench("run", "--resume", measured, "--set", "base=false")
     assert (result.status, result.refusal) == (
         2,
-        "vebench: --resume takes its plan from the file: leave out --no-base\n",
+        "vebench: --resume takes its plan from the file: leave out --set\n",
     )
 
 

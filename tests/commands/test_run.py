@@ -124,11 +124,11 @@ def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Comma
 
 
 def test_replicas_take_no_turns_since_they_run_in_step(vebench: Command) -> None:
-    if json.loads(vebench("doctor", "--json").out)["usable_cpus"] < 2:
+    if json.loads(vebench("doctor", "-f", "json").out)["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")
     for more in ((), ("--interleave",)):
         start = FakeStart({"shm-sync": failing("replicas have no fake")})
-        asked = ("-e", "Pong", "-w", "2", "-b", "shm-sync", "--no-base", "--replicas", "2", *more)
+        asked = ("-e", "Pong", "-w", "2", "-b", "shm-sync", "--set", "base=false", "--replicas", "2", *more)
         vebench("run", *asked, "-q", world=fake_world(start))
         assert [cell.mode for cell, _ in start.started] == ["in_step"] * 3
 
@@ -195,7 +195,7 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
         (("-e", "Pong", "-o", "nowhere/run.jsonl"), ["nowhere/run.jsonl"]),
         (("-e", "Pong", "--pin", "0-4095"), ["--pin", "allowed"]),
         (("-e", "Pong", "--pin", "everywhere"), ["--pin", "compact", "scatter"]),
-        (("-e", "Pong", "--smt", "never"), ["--smt never", "last, off, close"]),
+        (("-e", "Pong", "--pin", "compact[smt=never]"), ["--smt never", "last, off, close"]),
         (("-e", "Taxi", "-b", "envpool-sync"), ["envpool-sync", "Taxi"]),
         (("--resume", "nowhere.jsonl"), ["nowhere.jsonl"]),
         (("--resume", "nowhere.jsonl", "--rounds", "9"), ["--resume", "--rounds"]),
@@ -270,7 +270,9 @@ def test_a_run_file_that_another_takes_the_place_of_is_elsewhere_and_status_2(ve
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:
-    result = vebench("run", "-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "--no-base", "-o", "run.jsonl")
+    result = vebench(
+        "run", "-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "--set", "base=false", "-o", "run.jsonl"
+    )
     assert result.status == 1
     assert "OSError: no such game" in result.out
     assert "Traceback" in (tmp_path / "run.jsonl.log").read_text()
@@ -278,7 +280,7 @@ def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_p
 
 
 def test_a_third_partys_adapter_gets_its_options(vebench: Command, tmp_path: Path) -> None:
-    adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]", "--no-base")
+    adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]", "--set", "base=false")
     assert vebench("run", *adapter, *BRIEF, "-o", "run.jsonl", world=world_here()).status == 0
     (cell,) = lines(tmp_path / "run.jsonl")[1:]
     assert (cell["backend"], cell["options"]) == ("faulty:Sound", {"length": 3})
@@ -309,16 +311,16 @@ def test_the_loop_with_one_worker_is_measured_as_well_so_that_there_are_speedups
 def test_without_the_loop_a_run_measures_what_it_names_and_says_why_it_has_no_speedups(
     vebench: Command, tmp_path: Path
 ) -> None:
-    assert "for-loop" not in vebench("run", *ALONE, "--no-base", "--dry-run", world=fake_world()).out
-    result = vebench("run", *ALONE, "--no-base", "-o", "run.jsonl", world=fake_world())
+    assert "for-loop" not in vebench("run", *ALONE, "--set", "base=false", "--dry-run", world=fake_world()).out
+    result = vebench("run", *ALONE, "--set", "base=false", "-o", "run.jsonl", world=fake_world())
     assert {cell["backend"] for cell in lines(tmp_path / "run.jsonl")[1:]} == {"shm-sync"}
     words = " ".join(result.out.split())
-    assert "no speedups: for-loop with one worker was not measured (leave out --no-base" in words
+    assert "no speedups: for-loop with one worker was not measured (leave out --set base=false" in words
 
 
 def test_what_a_failed_cell_printed_is_in_the_log_under_its_name(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart({"shm-sync": failing("boom")})
-    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--no-base", *ONE_PASS)
+    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--set", "base=false", *ONE_PASS)
     assert vebench("run", "-e", "Pong", *sizes, "-o", "run.jsonl", world=fake_world(start)).status == 1
     headings = [line for line in (tmp_path / "run.jsonl.log").read_text().splitlines() if line.startswith("==")]
     assert sorted(headings) == [

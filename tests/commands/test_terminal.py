@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from vebench.results.records import Run
 
-BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3", "--no-base", *ONE_PASS)
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3", "--set", "base=false", *ONE_PASS)
 pipe = subprocess.PIPE
 
 

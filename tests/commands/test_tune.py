@@ -48,7 +48,7 @@ def world(step: float = 0.02, start: FakeStart | None = None, cpus: int = 4) -> 
 
 
 def tuned(vebench: Command, *arguments: str, status: int = 0, step: float = 0.02) -> dict[str, Any]:
-    done = vebench("tune", "-e", "Acrobot", *arguments, "-q", "-f", "json", world=world(step))
+    done = vebench("tune", "-e", "Acrobot", *arguments, "-f", "json", world=world(step))
     assert done.status == status, done
     found: dict[str, Any] = json.loads(done.out)
     return found
@@ -86,16 +86,24 @@ def test_without_asynchronous_use_no_backend_is_tried_that_returns_whatever_is_r
 def test_cpus_that_are_kept_free_get_no_worker(vebench: Command) -> None:
     start = FakeStart()
     done = vebench(
-        "tune", "-e", "Acrobot", *OURS, "--reserve-cpus", "2", "-q", "-f", "json", world=world(start=start, cpus=4)
+        "tune",
+        "-e",
+        "Acrobot",
+        *OURS,
+        "--set",
+        "pin=compact[reserve=2]",
+        "-f",
+        "json",
+        world=world(start=start, cpus=4),
     )
     assert json.loads(done.out)["chosen"]["workers"] == 2
     assert {cpu for cell, _ in start.started for cpu in cell.cpus} == {0, 1}
 
 
 def test_what_would_take_more_memory_than_it_may_is_not_tried(vebench: Command) -> None:
-    found = tuned(vebench, *OURS, "--memory", "120M")
+    found = tuned(vebench, *OURS, "--set", "memory=120M")
     whys = {one["setting"]: one["why"] for one in found["not_tried"]}
-    assert "more than --memory 120 MiB" in whys["gym-async:4x16"]
+    assert "more than the 120 MiB allowed" in whys["gym-async:4x16"]
     assert found["chosen"]["backend"] in {"for-loop", "shm-sync"}
 
 
@@ -106,14 +114,14 @@ def test_what_took_more_memory_than_it_may_is_not_offered(vebench: Command) -> N
         return [replace(one, peak_rss_bytes=size) if isinstance(one, Done) else one for one in answers]
 
     large = replace(world_of(script, 4), clock=FakeClock(0.02))
-    done = vebench("tune", "-e", "Acrobot", *OURS, "--memory", "300M", "-q", "-f", "markdown", world=large)
+    done = vebench("tune", "-e", "Acrobot", *OURS, "--set", "memory=300M", "-f", "markdown", world=large)
     told = " ".join(done.out.split())
     assert "Acrobot: use shm-async" in told
-    assert "takes 400 MiB, more than --memory 300 MiB" in told
+    assert "takes 400 MiB, more than the 300 MiB allowed" in told
 
 
 def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended(vebench: Command) -> None:
-    found = tuned(vebench, "-b", "for-loop,gym-sync", "--batch", "16", "--tolerance", "10%")
+    found = tuned(vebench, "-b", "for-loop,gym-sync", "--batch", "16", "--margin", "10%")
     assert (found["chosen"]["backend"], found["fastest"]["batch_size"]) == ("for-loop", 16)
 
 
@@ -123,7 +131,7 @@ def test_what_handing_over_takes_and_below_which_step_time_a_loop_wins_are_told(
     overhead = OVERHEAD["shm-sync"]
     for name, true in (("hand_over_seconds", overhead), ("break_even_seconds", overhead / (16 * (1 - 1 / 4)))):
         assert found[name]["low"] <= true <= found[name]["high"], (name, found)
-    told = " ".join(vebench("tune", "-e", "Acrobot", *OURS, "--batch", "16", "-q", world=world()).out.split())
+    told = " ".join(vebench("tune", "-e", "Acrobot", *OURS, "--batch", "16", world=world()).out.split())
     assert "Handing over a batch of 16 takes it" in told
     assert "a plain loop is faster where a step takes less than" in told
 
@@ -135,7 +143,7 @@ def test_where_a_loop_wins_it_is_told_from_which_step_time_on_another_would(vebe
 
 
 def test_whether_it_matters_is_told_for_a_learner_of_a_stated_time(vebench: Command) -> None:
-    done = vebench("tune", "-e", "Acrobot", *OURS, "--learner", "100ms", "-q", world=world())
+    done = vebench("tune", "-e", "Acrobot", *OURS, "--learner", "100ms", world=world())
     told = " ".join(done.out.split())
     assert "With a learner of 100 ms for each batch, sampling is 1% of training" in told
     assert "at most 1.01x with a faster sampler" in told
@@ -160,7 +168,7 @@ def waiting(cell: Cell, spec: RunSpec) -> Script:
 def test_the_answer_has_all_that_a_choice_stands_on_and_costs(vebench: Command, form: str) -> None:
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms")
-    told = " ".join(vebench("tune", "-e", "CartPole", *asked, "-q", "-f", form, world=machine).out.split())
+    told = " ".join(vebench("tune", "-e", "CartPole", *asked, "-f", form, world=machine).out.split())
     for words in (
         "use shm-sync with 4 workers x 16 envs",
         "A step of one environment takes 50.0 µs (99 of 100 at most 90.0 µs), a reset 400 µs",
@@ -199,7 +207,7 @@ def test_a_pool_on_each_memory_node_is_tried_where_there_are_several(
     placed = [Node(node, tuple(range(node * of_each, (node + 1) * of_each))) for node in range(nodes)]
     topology = replace(host.topology, nodes=tuple(placed))
     machine = replace(machine, read_host=lambda: replace(host, topology=topology))
-    asked = ("tune", "-e", "Acrobot", "-b", "for-loop,shm-sync", "-q")
+    asked = ("tune", "-e", "Acrobot", "-b", "for-loop,shm-sync")
     found = json.loads(vebench(*asked, "-f", "json", world=machine).out)
     assert (found["pool_on_each_node"] is None) == (gain is None)
     if gain is not None:
@@ -210,7 +218,7 @@ def test_a_pool_on_each_memory_node_is_tried_where_there_are_several(
 
 def test_programs_get_all_of_that_too(vebench: Command) -> None:
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
-    asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms", "-q", "-f", "json")
+    asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms", "-f", "json")
     found = json.loads(vebench("tune", "-e", "CartPole", *asked, world=machine).out)
     chosen = found["chosen"]
     assert (chosen["setting"], chosen["cpus"], chosen["processes"]) == ("shm-sync:4x16", 4, 4)
@@ -226,7 +234,7 @@ def test_programs_get_all_of_that_too(vebench: Command) -> None:
 
 
 def test_work_that_is_not_known_to_be_the_same_is_told_apart_and_never_recommended(vebench: Command) -> None:
-    done = vebench("tune", "-e", "CartPole", "-b", "gym-sync,envpool-sync", "-q", world=world())
+    done = vebench("tune", "-e", "CartPole", "-b", "gym-sync,envpool-sync", world=world())
     told = " ".join(done.out.split())
     assert "CartPole: use gym-sync" in told
     assert "envpool-sync with 4 workers" in told
@@ -257,7 +265,7 @@ def sleeping(work: Script) -> Callable[[Cell, RunSpec], Script]:
 def slept(vebench: Command, work: Script, *more: str, step: float = 0.05) -> tuple[int, dict[str, Any], FakeStart]:
     start = FakeStart()
     machine = replace(world_of(sleeping(work), 2, start), clock=FakeClock(step))
-    asked = ("-e", SLEEPING, "-b", "for-loop,gym-async", "--budget", "60s", "-q", "-f", "json", *more)
+    asked = ("-e", SLEEPING, "-b", "for-loop,gym-async", "--budget", "60s", "-f", "json", *more)
     done = vebench("tune", *asked, world=machine)
     return done.status, json.loads(done.out), start
 
@@ -307,10 +315,9 @@ def test_nothing_is_recommended_from_a_run_that_others_disturbed(vebench: Comman
         "for-loop,gym-async",
         "--batch",
         "16",
-        "-q",
         "-f",
         "json",
-        "--file",
+        "-o",
         "a.jsonl",
         world=disturbed(script),
     )
@@ -318,9 +325,7 @@ def test_nothing_is_recommended_from_a_run_that_others_disturbed(vebench: Comman
     assert (done.status, found["chosen"], found["code"], found["lack"]) == (3, None, [], "unusable")
     assert "nothing can be recommended: the run is unusable: others took CPU time of" in found["headline"]
     assert found["best"]["frames_per_second"]["low"] > 0
-    told = vebench(
-        "tune", "-e", "Acrobot", "-b", "for-loop,gym-async", "--batch", "16", "-q", world=disturbed(script)
-    ).out
+    told = vebench("tune", "-e", "Acrobot", "-b", "for-loop,gym-async", "--batch", "16", world=disturbed(script)).out
     assert "what to use" not in told
     assert "import" not in told
     assert "unusable" in vebench("report", "a.jsonl").out
@@ -332,7 +337,7 @@ def disturbed(script: Callable[[Cell, RunSpec], Script]) -> World:
 
 def test_nothing_is_recommended_where_rates_are_little_more_than_guesses(vebench: Command) -> None:
     wild = replace(world_of(paced(batch_seconds, noise=1.0), 4), clock=FakeClock(0.05))
-    asked = ("-b", "for-loop,gym-async", "--batch", "16", "--budget", "20s", "-q", "-f", "json")
+    asked = ("-b", "for-loop,gym-async", "--batch", "16", "--budget", "20s", "-f", "json")
     done = vebench("tune", "-e", "Acrobot", *asked, world=wild)
     found = json.loads(done.out)
     assert (done.status, found["chosen"], found["lack"], found["code"]) == (3, None, "wide", [])
@@ -355,9 +360,8 @@ def test_no_other_setting_is_faster_than_the_recommended_one_by_more_than_its_in
         budget,
         "-f",
         "json",
-        "--file",
+        "-o",
         "a.jsonl",
-        "-q",
     )
     found = json.loads(vebench(*asked, world=machine).out)
     cells = {cell.key.place: cell for cell in summarise(store.read(Path("a.jsonl")))}
@@ -415,7 +419,7 @@ class Taking:
         return start + max(spec.warmup, 9 * batch) + spec.rounds * max(spec.duration, 3 * batch)
 
     def tune(self, vebench: Command, *arguments: str) -> dict[str, Any]:
-        done = vebench("tune", "-e", "Acrobot", *OURS, *arguments, "-q", "-f", "json", world=self.world)
+        done = vebench("tune", "-e", "Acrobot", *OURS, *arguments, "-f", "json", world=self.world)
         assert done.status in {0, 3}, done
         found: dict[str, Any] = json.loads(done.out)
         return found
@@ -423,9 +427,7 @@ class Taking:
     def text(self, vebench: Command, *arguments: str) -> str:
         """Return what is printed, without where lines break."""
         return " ".join(
-            vebench(
-                "tune", "-e", "Acrobot", *OURS, *arguments, "-q", "--file", "told.jsonl", world=self.world
-            ).out.split()
+            vebench("tune", "-e", "Acrobot", *OURS, *arguments, "-o", "told.jsonl", world=self.world).out.split()
         )
 
 
@@ -483,7 +485,7 @@ def test_there_is_an_answer_even_if_the_cheapest_setting_takes_most_of_the_budge
 
 def test_the_run_file_is_an_ordinary_one(vebench: Command, tmp_path: Path) -> None:
     path = tmp_path / "tuned.jsonl"
-    vebench("tune", "-e", "Acrobot", *OURS, "-q", "--file", path, world=world())
+    vebench("tune", "-e", "Acrobot", *OURS, "-o", path, world=world())
     told = vebench("report", path).out
     assert "Acrobot-v1" in told
     assert "incomplete" not in told
@@ -491,17 +493,19 @@ def test_the_run_file_is_an_ordinary_one(vebench: Command, tmp_path: Path) -> No
 
 def test_a_race_goes_on_where_it_was_broken_off(vebench: Command, tmp_path: Path) -> None:
     path = tmp_path / "tuned.jsonl"
-    vebench("tune", "-e", "Acrobot", *OURS, "-q", "--budget", "3s", "--file", path, world=world(step=0.5))
+    vebench("tune", "-e", "Acrobot", *OURS, "--budget", "3s", "-o", path, world=world(step=0.5))
     before = len(path.read_text().splitlines())
-    done = vebench("tune", "--resume", path, "-q", "-f", "json", world=world())
+    done = vebench("tune", "--resume", path, "-f", "json", world=world())
     assert (done.status, json.loads(done.out)["decided"]) == (0, True), done
     assert len(path.read_text().splitlines()) > before
 
 
 def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command) -> None:
-    shown = vebench("tune", "-e", "Acrobot", "--dry-run", world=world()).out
-    for name in ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async"):
-        assert name in shown
+    found = tuned(vebench)
+    shown = {one["backend"] for one in found["tried"]} | {
+        one["setting"].partition(":")[0] for one in found["not_tried"]
+    }
+    assert shown >= {"for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async"}
     assert "null" not in shown
 
 
@@ -511,13 +515,14 @@ def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command
         (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be ok or no"),
         (("-e", "Acrobot", "--budget", "soon"), "--budget soon: write a time such as"),
         (("-e", "Acrobot", "--budget", "-3s"), "--budget -3: must be a number of seconds above 0"),
-        (("-e", "Acrobot", "--tolerance", "200%"), "--tolerance 200%: must be between 0% and 100%"),
+        (("-e", "Acrobot", "--margin", "200%"), "--margin 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
-        (("-e", "Acrobot", "--memory", "much"), "--memory much: write a size such as 512M or 8G"),
-        (("-e", "Acrobot", "--memory", "-8G"), "write a size such as 512M or 8G"),
-        (("-e", "Acrobot", "--reserve-cpus", "4"), "--reserve-cpus 4: no CPU is left for workers (4 usable)"),
-        (("-e", "Acrobot", "--reserve-cpus", "-1"), "--reserve-cpus -1"),
+        (("-e", "Acrobot", "--set", "memory=much"), "--set memory much: write a size such as 512M or 8G"),
+        (("-e", "Acrobot", "--set", "memory=-8G"), "write a size such as 512M or 8G"),
+        (("-e", "Acrobot", "--set", "pin=compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
+        (("-e", "Acrobot", "--set", "pin=compact[reserve=-1]"), "--pin: reserve -1: must be a whole number"),
+        (("-e", "Acrobot", "--set", "memroy=1G"), "keys are memory, pin, policy, seed, timeout"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
         (("-e", "Acrobot", "--allow-code"), "needs --resume"),
         ((), "--env: name at least one environment"),
@@ -532,7 +537,7 @@ def test_what_makes_no_sense_is_one_line_and_status_2(
 
 
 def test_a_tuning_of_real_processes_shows_steps_waits_and_a_rate_that_can_be_used(vebench: Command) -> None:
-    asked = ("-b", "for-loop", "--batch", "2", "--budget", "60s", "-q", "-f", "json")
+    asked = ("-b", "for-loop", "--batch", "2", "--budget", "60s", "-f", "json")
     done = vebench("tune", "-e", "CartPole", *asked)
     found = json.loads(done.out)
     assert (done.status in {0, 3}, found["best"]["num_envs"]) == (True, 2), done.err

@@ -235,26 +235,12 @@ def test_envpool_does_the_same_work_on_atari_and_mujoco(verify: Verify, asked: s
     assert all(verdict["ends"] > 0 for verdict in verdicts)
 
 
-def test_a_picture_that_differs_is_named_as_such_and_written_beside_the_references(
-    verify: Verify, tmp_path: Path
-) -> None:
-    cv2 = pytest.importorskip("cv2")
+def test_a_picture_that_differs_is_named_as_such(verify: Verify) -> None:
     # It declares another fault than it has, and a difference in every row, which excuses no more than the first 16.
     liar = ("-e", "Adventure", "-b", "liars:OtherResizeExcused", "--steps", "20", "--num-envs", "1")
-    status, (verdict,) = verify(*liar, "--save-frames", "frames", world=world_here(layouts=1))
+    status, (verdict,) = verify(*liar, world=world_here(layouts=1))
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["fault"].startswith("another picture"), verdict
-    kinds = ("expected", "found", "difference")
-    stem = "ALE-Adventure-v5-liars-OtherResizeExcused-env0-step16"
-    assert verdict["pictures"] == [str(tmp_path / "frames" / f"{stem}-{kind}.png") for kind in kinds]
-    expected, found, difference = (cv2.imread(path, cv2.IMREAD_GRAYSCALE) for path in verdict["pictures"])
-    assert expected.shape == (84, 4 * 84)  # the stack of four, side by side
-    assert ((expected != found) == (difference > 0)).mean() > 0.99
-
-
-def test_observations_that_are_no_pictures_are_not_written(verify: Verify, tmp_path: Path) -> None:
-    _, (verdict,) = verify("-e", "CartPole", "-b", "liars:Stale", "--steps", "50", "--save-frames", "frames")
-    assert (verdict["verdict"], verdict["pictures"], list((tmp_path / "frames").iterdir())) == ("different", [], [])
 
 
 @pytest.mark.parametrize(
@@ -361,7 +347,7 @@ def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reaso
 
 def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> None:
     setting = "gym-async[max_concurrency=1]"  # of which no survey knows
-    sweep = ("run", "-e", "Acrobot", "-w", "1", "-b", setting, "--no-base")
+    sweep = ("run", "-e", "Acrobot", "-w", "1", "-b", setting, "--set", "base=false")
     assert vebench(*sweep, "-o", "run.jsonl", "-q", world=fake_world()).status == 0
     found = vebench("verify", "-e", "Acrobot", "-b", setting, world=fake_world())
     assert (found.status, found.out.count("identical") > 0) == (0, True)

@@ -49,7 +49,20 @@ def test_no_backend_leaves_the_cpus_that_the_user_allowed(
     vebench: Command, tmp_path: Path, env: str, backends: str
 ) -> None:
     path, only = tmp_path / "run.jsonl", ALLOWED[-1]
-    brief = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "1", "--no-base", *ONE_PASS, "-q", "-o", path)
+    brief = (
+        "--duration",
+        "0.1",
+        "--warmup",
+        "0.05",
+        "--rounds",
+        "1",
+        "--set",
+        "base=false",
+        *ONE_PASS,
+        "-q",
+        "-o",
+        path,
+    )
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {only})
     try:

@@ -287,13 +287,13 @@ def test_a_user_who_ends_a_cell_of_several_replicas_does_not_read_of_a_replica()
 
 @pytest.mark.whole_machine
 def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebench: Command, tmp_path: Path) -> None:
-    if json.loads(vebench("doctor", "--json").out)["usable_cpus"] < 2:
+    if json.loads(vebench("doctor", "-f", "json").out)["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")
     sleeping = "vebench.backends.environments.timed:vebench/Sleep-1000us-v0"  # leaves the CPUs to other tests
-    cells = ("-e", sleeping, "-w", "2", "-b", "for-loop,shm-sync,gym-async", "--no-base")
+    cells = ("-e", sleeping, "-w", "2", "-b", "for-loop,shm-sync,gym-async", "--set", "base=false")
     # They must overlap, also on a busy machine.
     brief = ("--duration", "0.5", "--warmup", "0.05", "--rounds", "2", *ONE_PASS)
-    done = vebench("run", *cells, "--replicas", "2", "--membind", "bind", *brief, "-q", "-o", "run.jsonl")
+    done = vebench("run", *cells, "--replicas", "2", "--pin", "compact[mem=bind]", *brief, "-q", "-o", "run.jsonl")
     assert (done.status, done.err) == (0, "")
     header, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     assert header["spec"]["replicas"] == "2"

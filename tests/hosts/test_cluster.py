@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.cluster, pytest.mark.whole_machine]
 
-PONG = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--repeats", "1", "--no-base", "-q")
+PONG = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--repeats", "1", "--set", "base=false", "-q")
 # Its processes wait 15 s for each other, which is too short on a machine that others use, too.
 ATTEMPTS = 3
 
@@ -72,7 +72,9 @@ def rate(cell: CellRecord) -> float:
 
 
 def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster: Any) -> None:  # noqa: ANN401 - Ray's
-    done = vebench("run", *PONG, "--rounds", "4", "--duration", "1", "--ray", cluster.address, "--hosts", "1,2")
+    done = vebench(
+        "run", *PONG, "--rounds", "4", "--duration", "1", "--hosts", f"ray[address={cluster.address},count=1,2]"
+    )
     assert done.status == 0, done
     both: dict[int, CellRecord] = {cell.workers: cell for cell in store.read(_newest()).cells}
     first, second = both[2].hosts or ()
@@ -87,8 +89,8 @@ def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster:
 
 def test_what_is_delivered_to_one_consumer_is_told_in_bytes(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--envs-per-worker", "8", "--repeats", "1")
-    short = ("--no-base", "-q", "--rounds", "2", "--duration", "1", "-o", "delivered.jsonl")
-    done = vebench(*asked, *short, "--ray", cluster.address, "--deliver")
+    short = ("--set", "base=false", "-q", "--rounds", "2", "--duration", "1", "-o", "delivered.jsonl")
+    done = vebench(*asked, *short, "--hosts", f"ray[address={cluster.address},deliver=true]")
     assert done.status == 0, done
     (cell,) = json.loads(vebench("report", "delivered.jsonl", "-f", "json").out)
     # Four float32, a float64, two flags and the number of the environment.
@@ -101,7 +103,9 @@ def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Co
     asked = ("run", *PONG, "--rounds", "1", "--duration", "8", "--warmup", "0.1", "-o", "lost.jsonl")
     cluster.wait_for_nodes()
     node = next(one for one in cluster.list_all_nodes() if one is not cluster.head_node)
-    with vebench.start(*asked, "--ray", cluster.address, "--hosts", "1,2", stderr=subprocess.PIPE) as running:
+    with vebench.start(
+        *asked, "--hosts", f"ray[address={cluster.address},count=1,2]", stderr=subprocess.PIPE
+    ) as running:
         while running.poll() is None and len(measuring()) < 2:
             time.sleep(0.1)
         time.sleep(2)
@@ -129,7 +133,7 @@ def test_a_node_whose_cpus_others_have_claimed_is_named_and_none_is_held(vebench
         at = NodeAffinitySchedulingStrategy(second[1]["NodeID"], soft=False)
         other = ray.remote(Consumer).options(num_cpus=1, scheduling_strategy=at).remote()
         ray.get(other.take.remote(()))
-        done = vebench("run", *PONG, "--ray", cluster.address)
+        done = vebench("run", *PONG, "--hosts", f"ray[address={cluster.address}]")
         assert done.status == 2
         assert f"are those of {second[0]} claimed by others?" in done.refusal
         while ray.available_resources().get("CPU") != 1:  # the first node's, which the run has not kept
@@ -141,9 +145,9 @@ def test_a_node_whose_cpus_others_have_claimed_is_named_and_none_is_held(vebench
 
 
 def test_a_cluster_that_is_not_there_is_refused(vebench: Command) -> None:
-    done = vebench("run", *PONG, "--ray", "127.0.0.1:1")
+    done = vebench("run", *PONG, "--hosts", "ray[address=127.0.0.1:1]")
     assert done.status == 2
-    assert "--ray 127.0.0.1:1" in done.refusal
+    assert "Ray at 127.0.0.1:1" in done.refusal
 
 
 def _newest() -> Path:

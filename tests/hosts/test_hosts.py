@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
-PLAIN = ("--repeats", "1", "--no-base", "-q")
+PLAIN = ("--repeats", "1", "--set", "base=false", "-q")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_the_curve_over_hosts_has_a_cell_for_each_count(
     assert reached.exists()
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as some hosts have it
     (tmp_path / "machines").write_text("a slots=4\n\n# not this one\nb\n")
-    done, run = measured(vebench, "--hosts", "1..2", "--hosts-file", "machines")
+    done, run = measured(vebench, "--hosts", "@machines[count=1..2]")
     assert done.status == 0
     assert {cell.workers: cell.replica_hosts for cell in run.cells} == {1: ("a",), 2: ("a", "b")}
     told = vebench("report", "run.jsonl").out
@@ -72,7 +72,7 @@ def test_the_curve_over_hosts_has_a_cell_for_each_count(
 
 def test_the_nodes_of_a_slurm_allocation_are_reached_by_srun(vebench: Command, reached: Path) -> None:
     Path("nodes").write_text("a\ngone1-b\n")
-    done, run = measured(vebench, "--via", "srun", "--hosts-file", "nodes", "--hosts", "1,2")
+    done, run = measured(vebench, "--hosts", "@nodes[via=srun,count=1,2]")
     assert (done.status, reached.exists()) == (1, True)
     assert {cell.workers: cell.reason for cell in run.cells} == {
         1: None,
@@ -129,7 +129,7 @@ def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reach
 
 
 def test_unlike_hosts_are_measured_if_that_is_asked_for(vebench: Command, reached: Path) -> None:
-    done, run = measured(vebench, "--hosts", "a,old", "--unlike-hosts")
+    done, run = measured(vebench, "--hosts", "a,old[unlike=true]")
     assert (done.status, reached.exists()) == (0, True)
     assert run.header.hosts["old"].packages["gymnasium"] == "0.1"
 
@@ -137,14 +137,14 @@ def test_unlike_hosts_are_measured_if_that_is_asked_for(vebench: Command, reache
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--via", "srun"), "--via: needs --hosts"),
-        (("--hosts", "a", "--via", "pigeon"), "--via pigeon: must be one of ssh, srun, ray"),
+        (("--hosts", "a[via=pigeon]"), "--hosts: via=pigeon: must be one of ssh, srun, ray"),
+        (("--hosts", "a[way=ssh]"), "--hosts a[way=ssh]: no detail way"),
+        (("--hosts", "a[deliver=true]"), "--hosts: deliver goes through Ray's object store: give via=ray"),
         (("--hosts", "a", "--replicas", "2"), "--replicas 2: is for one machine"),
         (("--hosts", "a", "--pin", "0"), "--pin 0: is for one machine"),
-        (("--hosts", "1..2"), "--hosts: a count of hosts needs --hosts-file or --ray"),
         (("--hosts", "a", "--verify"), "--verify: compares on this machine"),
-        (("--hosts-file", "nowhere"), "--hosts-file nowhere: No such file"),
-        (("--hosts", "3", "--hosts-file", "two"), "--hosts 3: must be a whole number from 1 to 2"),
+        (("--hosts", "@nowhere"), "--hosts @nowhere: No such file"),
+        (("--hosts", "@two[count=3]"), "--hosts: count 3: must be a whole number from 1 to 2"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -164,7 +164,7 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
     long = ("--rounds", "1", "--duration", "1", "--warmup", "0.1", "--timeout", "20")
     Path("two").write_text("a\nb\n")
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", *PLAIN, *long, "-o", "run.jsonl")
-    with vebench.start(*asked, "--hosts", "1,2", "--hosts-file", "two", stderr=subprocess.PIPE) as running:
+    with vebench.start(*asked, "--hosts", "@two[count=1,2]", stderr=subprocess.PIPE) as running:
         pid = _of_replica(running) if what == "its replica" else None
         _kill(pid if pid is not None else _relay(reached, running))
         assert running.wait(60) == 1
@@ -182,7 +182,7 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
 
 def test_a_host_that_is_lost_after_the_plan_ends_its_cells_only(vebench: Command, reached: Path) -> None:
     Path("two").write_text("a\ngone1-b\n")
-    done, run = measured(vebench, "--hosts", "1,2", "--hosts-file", "two")
+    done, run = measured(vebench, "--hosts", "@two[count=1,2]")
     assert (done.status, reached.exists()) == (1, True)
     assert {cell.workers: (cell.status, cell.reason) for cell in run.cells} == {
         1: ("ok", None),

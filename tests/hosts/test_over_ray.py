@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
-RUN = ("run", *SHORT, "--repeats", "1", "--no-base", "-q", "-o", "run.jsonl")
+RUN = ("run", *SHORT, "--repeats", "1", "--set", "base=false", "-q", "-o", "run.jsonl")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def nodes(vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("nodes")
 def test_each_node_has_a_replica(vebench: Command) -> None:
     Path("secrets.py").write_text("raise SystemExit('a module of whatever folder this is')")
-    done = vebench(*RUN, "--ray", "auto")
+    done = vebench(*RUN, "--hosts", "ray")
     (cell,) = store.read(Path("run.jsonl")).cells
     assert (done.status, cell.status, cell.replica_hosts) == (0, "ok", ("two", "two:2")), (done, cell.reason)
     assert [share.same_clock for share in cell.hosts or ()] == [True, True]
@@ -55,8 +55,8 @@ def test_each_node_has_a_replica(vebench: Command) -> None:
 
 @pytest.mark.usefixtures("nodes")
 def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Command) -> None:
-    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--repeats", "1", "--no-base", "-q")
-    with vebench.start(*asked, "--duration", "20", "-o", "run.jsonl", "--ray", "auto") as running:
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--repeats", "1", "--set", "base=false", "-q")
+    with vebench.start(*asked, "--duration", "20", "-o", "run.jsonl", "--hosts", "ray") as running:
         while not (started := {asked["setup"]["seed"]: pid for pid, asked in measuring().items()}).get(1):
             assert running.poll() is None
             time.sleep(0.05)
@@ -73,7 +73,7 @@ def _parent(pid: int) -> int:
 
 @pytest.mark.usefixtures("nodes")
 def test_the_curve_over_nodes_has_a_cell_for_each_count(vebench: Command) -> None:
-    assert vebench(*RUN, "--ray", "auto", "--hosts", "1..2").status == 0
+    assert vebench(*RUN, "--hosts", "ray[count=1..2]").status == 0
     found = {cell.workers: cell.replica_hosts for cell in store.read(Path("run.jsonl")).cells}
     assert found == {1: ("two",), 2: ("two", "two:2")}
 
@@ -83,7 +83,7 @@ def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
     vebench: Command, nodes: pytest.MonkeyPatch, names: str
 ) -> None:
     nodes.setenv("FAKE_RAY_NODES", names)
-    done = vebench(*RUN, "--ray", "auto")
+    done = vebench(*RUN, "--hosts", "ray")
     assert done.status == 2
     assert (
         "lost: Ray has not given all CPUs of the nodes for 30 s: are those of busy claimed by others?" in done.refusal
@@ -94,10 +94,9 @@ def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--ray", "nowhere:1"), "--ray nowhere:1: ConnectionError: Could not connect to nowhere:1"),
-        (("--ray", "auto", "--hosts", "three"), "--hosts: three: lost: the cluster has no node of that name now, but"),
-        (("--ray", "auto", "--hosts", "3"), "--hosts 3: must be a whole number from 1 to 2"),
-        (("--ray", "auto", "--via", "srun"), "--ray: reaches hosts by itself: leave out --via"),
+        (("--hosts", "ray[address=nowhere:1]"), "--hosts: Ray at nowhere:1: ConnectionError: Could not connect to"),
+        (("--hosts", "three[via=ray]"), "--hosts: three: lost: the cluster has no node of that name now, but"),
+        (("--hosts", "ray[count=3]"), "--hosts: count 3: must be a whole number from 1 to 2"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_refused_in_a_line(
@@ -110,8 +109,11 @@ def test_a_cluster_that_cannot_be_used_is_refused_in_a_line(
 
 @pytest.mark.skipif(packages.importable("ray"), reason="Ray is installed")
 def test_without_ray_it_is_said_what_to_install(vebench: Command) -> None:
-    done = vebench(*RUN, "--ray", "auto")
-    assert (done.status, done.refusal) == (2, "vebench: --ray auto: needs Ray: pip install 'vebench-rl[ray]'\n")
+    done = vebench(*RUN, "--hosts", "ray")
+    assert (done.status, done.refusal) == (
+        2,
+        "vebench: --hosts: Ray at auto: needs Ray: pip install 'vebench-rl[ray]'\n",
+    )
 
 
 def test_of_a_lost_node_the_line_with_the_reason_is_kept() -> None:

@@ -97,7 +97,7 @@ def test_a_program_that_answers_something_else_is_one_line_and_status_2(
 ) -> None:
     (tmp_path / "answer").write_bytes(answer)
     odd = script(tmp_path / "odd", f"cat {tmp_path}/answer")
-    refused = command("compare", "--a", odd, "--b", sys.executable, "-e", "Pong")
+    refused = command("compare", odd, sys.executable, "-e", "Pong")
     assert (refused.status, refused.refusal.startswith(f"vebench: --a {odd}: is no Python that runs: it ")) == (2, True)
     assert WRONG[answer] in refused.refusal
     with pytest.raises(UsageError) as raised:

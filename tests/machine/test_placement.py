@@ -223,7 +223,7 @@ def test_cpus_kept_free_are_whole_cores_as_far_as_possible_and_workers_get_the_r
     topology, allowed = some
     whole = place(policy, allowed, topology=topology, smt=smt)
     if reserve >= whole.usable:
-        with pytest.raises(UsageError, match=f"--reserve-cpus {reserve}: no CPU is left for workers"):
+        with pytest.raises(UsageError, match=f"reserve={reserve}: no CPU is left for workers"):
             place(policy, allowed, topology=topology, smt=smt, reserve=reserve)
         return
     left = place(policy, allowed, topology=topology, smt=smt, reserve=reserve)

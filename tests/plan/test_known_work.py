@@ -79,11 +79,11 @@ def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(
     write_run(tmp_path / "run.jsonl", make_sweep())
     pong = ("-e", "Pong", "-b", "gym-sync")
     compared = vebench(
-        *("compare", "--a", "old", "--b", "new", *pong, "-w", "1", "-q", "-o", "pair.jsonl", "--inconclusive", "pass"),
+        *("compare", "old", "new", *pong, "-w", "1", "-o", "pair.jsonl"),
         world=fake_world(),
     )
     assert compared.status == 0
-    assert compared.err.count(str(path)) == compared.err.count("\n") == 1
+    assert compared.err.count(str(path)) == 1
     assert vebench("report", "run.jsonl").status == 0
     verified = vebench("verify", *pong, "--steps", "1100", world=fake_world())
     assert verified.status == 0

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,8 @@ from support.fakes import fake_world
 from vebench.backends.setup import Setup
 from vebench.child import main as child
 from vebench.child.proof import judge, prove, silence, trials
-from vebench.child.request import Request, Settings
+from vebench.child.request import Request
+from vebench.engine.launcher import settings_of
 from vebench.engine.messages import decode
 from vebench.machine import counters
 
@@ -80,7 +81,7 @@ class CellHere:
             backend=cell.backend.name,
             target=cell.target,
             options=cell.backend.options,
-            settings=Settings(**{setting.name: getattr(spec, setting.name) for setting in fields(Settings)}),
+            settings=settings_of(spec),
             folder=str(Path.cwd()),
             go_ahead=go_ahead,
             proving=cell.proving,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ import msgspec
 
 from vebench.child.answers import HostShare
 from vebench.child.window import Window
+from vebench.plan.grammar import parse_pin
 from vebench.plan.spec import RunSpec
 from vebench.results.checksums import sealed
 from vebench.results.records import SCHEMA, CellRecord, HostFactsRecord, HostRecord, Run, RunRecord, encode
@@ -26,6 +27,8 @@ FIRST_DAY = datetime(2026, 9, 1, 8, 15, tzinfo=UTC)
 
 def make_header(usable_cpus: int = 2, *, pinning: bool = True, **spec: object) -> RunRecord:
     """Return the first line of a run on a machine with this many usable CPUs; other keywords go to its spec."""
+    if isinstance(text := spec.get("pin"), str):  # as a user writes it
+        spec["pin"] = asdict(parse_pin(text))
     asked = msgspec.convert({"envs": ["Pong"], "workers": [1, 2, 4], "proof": "off", **spec}, RunSpec)
     host = HostRecord(
         system="Linux",

@@ -84,23 +84,23 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
     """Return the CPUs of a run in the order in which workers take them.
 
     None if the run file does not say which of them share a core, or they are of several hosts. The cell with most CPUs
-    shows how the order begins; the rest is what ``--pin`` and ``--smt`` give on this topology.
+    shows how the order begins; the rest is what ``--pin`` gives on this topology.
     """
     host, spec = header.host, header.spec
     topology = topology_of(host.topology) if host.topology is not None else None
     if topology is None or header.hosts:
         return None
     allowed = frozenset(host.cpus_allowed)
-    pinned = host.pinning and spec.pin != "none"
+    pinned = host.pinning and spec.pin.pins
     if pinned:
         most = max((cell.cpus for cell in cells), key=len, default=())
         try:
-            planned = place(spec.pin, allowed, topology=topology, smt=spec.smt).order
+            planned = place(spec.pin.cpus, allowed, topology=topology, smt=spec.pin.smt).order
         except UsageError:  # a list of CPUs that the rest of the file does not have
             planned = ()
         order = tuple(dict.fromkeys((*most, *planned)))
     else:
-        order = order_of(topology, allowed, "compact", "off" if spec.smt == "off" else "last")
+        order = order_of(topology, allowed, "compact", "off" if spec.pin.smt == "off" else "last")
     assumed = (*(() if pinned else (UNPINNED,)), *((BOOST,) if host.boost else ()), *_quota(host))
     return _described(order[: host.usable_cpus], topology, assumed)
 

@@ -141,7 +141,7 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         yield Finding(
             Code.OVERSUBSCRIBED,
             f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one",
-            "measure up to the number of cores, or with --smt off",
+            "measure up to the number of cores, or with --pin 'compact[smt=off]'",
         )
     yield from _without_memory(host)
     if host.virtual:

@@ -24,7 +24,7 @@ from vebench.analysis.report_order import in_report_order
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around
 from vebench.analysis.summary import summarise
-from vebench.plan.spec import RunSpec
+from vebench.plan.spec import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 RECENT = 5
 # With fewer runs, their spread is not known well enough to be of use.
 FEWEST_FOR_SPREAD = 5
-# Options that decide which CPUs and memory cells get: with others, a cell has another level.
-PLACEMENT = ("pin", "smt", "membind", "replicas")
-DEFAULT = RunSpec((), ())
 RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 # Findings with which a rate is not that of the cell alone.
 NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
@@ -294,9 +291,10 @@ def _moment(started: str) -> float:
 def _conditions(header: RunRecord, metric: Metric) -> str:
     """Return what a series' points have in common: a fingerprint, and options of placement that are not the default."""
     digits = (header.fingerprint or fingerprint(header)) if metric == "fps" else work_fingerprint(header)
-    given = {name: getattr(header.spec, name) for name in PLACEMENT}
-    options = [f"--{name} {value}" for name, value in given.items() if value != getattr(DEFAULT, name)]
-    return " ".join((digits, *options))
+    # With other CPUs or other memory, a cell has another level.
+    pin, replicas = header.spec.pin, header.spec.replicas
+    pinned = [f"--pin {pin.label}"] if pin != Pinning() else []
+    return " ".join((digits, *pinned, *([f"--replicas {replicas}"] if replicas != 1 else [])))
 
 
 def _wanted(cell: CellSummary, metric: Metric, only: Collection[CellKey] | None) -> bool:

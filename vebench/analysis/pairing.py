@@ -32,7 +32,7 @@ Term = tuple[float, Sample]  # a sample, and the power with which it enters a pr
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
 NO_REASON = "no reason was recorded"
-HOW_TO_HAVE = "vebench run measures it with every plan, unless --no-base is given"
+HOW_TO_HAVE = "vebench run measures it with every plan, unless --set base=false is given"
 
 
 @dataclass(frozen=True)

@@ -311,7 +311,7 @@ def _machine(cell: CellSummary) -> Iterator[Finding]:
         yield Finding(
             Code.UNPINNED,
             f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first",
-            "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --membind local",
+            "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --pin without mem",
         )
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
     # Gymnasium's environments are looked at: EnvPool has threads that wait and hand out work.
@@ -416,10 +416,10 @@ def unusable(cells: Sequence[CellSummary]) -> Finding | None:
 
 def unpinned(run: Run) -> Finding | None:
     """Return a finding if cells were not held to the CPUs that they own."""
-    if run.header.host.pinning and run.header.spec.pin != "none":
+    if run.header.host.pinning and run.header.spec.pin.pins:
         return None
     message = "no cell was held to CPUs of its own: cells of few workers could use all of them"
-    if run.header.spec.pin == "none":
+    if not run.header.spec.pin.pins:
         return Finding(Code.UNPINNED, message, "measure without --pin none")
     return Finding(Code.UNPINNED, message, "measure on Linux, where the CPU affinity of a process can be set")
 

@@ -46,7 +46,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         key: sum(there.get(name, usable) for name in records[0].replica_hosts) or usable
         for key, records in repeats.items()
     }
-    pinned = run.header.spec.pin != "none" and run.header.host.pinning
+    pinned = run.header.spec.pin.pins and run.header.host.pinning
     cells = {
         key: _unless_contested(
             _unless_strayed(

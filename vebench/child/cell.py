@@ -68,8 +68,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = _recorder(request, backend, first, info)
     # A row that others are compared with has no observations for a policy.
-    acts = settings.policy != TAPE and not registry.find(request.backend).reference_row
-    policy_cpus = parse_list(settings.policy_cpus) if acts and request.setup.pinned else ()
+    acts = settings.policy.kind != TAPE and not registry.find(request.backend).reference_row
+    policy_cpus = parse_list(settings.policy.cpus) if acts and request.setup.pinned else ()
     actions: Actions = Tape(tape)
     if acts:
         actions = _acting(request, backend, first, tape, clock, recorder, policy_cpus)

@@ -38,7 +38,7 @@ def main(request_file: str, answers: int) -> int:
     setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
-    unbound = memory_policy.apply(request.settings.membind, request.nodes)
+    unbound = memory_policy.apply(request.settings.memory, request.nodes)
     # Last in the path, because the user's folder must not shadow a library.
     sys.path.append(request.folder)
     # These imports load large libraries, so the process must be pinned before.

@@ -7,27 +7,26 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from vebench.backends.setup import OptionValue, Setup, Task
-from vebench.child.policies.named import TAPE
+from vebench.child.policies.named import TAPED, PolicyChoice
 
 Mode = Literal["alone", "in_turn", "in_step"]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The part of a run's spec that a child uses. Fields have the same names as in the spec; times are in seconds."""
+    """The part of a run's spec that a child uses. Times are in seconds.
+
+    ``memory`` says which nodes the cell's memory comes from, as ``Pinning`` in the spec has it. With ``deliver``, each
+    batch is sent to the consumer of ``vebench.child.delivering``.
+    """
 
     duration: float
     rounds: int
     warmup: float
     longest_warmup: float
     timeout: float
-    membind: str
-    policy: str = TAPE
-    device: str = "cpu"
-    torch_threads: int = 1
-    precision: str = "fp32"
-    compile: bool = False
-    policy_cpus: str = ""
+    memory: str
+    policy: PolicyChoice = TAPED
     deliver: bool = False
 
 
@@ -126,12 +125,13 @@ class Request:
 
     @classmethod
     def _of(cls, body: dict[str, Any]) -> Request:
-        setup = body["setup"]
+        setup, settings = body["setup"], body["settings"]
+        policy = settings["policy"]
         jobs = {"proving": Proving, "recording": Recording, "replaying": Replaying}
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}
         body |= {
             "setup": Setup(**setup),
-            "settings": Settings(**body["settings"]),
+            "settings": Settings(**settings | {"policy": PolicyChoice(**policy | {"sizes": tuple(policy["sizes"])})}),
             "nodes": tuple(body["nodes"]),
             "then": tuple(cls._of(request) for request in body["then"]),
             **{name: None if body[name] is None else kind(**body[name]) for name, kind in jobs.items()},

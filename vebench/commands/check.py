@@ -61,7 +61,6 @@ class CheckRequest:
     envs: tuple[str, ...] = ()
     backends: tuple[BackendChoice, ...] = ()
     allow_different_host: bool = False
-    inconclusive: gating.Inconclusive = "default"
     history: Path | None = None
     budget: float = 600.0
     allowed: bool = False
@@ -72,7 +71,7 @@ class CheckRequest:
         return self.allow_different_host or self.metric != "fps"
 
 
-def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
+def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None) -> int:
     """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status.
 
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
@@ -84,7 +83,7 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     before, old = _read(request.baseline, "ok")
     spread = _run_spread(request, before.header)
     if request.candidate is None:
-        candidate, found = _measure(request, before, old, spread, world, started, quiet=quiet)
+        candidate, found = _measure(request, before, old, spread, world, started)
     elif _same_file(request.baseline, request.candidate):
         raise UsageError(f"{request.candidate} is the baseline itself: name another run")
     else:
@@ -96,9 +95,8 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
-    status = gating.exit_status(found, request.inconclusive)
-    passes = request.inconclusive == "pass"
-    page = CheckPage(str(request.baseline), str(candidate), found, differences, status, passes_inconclusive=passes)
+    status = gating.exit_status(found)
+    page = CheckPage(str(request.baseline), str(candidate), found, differences, status)
     gating.publish(page, form, junit)
     return status
 
@@ -143,7 +141,7 @@ def _read(path: Path, *useful: str) -> tuple[Run, tuple[CellSummary, ...]]:
     Raises NotComparableError if it is incomplete, because missing cells would never be checked, or unusable.
     """
     run = store.read(path)
-    remedy = f"{run.header.resume_command(str(path))} finishes it"
+    remedy = "compare again" if run.header.interpreter else f"{run.header.resume_command(str(path))} finishes it"
     if run.notes:
         raise NotComparableError(f"{run.notes[0]}: the run is incomplete; {remedy}")
     missing = incomplete(run, str(path))
@@ -174,7 +172,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
     """Return the differences between the runs to report. Raises NotComparableError if they forbid a comparison."""
-    pinning = [(run.spec.pin == "none" or not run.host.pinning) for run in (before, after)]
+    pinning = [(not run.spec.pin.pins or not run.host.pinning) for run in (before, after)]
     if pinning[0] != pinning[1]:
         raise NotComparableError(
             f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
@@ -190,7 +188,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
             "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
         )
     if before.spec.takes_turns != after.spec.takes_turns:
-        differences.append("cells took turns (--interleave) in only one of them")
+        differences.append("cells took turns (interleave) in only one of them")
     # Different versions of these are reported, but not refused.
     ours = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
@@ -202,8 +200,8 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
 
 def _placement_differences(before: RunRecord, after: RunRecord) -> list[str]:
     """Return the options that differ and decide which CPUs and memory cells got, in words."""
-    values = [(name, getattr(before.spec, name), getattr(after.spec, name)) for name in ("pin", "smt", "membind")]
-    return [f"--{name} {one} against {other}" for name, one, other in values if one != other]
+    one, other = before.spec.pin, after.spec.pin
+    return [] if one == other else [f"--pin {one.label} against {other.label}"]
 
 
 def _simulators(head: RunRecord) -> RunRecord:
@@ -236,8 +234,6 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     spread: RunSpread | None,
     world: World,
     started: float,
-    *,
-    quiet: bool,
 ) -> tuple[Path, Comparison]:
     """Measure the requested part of the baseline's plan here, until every backend has its verdict.
 
@@ -258,10 +254,10 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
             f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
         )
     _check_comparable(request, before.header, head, "this machine")
-    enough = _foresee(request, cells, spread, quiet=quiet)
+    enough = _foresee(request, cells, spread)
     path = request.output or paths.default_path(world.now(), spec.envs)
     with _said_how_to_judge(request.baseline, path):
-        measuring.measure_into(path, plan, head, world, quiet=quiet)
+        measuring.measure_into(path, plan, head, world, quiet=False)
 
     def look(levels: Levels) -> Comparison:
         return _judged(request, old, gating.cells_of(store.read(path), path), spread, levels)
@@ -271,7 +267,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
         more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(run))
         if any(cell.key.without_repeat in wanted for cell in more.cells):
             with measuring.kept(store.RunWriter.resume(path)) as writer:
-                measuring.measure_pass(more, writer, world, done=len(run.cells), quiet=quiet)
+                measuring.measure_pass(more, writer, world, done=len(run.cells), quiet=False)
             return True
         return False
 
@@ -289,7 +285,7 @@ def _said_how_to_judge(baseline: Path, path: Path) -> Iterator[None]:
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
 
 
-def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpread | None, *, quiet: bool) -> int:
+def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpread | None) -> int:
     """Say what a new run can find however long it goes on. Returns after how many passes it hardly finds more.
 
     Raises NotComparableError if unchanged code would be inconclusive all the same.
@@ -307,7 +303,7 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpr
     )
     if known and len(in_vain) == len(known):
         raise NotComparableError(f"{request.baseline}: no number of passes tells unchanged code from slower: {remedy}")
-    if quiet or not known:
+    if not known:
         return enough
     resolves = max(group.resolves for group in known if group.resolves is not None)
     line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
@@ -319,7 +315,7 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpr
 
 def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec:
     """Return the part of ``spec`` that measures ``cells``, for a first look; ``base``: and what rates need."""
-    if spec.on_hosts:
+    if spec.hosts is not None:
         raise UsageError(
             "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
             "and compare with vebench report BASELINE NEW"

@@ -12,9 +12,9 @@ from vebench.analysis.precision import next_repeats
 from vebench.backends.registry import ENTRIES
 from vebench.commands import gating, measuring, planning
 from vebench.commands.deciding import until_decided
-from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, StorageError, UsageError, shown
+from vebench.errors import InterruptedRunError, NotComparableError, StorageError, UsageError, shown
 from vebench.interpreters.interrupts import Interrupts
-from vebench.plan.cells import Plan, without
+from vebench.plan.cells import Plan
 from vebench.plan.interleaving import in_groups
 from vebench.plan.passes import next_pass
 from vebench.plan.spec import BackendChoice
@@ -23,13 +23,12 @@ from vebench.results import header, paths, store
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison, Levels
-    from vebench.commands.gating import Inconclusive
     from vebench.commands.world import World
     from vebench.engine.conversation import Conversation, Launch
     from vebench.interpreters.interpreter import Interpreter
@@ -58,15 +57,13 @@ class Side:
 class Gate:
     """How strict to be, and where verdicts go: they are printed in ``form``, and written to ``junit`` unless None.
 
-    ``until_decided``: passes are added for at most ``budget`` seconds, until every backend has its verdict.
+    With a ``budget``, passes are added until every backend has its verdict, for at most so many seconds in all.
     """
 
     form: Format
     junit: Path | None = None
     tolerance: float = 0.05
-    inconclusive: Inconclusive = "default"
-    until_decided: bool = False
-    budget: float = 600.0
+    budget: float | None = None
 
 
 class LaunchBySide:
@@ -80,9 +77,7 @@ class LaunchBySide:
         return self._launches[cell.side](cell)
 
 
-def start(  # noqa: PLR0913 - one parameter for each decision
-    pythons: tuple[str, str], spec: RunSpec, output: Path | None, gate: Gate, world: World, *, quiet: bool
-) -> int:
+def start(pythons: tuple[str, str], spec: RunSpec, output: Path | None, gate: Gate, world: World) -> int:
     """Measure ``spec`` in both Pythons, and print the verdicts on the second. Returns the exit status.
 
     The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. Raises
@@ -95,38 +90,13 @@ def start(  # noqa: PLR0913 - one parameter for each decision
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     _check_gate(gate, files)
     if named := next((choice.label for choice in spec.backends if choice.python), None):
-        raise UsageError(f"--backend {shown(named)}: its Python is that of --a or --b: leave out what follows @")
-    spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == "1")
-    interpreters = [world.examine(_option(name), python) for name, python in zip(SIDES, pythons, strict=True)]
+        raise UsageError(
+            f"--backend {shown(named)}: its Python is one of the two that are compared: leave out what follows @"
+        )
+    spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == 1)
+    interpreters = [world.examine(name, python) for name, python in zip(SIDES, pythons, strict=True)]
     sides = _sides(interpreters, spec, files, world)
-    return _compare(sides, (), lambda side: RunWriter.create(side.path, side.head), gate, world, quiet=quiet)
-
-
-def resume(path: Path, gate: Gate, world: World, *, allowed: bool, quiet: bool) -> int:
-    """Measure what is missing on either side of a comparison, and judge it as a whole. Returns the exit status.
-
-    ``path`` is a run file of the comparison, or the name that both have in common. A cell is measured again on both
-    sides unless it went well on both. ``allowed``: see ``planning.asked_in``, also for what it raises. Raises
-    UsageError and RunFileError if there are no two files of one comparison, and NotComparableError if this machine or
-    the packages differ from theirs.
-    """
-    files = _files_of_one(path)
-    _check_gate(gate, files)
-    runs = [store.read(file) for file in files]
-    spec = _spec_of_both(files, runs)
-    interpreters = []
-    for name, file, run in zip(SIDES, files, runs, strict=True):
-        python = str(run.header.interpreter)
-        with planning.asked_in(file, spec, allowed=allowed, interpreter=python):
-            interpreters.append(world.examine(_option(name), python))
-    with planning.asked_in(files[0], spec, allowed=allowed):
-        sides = _sides(interpreters, spec, files, world)
-    for side, run in zip(sides, runs, strict=True):
-        if differences := header.what_differs(run.header, side.head):
-            what = f"{side.path} was measured elsewhere ({'; '.join(differences)})"
-            raise NotComparableError(f"{what}: start a new comparison here")
-    one, other = (planning.measured(side.plan, run) for side, run in zip(sides, runs, strict=True))
-    return _compare(sides, one & other, lambda side: RunWriter.resume(side.path), gate, world, quiet=quiet)
+    return _compare(sides, gate, world)
 
 
 def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
@@ -140,19 +110,11 @@ def in_turn(one: Plan, other: Plan, memory_available: int | None) -> Plan:
     return Plan(one.spec, in_groups(ordered, memory_available))
 
 
-def _compare(  # noqa: PLR0913 - a comparison needs all of these
-    sides: Sequence[Side],
-    done: Collection[CellKey],
-    opened: Callable[[Side], RunWriter],
-    gate: Gate,
-    world: World,
-    *,
-    quiet: bool,
-) -> int:
-    """Measure the cells that are not ``done`` into the files of both sides, and judge. Returns the exit status."""
+def _compare(sides: Sequence[Side], gate: Gate, world: World) -> int:
+    """Measure all cells into the files of both sides, and judge. Returns the exit status."""
     started = world.clock()
-    with _measuring(sides, opened, world, quiet=quiet) as measure:
-        measure([without(side.plan, done) for side in sides], 2 * len(done))
+    with _measuring(sides, world) as measure:
+        measure([side.plan for side in sides], 0)
 
         def look(levels: Levels | None = None) -> Comparison:
             return _judged(sides, gate, levels)
@@ -164,7 +126,7 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
                 measure(plans, sum(len(run.cells) for run in runs))
             return bool(plans[0].cells)
 
-        if gate.until_decided:
+        if gate.budget is not None:
             passes = max(next_repeats(store.read(sides[0].path)).values(), default=1)
             found = until_decided(look, one_pass, passes, started, gate.budget, world.clock)
         else:
@@ -173,13 +135,13 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
     notice = next(filter(None, reasons), "")
     if notice:
         found = gating.without_verdicts(found, notice)
-    status = gating.exit_status(found, gate.inconclusive)
+    status = gating.exit_status(found)
     differences = [
         *header.what_differs(*(side.head for side in sides)),
         *gating.classes_that_differ(*map(_cells, sides)),
     ]
     one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
-    page = CheckPage(one, other, found, tuple(differences), status, notice, gate.inconclusive == "pass")
+    page = CheckPage(one, other, found, tuple(differences), status, notice)
     gating.publish(page, gate.form, gate.junit)
     return status
 
@@ -201,16 +163,16 @@ def _next_passes(sides: Sequence[Side], runs: Sequence[Run], wanted: Container[C
 
 
 @contextmanager
-def _measuring(
-    sides: Sequence[Side], opened: Callable[[Side], RunWriter], world: World, *, quiet: bool
-) -> Iterator[Callable[[Sequence[Plan], int], None]]:
+def _measuring(sides: Sequence[Side], world: World) -> Iterator[Callable[[Sequence[Plan], int], None]]:
     """Open the files of both sides, and yield what measures a plan of each in turn, after so many cells as are done.
 
     Raises InterruptedRunError if the user interrupts it.
     """
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        writers = {side.name: stack.enter_context(measuring.kept(opened(side))) for side in sides}
+        writers = {
+            side.name: stack.enter_context(measuring.kept(RunWriter.create(side.path, side.head))) for side in sides
+        }
         launch = LaunchBySide(
             {
                 side.name: stack.enter_context(world.start(side.plan.spec, interrupts, side.interpreter.path))
@@ -223,7 +185,7 @@ def _measuring(
         def measure(plans: Sequence[Plan], done: int) -> None:
             one, other = plans
             both = in_turn(one, other, world.memory_available())
-            cells = measuring.follow(both, launch, lambda cell: writers[cell.side], world, done=done, quiet=quiet)
+            cells = measuring.follow(both, launch, lambda cell: writers[cell.side], world, done=done, quiet=False)
             for cell in cells:
                 measured.append(cell)  # noqa: PERF402 - what came before an interrupt is to be there
             for writer in writers.values():
@@ -235,11 +197,8 @@ def _measuring(
             yield measure
         except KeyboardInterrupt:
             files = " and ".join(str(side.path) for side in sides)
-            again = sides[0].head.resume_command(str(sides[0].path))
             lost = measuring.without_proof(measured)
-            raise InterruptedRunError(
-                f"interrupted: what was measured is in {files}{lost}; to go on: {again}"
-            ) from None
+            raise InterruptedRunError(f"interrupted: what was measured is in {files}{lost}") from None
 
 
 def _sides(interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[Side, ...]:
@@ -277,39 +236,6 @@ def _check_pairs(sides: Sequence[Side]) -> None:
         raise NotComparableError(f"nothing to compare: no cell can run on both sides: {'; '.join(missing)}")
 
 
-def _option(name: str) -> str:
-    """Return the option that names the interpreter of a side."""
-    return f"--{name.lower()}"
-
-
 def _files(path: Path) -> list[Path]:
     """Return the run files of both sides, whose names have that of ``path`` in common."""
     return [path.with_name(f"{path.stem}-{name.lower()}{path.suffix}") for name in SIDES]
-
-
-def _files_of_one(path: Path) -> list[Path]:
-    """Return the run files of both sides, given one of them or the name that they have in common.
-
-    Raises UsageError if they are not there.
-    """
-    if path.is_dir():
-        raise UsageError(f"--resume {path}: is a folder: name a run file of a comparison")
-    endings = tuple(f"-{name.lower()}" for name in SIDES)
-    common, ending = path.stem[:-2], path.stem[-2:]
-    files = _files(path.with_name(common + path.suffix) if path.exists() and common and ending in endings else path)
-    for file in files:
-        if not file.exists():
-            raise UsageError(f"--resume {path}: {file} is missing: a comparison has a run file for each side")
-    return files
-
-
-def _spec_of_both(files: Sequence[Path], runs: Sequence[Run]) -> RunSpec:
-    """Return what both runs measured. Raises RunFileError unless they are the sides of one comparison."""
-    for file, run in zip(files, runs, strict=True):
-        if run.header.interpreter is None:
-            command = run.header.resume_command(str(file))
-            raise RunFileError(f"{file} is no side of a comparison: {command} finishes it")
-    one, other = (run.header.spec for run in runs)
-    if one != other:
-        raise RunFileError(f"{files[0]} and {files[1]} have different plans: they are not of one comparison")
-    return runs[0].header.spec_to_go_on

@@ -8,37 +8,47 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Surroundings, of_host
 from vebench.backends.registry import missing_packages, standings
+from vebench.errors import UsageError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import counters
 from vebench.machine.host import memory_available, read_host
 from vebench.machine.limits import LIVE
 from vebench.machine.placement import order_of, place
-from vebench.plan.spec import MAX_WORKERS, check_count, check_smt
-from vebench.reports.formats.registry import JSON, TERMINAL
+from vebench.plan.spec import check_pinning
 from vebench.reports.output import show
 from vebench.reports.pages.machine import MachinePage
 from vebench.results import header
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from vebench.machine.host import Host
+    from vebench.plan.spec import Pinning
+    from vebench.reports.formats.registry import Format
 
 # How long the CPUs are watched for other processes' work: about twenty ticks of the kernel's clock.
 WATCH_S = 0.2
 
 
-def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as_json: bool) -> int:
+def examine(sysroot: Path | None, workers: Sequence[int], pin: Pinning, form: Format) -> int:
     """Print what vebench sees of this machine, or of the one whose files are in ``sysroot``. Returns the exit status.
 
-    Raises UsageError if there is no such folder.
+    Raises UsageError if there is no such folder, and for several numbers of workers.
     """
-    if workers is not None:
-        check_count("--workers", workers, 1, MAX_WORKERS)
-    check_smt(smt)
+    if len(workers) > 1:
+        raise UsageError(f"--workers {','.join(map(str, workers))}: give one number")
+    check_pinning(pin)
     root = LIVE if sysroot is None else sysroot
     host = read_host(root)
-    placement = place(pin, frozenset(host.cpus_allowed), host.quota_cpus, topology=host.topology, smt=smt)
+    placement = place(
+        pin.cpus,
+        frozenset(host.cpus_allowed),
+        host.quota_cpus,
+        topology=host.topology,
+        smt=pin.smt,
+        reserve=pin.reserve,
+    )
     facts = header.host_record(host, placement)
     here = root == LIVE
     now = _surroundings(host) if here else Surroundings()
@@ -46,13 +56,13 @@ def examine(sysroot: Path | None, workers: int | None, pin: str, smt: str, *, as
         host=host,
         placement=placement,
         orders={policy: order_of(host.topology, host.cpus_allowed, policy) for policy in ("compact", "scatter")},
-        workers=workers,
+        workers=workers[0] if workers else None,
         versions=packages_here() if here else {},
         memory_available=memory_available(root),
         findings=tuple(of_host(facts, now)),
         standings=now.standings,
     )
-    show(page, JSON if as_json else TERMINAL)
+    show(page, form)
     return 0
 
 

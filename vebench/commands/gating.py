@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vebench.analysis.report_order import in_report_order
 from vebench.analysis.rules import unusable
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 DONE, WORSE, UNDECIDED = 0, 1, 3
 MOST_TOLERANCE = 0.9
 NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
-
-Inconclusive = Literal["default", "pass", "fail"]
 
 
 def check_tolerance(share: float) -> None:
@@ -64,20 +62,16 @@ def check_target(junit: Path, files: Sequence[Path]) -> None:
         raise UsageError(f"--junit {junit}: name a file in a folder that exists")
 
 
-def exit_status(found: Comparison, inconclusive: Inconclusive) -> int:
+def exit_status(found: Comparison) -> int:
     """Return the exit status: 1 if a backend is slower, or a cell failed that did not in the baseline.
 
-    It is 3 if a cell or a backend has no answer, or if there is none at all, and 0 otherwise. ``inconclusive`` says how
-    to count backends for which the data cannot decide.
+    It is 3 if a cell or a backend has no answer, or if there is none at all, and 0 otherwise.
     """
     verdicts = {group.verdict for group in found.groups}
     if "slower" in verdicts or any(cell.failed for cell in found.cells):
         return WORSE
-    if not verdicts or (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER):
-        return UNDECIDED
-    if "inconclusive" in verdicts:
-        return {"pass": DONE, "fail": WORSE, "default": UNDECIDED}[inconclusive]
-    return DONE
+    unanswered = not verdicts or (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER)
+    return UNDECIDED if unanswered or "inconclusive" in verdicts else DONE
 
 
 def unusable_run(path: Path, cells: Sequence[CellSummary]) -> str:

@@ -24,14 +24,12 @@ DONE, NOT_HAD = 0, 1
 SETUP, ALL = "setup", "all"
 
 
-def peers(words: Sequence[str], python: str | None) -> int:
+def peers(words: Sequence[str]) -> int:
     """Show other projects' backends, or with ``setup NAME ...`` make their interpreters. Returns the exit status.
 
     Raises UsageError for other words and unknown names, InterruptedRunError if the user interrupts.
     """
     if not words:
-        if python is not None:
-            raise UsageError(f"--python {shown(python)}: goes with vebench peers {SETUP} NAME")
         show(PeersPage())
         return DONE
     first, *names = words
@@ -39,7 +37,7 @@ def peers(words: Sequence[str], python: str | None) -> int:
         raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {SETUP} NAME")
     chosen = _chosen(names)
     with _ended_as_by_ctrl_c():
-        return _set_up(chosen, python)
+        return _set_up(chosen)
 
 
 @contextmanager
@@ -64,14 +62,14 @@ def _chosen(names: Sequence[str]) -> tuple[Installation, ...]:
     return INSTALLATIONS if ALL in names else tuple(known[name] for name in dict.fromkeys(names))
 
 
-def _set_up(chosen: Sequence[Installation], python: str | None) -> int:
+def _set_up(chosen: Sequence[Installation]) -> int:
     status = DONE
     for one in chosen:
-        if setting_up.is_made(one) and python is None:
+        if setting_up.is_made(one):
             console.note(f"{one.name}: is there already: {python_of(one.name)}")
             continue
         try:
-            path = setting_up.make(one, python, console.note)
+            path = setting_up.make(one, console.note)
         except NotHadError as error:
             console.note(f"{one.name}: could not be had: {error}")
             status = NOT_HAD

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.backends.registry import find
 from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError
-from vebench.hosts import ways
 from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, placement_of, without
 from vebench.plan.grammar import check_choices, check_envs
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
-    from vebench.plan.spec import BackendChoice, RunSpec
+    from vebench.plan.spec import BackendChoice, Hosts, RunSpec
     from vebench.results.records import Run, RunRecord
 
 MOST_REASONS = 3  # in one line
@@ -123,9 +122,10 @@ def planned(
     Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label.
     """
     found: Mapping[str, Facts] = {}
-    if spec.on_hosts:
-        spec = with_nodes(spec, world)
-        found = alike(spec, world.read_hosts(spec))
+    if spec.hosts is not None:
+        hosts = with_nodes(spec.hosts, world)
+        spec = replace(spec, hosts=hosts)
+        found = alike(hosts, world.read_hosts(spec))
         interpreter = python_on(found.values())
         laid = lay_out_on_hosts(spec, tasks, found, interpreter, interpreters)
     else:
@@ -137,20 +137,15 @@ def planned(
     return plan, head
 
 
-def with_nodes(spec: RunSpec, world: World) -> RunSpec:
-    """Return the spec with the names of a Ray cluster's nodes, unless it has names. Raises UsageError."""
-    numbers = all(name.isdecimal() for name in spec.hosts)
-    if spec.way != ways.RAY and spec.hosts and numbers and not spec.hosts_file:
-        raise UsageError("--hosts: a count of hosts needs --hosts-file or --ray, which name them")
-    if spec.way != ways.RAY or spec.hosts_file or not numbers:
-        return spec
-    return replace(spec, hosts_file=world.nodes_of_ray(spec.ray_address))
+def with_nodes(hosts: Hosts, world: World) -> Hosts:
+    """Return the hosts with the names of a Ray cluster's nodes, unless they have names. Raises UsageError."""
+    return hosts if hosts.names else replace(hosts, names=world.nodes_of_ray(hosts.address))
 
 
-def alike(spec: RunSpec, found: Mapping[str, Facts]) -> Mapping[str, Facts]:
+def alike(hosts: Hosts, found: Mapping[str, Facts]) -> Mapping[str, Facts]:
     """Return the facts of hosts. Raises UsageError if two differ in what decides a rate, unless that was asked for."""
-    if not spec.unlike_hosts and (difference := unlike(found)):
-        raise UsageError(f"--hosts: {difference}: give --unlike-hosts to measure them")
+    if not hosts.unlike and (difference := unlike(found)):
+        raise UsageError(f"--hosts: {difference}: add [unlike=true] to measure them")
     return found
 
 
@@ -224,8 +219,8 @@ def reasons(cells: Sequence[Cell]) -> str:
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
     """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
     check(spec)
-    if spec.acting.module:
-        check_policy(spec.policy)
+    if spec.policy.target:
+        check_policy(spec.policy.target)
     tasks = world.resolve(spec.envs, _here(spec.backends))
     plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
@@ -243,7 +238,7 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
     a ``dry_run``, and NotComparableError if this machine or its packages differ from those of the run.
     """
     run = store.read(path)
-    header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
+    header.refuse_foreign(run.header, path, "start that again")
     with asked_in(path, run.header.spec_to_go_on, allowed=allowed) as spec:
         plan, head = plan_here(spec, world)
     if not dry_run:
@@ -254,21 +249,19 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
 
 
 @contextmanager
-def asked_in(
-    path: Path, spec: RunSpec, *, allowed: bool, interpreter: str | None = None, named: Container[str] = ()
-) -> Iterator[RunSpec]:
+def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] = ()) -> Iterator[RunSpec]:
     """Yield the spec in the first line of the run file ``path`` to be used here.
 
     Raises RunFileError if the command line cannot make it, if the body of the context cannot use it, and unless
-    ``allowed`` if it, or the ``interpreter`` of all cells, is more than a file may name by itself. ``named`` are
-    values that the user names, too, as the command line has them: ``--env NAME``.
+    ``allowed`` if it is more than a file may name by itself. ``named`` are values that the user names, too, as the
+    command line has them: ``--env NAME``.
     """
     try:
         check(spec)
         check_envs(spec.envs)
         check_choices(spec.backends)
         if not allowed:
-            refuse_not_ours(spec, interpreter, named)
+            refuse_not_ours(spec, named)
         yield spec
     except UsageError as error:
         raise RunFileError(f"{path}, line 1: {error}") from None

@@ -62,7 +62,7 @@ def learn(
         workers=(SHORT_ENVS,),
         envs_per_worker=(envs_per_worker,),
         repeats=1,
-        replicas="1",
+        replicas=1,
         base=False,
         seed=drawn_seed(),
     )

@@ -32,7 +32,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     With ``verify``, every backend is compared with the reference first; with ``dry_run``, only the plan is shown.
     Raises UsageError if nothing can run; without ``dry_run`` also if only reference rows can, and more is asked for.
     """
-    if verify and spec.on_hosts:
+    if verify and spec.hosts is not None:
         raise UsageError("--verify: compares on this machine: leave it out with --hosts, and run vebench verify there")
     plan, head = planning.plan_here(spec, world)
     if dry_run:

@@ -19,6 +19,7 @@ from vebench.analysis.tuning import Latency, choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
+from vebench.child.policies.named import PolicyChoice
 from vebench.child.proof.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
 from vebench.commands import knowing, measuring, planning, proving
@@ -26,13 +27,12 @@ from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.interrupts import Interrupts
 from vebench.plan.cells import placement_of, without
-from vebench.plan.grammar import parse_duration, parse_learner, parse_share
+from vebench.plan.grammar import parse_share
 from vebench.plan.interleaving import in_groups
 from vebench.plan.passes import next_pass
 from vebench.plan.settings import asynchronous, settings
 from vebench.plan.spec import PER_NODE, BackendChoice, check, check_count
 from vebench.reports.output import show
-from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.results import paths, store
 from vebench.results.current_verdicts import informed
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.analysis.tuning import Choice
-    from vebench.commands.target import Target
     from vebench.commands.world import World
     from vebench.machine.host import Host
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
+    from vebench.reports.formats.registry import Format
     from vebench.results.records import Run, RunRecord
     from vebench.results.store import RunWriter
 
@@ -56,7 +56,7 @@ DONE, UNDECIDED = 0, 3
 WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
 SETTLED = 6  # passes of what is recommended, so that its rate has an interval that can be used
 # To see how long a batch is waited for, by what acts at once: of what is recommended, and of so many others.
-AT_ONCE, LATENCY_S, MOST_TIMED = "sleep:0.001ms", 0.3, 3
+AT_ONCE, LATENCY_S, MOST_TIMED = PolicyChoice("sleep", pause="0.001ms"), 0.3, 3
 PROBES = 3  # processes of what is looked at once there is a winner
 TIMING_S = 1.0  # to time steps of one environment
 # What that may take with a start that is slow: a share of the budget, but so many seconds always.
@@ -82,21 +82,16 @@ NANO = 1e-9
 T = TypeVar("T")
 
 
-def wish(batch: int | None, asynchronous: str, tolerance: str) -> Wish:
+def wish(batch: int | None, asynchronous: str, margin: str) -> Wish:
     """Return what the answer has to keep to, from the texts of options. Raises UsageError for one that is wrong."""
     if batch is not None:
         check_count("--batch", batch, 1, MAX_COUNT)
     if asynchronous not in ("ok", "no"):
         raise UsageError(f"--async {shown(asynchronous)}: must be ok or no")
-    return Wish(batch, asynchronous == "ok", parse_share("--tolerance", tolerance))
+    return Wish(batch, asynchronous == "ok", parse_share("--margin", margin))
 
 
-def seconds(budget: str) -> float:
-    """Return the seconds that may be measured. Raises UsageError for a text that is no time."""
-    return parse_duration("--budget", budget)
-
-
-def short(spec: RunSpec, budget: float, learner: str | None) -> RunSpec:
+def short(spec: RunSpec) -> RunSpec:
     """Return a spec with many short windows: processes differ more than windows do."""
     return replace(
         spec,
@@ -105,14 +100,10 @@ def short(spec: RunSpec, budget: float, learner: str | None) -> RunSpec:
         rounds=ROUNDS,
         base=True,
         interleave=True,
-        budget=budget,
-        learner=None if learner is None else parse_learner("--learner", learner),
     )
 
 
-def start(  # noqa: PLR0913 - one parameter for each decision
-    spec: RunSpec, wish: Wish, path: Path | None, target: Target, world: World, *, dry_run: bool, quiet: bool
-) -> int:
+def start(spec: RunSpec, wish: Wish, path: Path | None, form: Format, world: World) -> int:
     """Race the backends of ``spec``, by default all, on its task, and say what to use. Returns the exit status.
 
     The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
@@ -120,17 +111,14 @@ def start(  # noqa: PLR0913 - one parameter for each decision
     """
     budget = Budget(spec.budget, world.clock)
     plan, head = planned(spec, wish, world)
-    if dry_run:
-        show(PlanPage(plan))
-        return DONE
     planning.refuse_useless(plan)
     path = path or paths.default_path(world.now(), spec.envs)
     with measuring.kept(store.RunWriter.create(path, msgspec.structs.replace(head, cells=None))) as writer:
-        return _answer(path, _Racing(plan, writer, wish, world, budget, quiet), target)
+        return _answer(path, _Racing(plan, writer, wish, world, budget), form)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
-    path: Path, wish: Wish, budget: float, target: Target, world: World, *, allowed: bool, quiet: bool
+    path: Path, wish: Wish, budget: float, form: Format, world: World, *, allowed: bool
 ) -> int:
     """Go on with the race in the run file ``path`` for as long again, and say what to use. Returns the exit status.
 
@@ -142,7 +130,7 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
     with measuring.kept(store.RunWriter.resume(path)) as writer:
-        return _answer(path, _Racing(plan, writer, wish, world, whole, quiet), target)
+        return _answer(path, _Racing(plan, writer, wish, world, whole), form)
 
 
 def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
@@ -228,10 +216,8 @@ class Budget:
 class _Racing:
     """The passes of one race, written to one run file."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - a race needs all of these
-        self, plan: Plan, writer: RunWriter, wish: Wish, world: World, budget: Budget, quiet: bool
-    ) -> None:
-        self._plan, self._writer, self.wish, self._world, self._quiet = plan, writer, wish, world, quiet
+    def __init__(self, plan: Plan, writer: RunWriter, wish: Wish, world: World, budget: Budget) -> None:
+        self._plan, self._writer, self.wish, self._world = plan, writer, wish, world
         self.budget = budget
         self.knowledge = knowing.known()
         self.steps: Timed | None = None
@@ -442,7 +428,7 @@ class _Racing:
             self._writer,
             self._world,
             done=len(self._run().cells),
-            quiet=self._quiet,
+            quiet=False,
             deadline=self.budget.race_end,
             keeps_to_it=True,
             go_on=self._go_on,
@@ -482,11 +468,11 @@ def _smallest(cells: Sequence[Cell]) -> int:
     return min(range(len(cells)), key=lambda number: (cells[number].shape.num_envs, cells[number].shape.processes))
 
 
-def _answer(path: Path, racing: _Racing, target: Target) -> int:
+def _answer(path: Path, racing: _Racing, form: Format) -> int:
     found = racing.over()
     shown = [cell for cell in (found.best, *(rival.cell for rival in found.rivals[:MOST_TIMED])) if cell is not None]
     latencies = racing.latencies(shown)
     pools = None if found.chosen is None else racing.pools(found.chosen)
     run = informed(store.read(path), racing.knowledge)
-    target.give(TunePage(str(path), run, found, racing.wish, racing.steps, racing.passed_over, latencies, pools))
+    show(TunePage(str(path), run, found, racing.wish, racing.steps, racing.passed_over, latencies, pools), form)
     return DONE if found.decided else UNDECIDED

@@ -15,7 +15,6 @@ from vebench.reports.pages.verify import VerifyPage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from vebench.child.answers import Proof
     from vebench.commands.world import World
@@ -27,24 +26,20 @@ DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
 
 
-def verify(  # noqa: PLR0913 - one parameter for each option
-    asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format, frames: Path | None = None
-) -> int:
+def verify(asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format) -> int:
     """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status.
 
     Only the tasks, backends, seed and timeout of ``asked`` are used. Each backend steps ``num_envs`` environments,
-    ``steps`` steps each, at least. Pictures that differ are written to the folder ``frames``, unless it is None.
+    ``steps`` steps each, at least.
     """
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(registry.find(choice.name).reference_row for choice in asked.backends):
         rows = " and ".join(sorted({choice.name for choice in asked.backends}))
         raise UsageError(f"--backend: {rows} cannot be compared with {registry.REFERENCE}: name another backend")
-    if frames is not None:
-        _make(frames)
     spec = replace(asked, workers=(num_envs,))
     try:
-        proofs = proving.prove(spec, steps, knowing.known(), frames, world, in_full=False)
+        proofs = proving.prove(spec, steps, knowing.known(), None, world, in_full=False)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
     show(VerifyPage(tuple(proofs), steps, spec), form)
@@ -62,10 +57,3 @@ def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
     if crashed or "different" in verdicts:
         return DIFFERENT
     return INCONCLUSIVE if verdicts <= {"unverified"} else DONE
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--save-frames {folder}: {error.strerror}: name a folder that can be written") from None

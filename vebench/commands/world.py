@@ -1,6 +1,6 @@
 """What commands that start cells ask of the machine and of other processes, in one place, so that tests can replace it.
 
-Files are not part of it. ``doctor`` starts no cell and reads the machine itself, or the files of ``--sysroot``.
+Files are not part of it. ``doctor`` starts no cell and reads the machine itself.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -181,7 +181,7 @@ class Launcher:
 
     @property
     def _pinned(self) -> bool:
-        return self._spec.pin != "none"
+        return self._spec.pin.pins
 
     def _request(self, cell: Cell, replica: Replica, go_ahead: int) -> Request:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"
@@ -199,7 +199,7 @@ class Launcher:
             python=cell.python,
             target=cell.target,
             options=cell.backend.options,
-            settings=Settings(**{setting.name: getattr(self._spec, setting.name) for setting in fields(Settings)}),
+            settings=settings_of(self._spec),
             folder=str(Path.cwd() if any(not_ours(named)) else self._scratch),
             nodes=replica.nodes,
             mode=cell.mode,
@@ -239,6 +239,20 @@ class Launcher:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
             process.wait(EXIT_S)
         self._guarded.discard(process.pid)
+
+
+def settings_of(spec: RunSpec) -> Settings:
+    """Return the part of a spec that children use."""
+    return Settings(
+        duration=spec.duration,
+        rounds=spec.rounds,
+        warmup=spec.warmup,
+        longest_warmup=spec.longest_warmup,
+        timeout=spec.timeout,
+        memory=spec.pin.memory,
+        policy=spec.policy,
+        deliver=spec.hosts is not None and spec.hosts.deliver,
+    )
 
 
 def _send(number: signal.Signals, to: Callable[[int], None]) -> None:

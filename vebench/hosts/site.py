@@ -24,6 +24,7 @@ from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.news import readable, wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
 from vebench.machine.outside import EXIT_S
+from vebench.plan.spec import Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -290,14 +291,15 @@ def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = Non
 
     A host that cannot be reached says so to whom asks for its facts. Raises UsageError if nothing can be reached.
     """
+    hosts = spec.hosts or Hosts()
     with ExitStack() as stack:
-        if spec.way == ways.RAY and spec.host_names:
-            require_ray(spec.ray_address)
-            sites = stack.enter_context(_over_ray(spec, guarded, interrupts))
+        if hosts.via == ways.RAY and hosts.names:
+            require_ray(hosts.address)
+            sites = stack.enter_context(_over_ray(hosts, guarded, interrupts))
         else:
-            line = shipping.command(spec.host_python or sys.executable)
+            line = shipping.command(hosts.python or sys.executable)
             sites = [
-                stack.enter_context(_connected(name, spec.way, line, guarded, interrupts)) for name in spec.host_names
+                stack.enter_context(_connected(name, hosts.via, line, guarded, interrupts)) for name in hosts.names
             ]
         stack.callback(_hang_up, sites)  # on all, before one is waited for
         _feed(sites, interrupts)
@@ -312,7 +314,7 @@ def _hang_up(sites: Iterable[Site]) -> None:
 def require_ray(address: str) -> None:
     """Raise UsageError, with what to install, if Ray is not there."""
     if not importable(RAY.module):
-        raise UsageError(f"--ray {shown(address)}: needs Ray: {how_to_install([RAY])}")
+        raise UsageError(f"--hosts: Ray at {shown(address)}: needs Ray: {how_to_install([RAY])}")
 
 
 def nodes_of_ray(address: str) -> tuple[str, ...]:
@@ -321,13 +323,13 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
     try:
         asked = subprocess.run(ways.nodes_of_ray(address), capture_output=True, timeout=REACHED_S, check=False)
     except subprocess.TimeoutExpired:
-        raise UsageError(f"--ray {shown(address)}: no answer for {REACHED_S:g} s") from None
+        raise UsageError(f"--hosts: Ray at {shown(address)}: no answer for {REACHED_S:g} s") from None
     if asked.returncode:
         why = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2][:300]
-        raise UsageError(f"--ray {shown(address)}: {why}")
+        raise UsageError(f"--hosts: Ray at {shown(address)}: {why}")
     names: list[str] = json.loads(asked.stdout.splitlines()[-1])
     if not names:
-        raise UsageError(f"--ray {shown(address)}: none of its nodes has a CPU")
+        raise UsageError(f"--hosts: Ray at {shown(address)}: none of its nodes has a CPU")
     return tuple(names)
 
 
@@ -348,7 +350,7 @@ def examine(spec: RunSpec) -> dict[str, Facts]:
 @contextmanager
 def _connected(name: str, way: str, line: str, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[Site]:
     words = ways.words(way, name, line)
-    with _program(f"--via {way}", words, guarded, EXIT_S, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (
+    with _program(f"--hosts: {way}", words, guarded, EXIT_S, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (
         process,
         told,
     ):
@@ -359,21 +361,23 @@ def _connected(name: str, way: str, line: str, guarded: Guarded, interrupts: Int
 
 
 @contextmanager
-def _over_ray(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[list[Site]]:
+def _over_ray(hosts: Hosts, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[list[Site]]:
     """Reach all hosts by one program, since Ray takes seconds to start. It gets the other ends of their pipes."""
     with ExitStack() as stack:
-        pipes = _pipes(spec.host_names)
+        pipes = _pipes(hosts.names)
         theirs = [end for _, (reading, _), (_, writing) in pipes for end in (reading, writing)]
         ours = [(name, os.fdopen(w, "wb", 0), os.fdopen(r, "rb", 0)) for name, (_, w), (r, _) in pipes]
         try:
             words = ways.over_ray(
-                spec.ray_address,
+                hosts.address,
                 [(name, r, w) for name, (r, _), (_, w) in pipes],
-                spec.host_python,
-                deliver=spec.deliver,
+                hosts.python,
+                deliver=hosts.deliver,
             )
             # What Ray prints goes to standard error: standard output is for data.
-            started = _program("--ray", words, guarded, CLOSE_S, stdin=subprocess.DEVNULL, stdout=2, pass_fds=theirs)
+            started = _program(
+                "--hosts: Ray", words, guarded, CLOSE_S, stdin=subprocess.DEVNULL, stdout=2, pass_fds=theirs
+            )
             _, told = stack.enter_context(started)
         finally:
             for end in theirs:

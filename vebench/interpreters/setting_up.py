@@ -50,14 +50,14 @@ def is_made(installation: Installation) -> bool:
     return mark is not None and mark.made_from == digest(installation, versions_for(installation))
 
 
-def make(installation: Installation, python: str | None, say: Callable[[str], None]) -> Path:
+def make(installation: Installation, say: Callable[[str], None]) -> Path:
     """Make the interpreter of an installation, and return its path. What was there before is removed.
 
     ``python`` is the Python it is made with, by default the first on the search path that fits. ``say`` is told what is
     done. Nothing that is started outlives this call, and nothing unfinished is left unless vebench is killed. Raises
     NotHadError if it cannot be made, StorageError if there is no place for it.
     """
-    chosen = python or _fitting(installation)
+    chosen = _fitting(installation)
     versions = versions_for(installation)
     folder = folder_of(installation.name)
     try:
@@ -92,7 +92,7 @@ def _fitting(installation: Installation) -> str:
         if (found := shutil.which(f"python{version}")) and _runs(found):
             return found
     needed = " or ".join(installation.pythons)
-    raise NotHadError(f"needs Python {needed}, and none is on PATH: name one with --python")
+    raise NotHadError(f"needs Python {needed}, and none is on PATH")
 
 
 def _runs(python: str) -> bool:

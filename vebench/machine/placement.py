@@ -84,7 +84,7 @@ def place(  # noqa: PLR0913 - a placement depends on all of these
     limit = count if quota is None else max(1, int(quota))
     usable = min(count, limit) - reserve
     if usable < 1:
-        raise UsageError(f"--reserve-cpus {reserve}: no CPU is left for workers ({min(count, limit)} usable)")
+        raise UsageError(f"--pin: reserve={reserve}: no CPU is left for workers ({min(count, limit)} usable)")
     if reserve and pin != "none":
         order = _without_last(order, machine, reserve)
         usable = min(len(order), usable)
@@ -209,11 +209,12 @@ def _fastest_first(members: list[Core]) -> tuple[int, ...]:
     return -max(core.speed for core in members), min(core.cpus[0] for core in members)
 
 
-def apart(option: str, text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
-    """Return the allowed CPUs without those in ``text``, which ``option`` keeps for something else than cells.
+def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
+    """Return the allowed CPUs without those in ``text``, which ``--policy`` keeps for itself.
 
     Raises UsageError if it is no list of allowed CPUs, if no CPU is left, or if ``pin`` names one of them, too.
     """
+    option = "--policy: cpus"
     kept = frozenset(parse_cpu_list(text, option))
     if outside := sorted(kept - allowed):
         raise UsageError(

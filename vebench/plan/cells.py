@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.backends import registry
 from vebench.backends.entry import Shape
 from vebench.backends.packages import TORCH, how_to_install, importable
-from vebench.child.policies.named import is_network
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
 from vebench.plan import memory
@@ -60,7 +59,7 @@ class CellKey:
 
     @property
     def place(self) -> str:
-        """The backend with its size, as ``--only`` takes it: ``shm-sync:2x8``."""
+        """The backend with its size, as ``RunSpec.only`` has it: ``shm-sync:2x8``."""
         return f"{self.backend}:{self.workers}x{self.envs_per_worker}"
 
     @property
@@ -213,9 +212,9 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     if count > MAX_CELLS:
         swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
         raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: give fewer {swept}, --backend or --repeats")
-    if is_network(spec.policy) and not (has or importable)(TORCH.module):
+    if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
-        raise UsageError(f"--policy {spec.policy}: needs torch: {how}")
+        raise UsageError(f"--policy {spec.policy.label}: needs torch: {how}")
     where = Where(placement, memory_available, has, interpreters, hosts)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.only:
@@ -233,13 +232,13 @@ def placement_of(spec: RunSpec, host: Host) -> Placement:
     """Return the CPUs and memory nodes that cells may use. Raises UsageError if ``host`` lacks what ``spec`` names."""
     allowed = frozenset(host.cpus_allowed)
     return place(
-        spec.pin,
-        apart("--policy-cpus", spec.policy_cpus, allowed, spec.pin) if spec.policy_cpus else allowed,
+        spec.pin.cpus,
+        apart(spec.policy.cpus, allowed, spec.pin.cpus) if spec.policy.cpus else allowed,
         host.quota_cpus,
         topology=host.topology,
-        smt=spec.smt,
+        smt=spec.pin.smt,
         nodes=host.allowance.nodes,
-        reserve=spec.reserve_cpus,
+        reserve=spec.pin.reserve,
     )
 
 
@@ -281,10 +280,10 @@ def seconds(plan: Plan) -> float:
 
 
 def _only(spec: RunSpec, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells that ``--only`` names. Raises UsageError if it names one that the plan does not have."""
+    """Return the cells that ``spec.only`` names. Raises UsageError if it names one that the plan does not have."""
     known = {cell.key.place for cell in cells}
     if unknown := [place for place in spec.only if place not in known]:
-        raise UsageError(f"--only {shown(unknown[0])}: not in the plan: see --backend, --workers and --envs-per-worker")
+        raise UsageError(f"{shown(unknown[0])}: not in the plan: see --backend, --workers and --envs-per-worker")
     return [cell for cell in cells if cell.key.place in spec.only]
 
 
@@ -297,7 +296,9 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: W
     contestants = [cell for cell in cells if not registry.find(cell.backend.name).reference_row]
     asked = {(cell.task, cell.envs_per_worker) for cell in contestants}
     runnable = {(cell.task, cell.envs_per_worker) for cell in contestants if cell.skip is None}
-    alone = replace(spec, workers=(1,), hosts=(), hosts_file=spec.host_names[:1])  # on the first host, if there are any
+    alone = replace(spec, workers=(1,))
+    if spec.hosts is not None:  # on the first of them
+        alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
     reference = BackendChoice(registry.REFERENCE)
     for task in tasks:
         for cell in _cells(alone, task, reference, where):
@@ -362,12 +363,13 @@ class Share(NamedTuple):
 
 def _shares(spec: RunSpec, workers: int, where: Where) -> Iterator[list[Share]]:
     """Yield what the replicas of a cell get: on hosts, of a cell for each count of them, each with so many workers."""
-    if not where.hosts:
+    if spec.hosts is None:
         yield [Share(one, where.placement) for one in divided(spec.replicas, workers, where.placement)]
-    for count in spec.host_counts if where.hosts else ():
+        return
+    for count in spec.hosts.numbers:
         yield [
             Share(ReplicaCpus(workers, where.hosts[name].owned(workers)), where.hosts[name], name)
-            for name in spec.host_names[:count]
+            for name in spec.hosts.names[:count]
         ]
 
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vebench.backends import bracketed, registry
-from vebench.child.policies.named import parse_time
+from vebench.child.policies import named
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.plan.spec import (
     MAX_ENVS_PER_WORKER,
+    MAX_REPLICAS,
     MAX_WORKERS,
     MOST_LEARNER_STEPS,
     MOST_MEMORY,
+    PER_NODE,
     BackendChoice,
+    Hosts,
     LearnerStep,
+    Pinning,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
@@ -34,7 +38,6 @@ MISSING_ENV = "--env: a name is missing, such as Pong, HalfCheetah or CartPole; 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
 _BACKEND = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
 _TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-_PLACE = re.compile(r"(.+):(\d+)(?:x(\d+))?", re.ASCII)
 _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -68,64 +71,99 @@ def _check_text(option: str, text: str) -> None:
         raise UsageError(f"{option} {shown(text)}: is not UTF-8") from None
 
 
-def parse_cells(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the cells that ``texts`` name, each once, as ``CellKey.place`` writes them.
-
-    Each text is one or more of ``BACKEND:WORKERS`` and ``BACKEND:WORKERSxENVS``, joined by commas. Raises UsageError
-    for anything else.
-    """
-    return tuple(dict.fromkeys(_place(text, part) for text in texts for part in _outside_brackets(text)))
-
-
-def _outside_brackets(text: str) -> list[str]:
-    """Return the parts of a text between commas that are in no brackets."""
-    return [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
-
-
-def _place(text: str, part: str) -> str:
-    match = _PLACE.fullmatch(part)
-    if match is None:
-        raise UsageError(f"--only {shown(text)}: write BACKEND:WORKERSxENVS, such as BACKEND:2x8")
-    try:
-        workers, envs = _count(match[2], MAX_WORKERS), _count(match[3] or "1", MAX_ENVS_PER_WORKER)
-    except ValueError as error:
-        raise UsageError(f"--only {shown(text)}: {error}") from None
-    choices = parse_backends([match[1]])
-    return f"{choices[0].label}:{workers}x{envs}"
-
-
 def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
     """Return the worker counts that ``texts`` name, at most ``MAX_WORKERS`` each; see ``_counts``."""
     return _counts("--workers", texts, MAX_WORKERS)
 
 
-def parse_hosts(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts that ``texts`` name, or the counts of hosts, such as ``1..4``, each as a text.
+def parse_hosts(text: str) -> Hosts:
+    """Return the hosts of ``a,b,c``, of ``@FILE`` or, by the name ``ray``, all of a Ray cluster, with their details.
 
-    Raises UsageError for an empty name.
+    Details are in brackets: ``a,b[via=srun,python=PATH]``. Raises UsageError for anything else.
     """
-    names = [part.strip() for text in texts for part in text.split(",")]
-    if all(name[:1].isdecimal() and _RANGE.fullmatch(name) for name in names):
-        return tuple(map(str, _counts("--hosts", texts, MAX_WORKERS)))
-    if not all(names):
-        raise UsageError(f"--hosts {shown(','.join(texts))}: a name is missing")
-    return tuple(names)
+    listed, details = _detailed("--hosts", text, ("via", "count", "address", "python", "deliver", "unlike"), ("count",))
+    names = [name for part in listed.split(",") for name in _hosts(part.strip())]
+    all_of_ray = names == ["ray"]
+    return Hosts(
+        names=() if all_of_ray else tuple(names),
+        counts=_counts("--hosts: count", [details["count"]], MAX_WORKERS) if "count" in details else (),
+        via=details.get("via", "ray" if all_of_ray else "ssh"),
+        address=details.get("address", "auto"),
+        python=details.get("python", ""),
+        deliver=parse_flag("--hosts: deliver", details.get("deliver", "false")),
+        unlike=parse_flag("--hosts: unlike", details.get("unlike", "false")),
+    )
 
 
-def parse_hosts_file(option: str, path: str) -> tuple[str, ...]:
-    """Return the hosts in a file: the first word of each line, without those that are empty or begin with ``#``.
+def _hosts(part: str) -> list[str]:
+    """Return the name of a host, or those in ``@FILE``: the first word of each line, without empty lines and comments.
 
-    So a list of machines as mpirun takes it will do. Raises UsageError if it cannot be read or names none.
+    So a list of machines as mpirun takes it will do.
     """
-    option = option.replace("_", "-")
+    if not part:
+        raise UsageError("--hosts: a name is missing")
+    if not part.startswith("@"):
+        return [part]
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(part[1:]).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{option} {shown(path)}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"--hosts {shown(part)}: {getattr(error, 'strerror', None) or error}") from None
     words = [line.partition("#")[0].split() for line in lines]
     if not any(words):
-        raise UsageError(f"{option} {shown(path)}: names no host")
-    return tuple(line[0] for line in words if line)
+        raise UsageError(f"--hosts {shown(part)}: names no host")
+    return [line[0] for line in words if line]
+
+
+def parse_pin(text: str) -> Pinning:
+    """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises UsageError."""
+    cpus, details = _detailed("--pin", text, ("smt", "reserve", "mem"))
+    reserve = parse_whole("--pin: reserve", details.get("reserve", "0"), most=MAX_WORKERS)
+    return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
+
+
+def parse_policy(text: str) -> named.PolicyChoice:
+    """Return the policy that a text describes. Raises UsageError."""
+    try:
+        return named.parse_policy(text)
+    except ValueError as error:
+        raise UsageError(f"--policy {shown(text)}: {error}") from None
+
+
+def parse_replicas(text: str) -> int | Literal["node"]:
+    """Return a number of replicas, or ``node``. Raises UsageError for anything else."""
+    return PER_NODE if text == PER_NODE else parse_whole("--replicas", text, 1, MAX_REPLICAS, f", or {PER_NODE}")
+
+
+def parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS, otherwise: str = "") -> int:
+    """Return the whole number in ``text``. Raises UsageError unless it is from ``least`` to ``most``."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
+    if not least <= number <= most:
+        raise UsageError(f"{option} {shown(text)}: must be a whole number from {least} to {most}{otherwise}")
+    return number
+
+
+def parse_flag(option: str, text: str) -> bool:
+    """Return what ``true`` or ``false`` says. Raises UsageError for anything else."""
+    value = bracketed.value_of(text)
+    if not isinstance(value, bool):
+        raise UsageError(f"{option} {shown(text)}: must be true or false")
+    return value
+
+
+def _detailed(option: str, text: str, keys: Collection[str], lists: Collection[str] = ()) -> tuple[str, dict[str, str]]:
+    """Return what stands before the brackets, and the details in them. Values of ``lists`` may have commas."""
+    _check_text(option, text)
+    first, bracket, rest = text.strip().partition("[")
+    if bracket and not rest.endswith("]"):
+        raise UsageError(f"{option} {shown(text)}: brackets do not match")
+    try:
+        details = bracketed.pairs(rest[:-1], lists) if bracket else {}
+    except ValueError as error:
+        raise UsageError(f"{option} {shown(text)}: {error}") from None
+    if unknown := [key for key in details if key not in keys]:
+        near = did_you_mean(unknown[0], keys)
+        raise UsageError(f"{option} {shown(text)}: no detail {shown(unknown[0])}{near}; it has {', '.join(keys)}")
+    return first.strip(), details
 
 
 def parse_envs_per_worker(texts: Sequence[str]) -> tuple[int, ...]:
@@ -213,7 +251,7 @@ def parse_learner(option: str, text: str) -> LearnerStep:
     if slash and not (steps.isascii() and steps.isdecimal() and len(steps) <= len(str(MOST_LEARNER_STEPS))):
         raise UsageError(f"{option} {shown(text)}: {wanted}")
     try:
-        return LearnerStep(parse_time(time), int(steps) if slash else None)
+        return LearnerStep(named.parse_time(time), int(steps) if slash else None)
     except ValueError:
         raise UsageError(f"{option} {shown(text)}: {wanted}") from None
 

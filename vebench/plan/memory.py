@@ -42,7 +42,7 @@ def above(needed: int, most: int | None) -> str | None:
     """Return why a cell that needs ``needed`` bytes is not wanted if it may have ``most``, None if it is."""
     if most is None or needed <= most:
         return None
-    return f"needs about {format_bytes(needed)} of memory, more than --memory {format_bytes(most)}"
+    return f"needs about {format_bytes(needed)} of memory, more than the {format_bytes(most)} allowed"
 
 
 def format_bytes(count: int) -> str:

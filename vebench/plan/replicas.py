@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.plan.spec import PER_NODE
 
@@ -19,14 +19,14 @@ class ReplicaCpus(NamedTuple):
     cpus: tuple[int, ...]
 
 
-def divided(wanted: str, workers: int, placement: Placement) -> tuple[ReplicaCpus, ...]:
+def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> tuple[ReplicaCpus, ...]:
     """Return what each replica of a cell with this number of workers gets: ``wanted`` replicas, or one for each node.
 
     Each CPU of the cell belongs to exactly one replica, and each replica has at least one CPU and one worker; so there
     may be fewer replicas than ``wanted``. Workers are divided in proportion to CPUs. A node is a memory node.
     """
     cpus = placement.owned(workers)
-    cpu_sets = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(int(wanted), workers, len(cpus)))
+    cpu_sets = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(wanted, workers, len(cpus)))
     shares = shared_out(workers, [len(owned) for owned in cpu_sets])
     return tuple(map(ReplicaCpus, shares, cpu_sets))
 

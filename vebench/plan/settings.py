@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The setting as ``--only`` takes it."""
+        """The setting as ``RunSpec.only`` has it."""
         return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
 
 

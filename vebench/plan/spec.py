@@ -1,20 +1,18 @@
 """What the user asked for, as immutable values. Only the command line handles its text, and parses it once.
 
-An option of ``vebench run`` that decides what is measured is declared once, as a field of ``RunSpec``: its default, its
-help text and its parser. ``vebench.options`` turns the fields into command-line options. The bounds are in ``check``,
-because a spec is also read from run files. A field that the measuring child uses is also a field of
-``vebench.child.request.Settings``.
+``vebench.options`` has the options of the command line by the names of these fields. The bounds are in ``check``,
+because a spec is also read from run files.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import MISSING, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal
 
 from vebench.backends import bracketed
-from vebench.child.policies.named import DEVICE, MOST_THREADS, PRECISIONS, TAPE, PolicyName, is_network, parse_policy
+from vebench.child.policies.named import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine import policies
 
@@ -25,9 +23,9 @@ MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
 VIAS = ("ssh", "srun", "ray")
 # Nothing that ssh would take for an option, and nothing that a shell would.
-HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:\[\]%-]{1,255}", re.ASCII)
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
 MOST_MEMORY = 1 << 60
-PER_NODE = "node"
+PER_NODE: Literal["node"] = "node"
 MOST_LEARNER_STEPS = 1 << 40
 PROOFS = ("auto", "full", "off")
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
@@ -65,26 +63,63 @@ class LearnerStep:
     steps: int | None = None
 
 
-class Option(NamedTuple):
-    """How a field is set on the command line.
+@dataclass(frozen=True)
+class Pinning:
+    """Which CPUs and which memory cells get.
 
-    ``names`` are the names of the option, by default the field's name. ``parse`` names the function of
-    ``vebench.plan.grammar`` that turns the text into the value, or all texts if the option may be ``repeated``; by
-    default the text is the value. A field without a default is parsed from the texts ``otherwise`` if the option is
-    not given.
+    ``cpus``: ``compact``, ``scatter``, ``none``, or a list such as ``0-3,8``. ``smt``: when a core's second thread is
+    used: ``last`` (after all cores), ``close`` (at once) or ``off``. ``reserve``: so many CPUs get no worker, whole
+    cores as far as possible. ``memory``: ``local``, ``bind`` (to the nodes of the cell's CPUs) or ``preferred``.
     """
 
-    metavar: str
-    meaning: str
+    cpus: str = "compact"
+    smt: str = "last"
+    reserve: int = 0
+    memory: str = "local"
+
+    @property
+    def pins(self) -> bool:
+        """Whether cells are held to CPUs at all."""
+        return self.cpus != "none"
+
+    @property
+    def label(self) -> str:
+        """The pinning as a user writes it: ``compact[smt=off]``."""
+        details: dict[str, int | str] = {"smt": self.smt, "reserve": self.reserve, "mem": self.memory}
+        usual = {"smt": "last", "reserve": 0, "mem": "local"}
+        return bracketed.written(self.cpus, {key: value for key, value in details.items() if value != usual[key]})
+
+
+COMPACT = Pinning()
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts on which a cell has a replica each.
+
+    ``names`` are empty for the nodes of a Ray cluster that is yet to be asked for them. ``counts``: on how many of
+    them, the first ones, there are cells; empty for all. ``via``: ``ssh``, ``srun`` or ``ray``, whose cluster is at
+    ``address``. ``python`` is the one on each host, by default this one's path, or Ray's. With ``deliver``, every batch
+    goes through Ray's object store to one consumer. With ``unlike``, hosts and their packages may differ.
+    """
+
     names: tuple[str, ...] = ()
-    parse: str = ""
-    repeated: bool = False
-    otherwise: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    via: str = "ssh"
+    address: str = "auto"
+    python: str = ""
+    deliver: bool = False
+    unlike: bool = False
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """On how many hosts there are to be cells."""
+        return self.counts or (len(self.names),)
 
-def option(default: object, metavar: str, meaning: str, *names: str, **how: Any) -> Any:  # noqa: ANN401 - as ``field`` has it
-    """Declare a field that an option sets, with its default. ``how`` are the remaining fields of ``Option``."""
-    return field(default=default, metadata={"option": Option(metavar, meaning, names, **how)})
+    @property
+    def label(self) -> str:
+        """The hosts as a user writes them, without details: ``a,b,c``."""
+        return ",".join(self.names) or f"ray[address={self.address}]"
 
 
 @dataclass(frozen=True)
@@ -94,188 +129,48 @@ class RunSpec:
     The defaults are those of a run file that lacks the field; ``vebench.cli`` has the plans that commands make by
     default.
 
+    ``only`` names the cells of the plan that are measured, as ``CellKey.place`` does; empty for all.
+
     With ``until``, further passes follow after ``repeats``, until each interval is within that share of its level or
     the further passes have taken ``budget`` seconds. With ``base``, the cells that speedups are relative to are added
     where they were not asked for. With ``interleave``, cells of a pass take turns, window by window; cells with
     replicas do not, since these run in step.
+
+    ``memory`` is in bytes: cells that need more are left out. ``hosts`` are None if cells run on this machine.
     """
 
-    envs: tuple[str, ...] = option(
-        MISSING,
-        "ENV",
-        "Pong, 'CartPole[max_episode_steps=50]', MODULE:CALLABLE, MODULE:ID ... Comma or repeat.",
-        *("--env", "-e"),
-        parse="parse_envs",
-        repeated=True,
-    )
-    workers: tuple[int, ...] = option(
-        MISSING,
-        "COUNTS",
-        "8, or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Comma or repeat. Default: 1..4.",
-        *("--workers", "-w"),
-        parse="parse_workers",
-        repeated=True,
-        otherwise=("1..4",),
-    )
-    backends: tuple[BackendChoice, ...] = option(
-        (),
-        "NAME",
-        "A name from vebench list, NAME[KEY=VALUE,...] or MODULE:CLASS; NAME@PYTHON runs in that Python; all-peers: "
-        "other projects', too. Comma or repeat. Default: the usual ones.",
-        *("--backend", "-b"),
-        parse="parse_backends",
-        repeated=True,
-    )
-    envs_per_worker: tuple[int, ...] = option(
-        (1,),
-        "COUNTS",
-        "Environments stepped at a time for each worker: 4, or 1,4,16 or 1..16, as --workers. Default: 1.",
-        parse="parse_envs_per_worker",
-        repeated=True,
-    )
-    only: tuple[str, ...] = option(
-        (),
-        "CELL",
-        "Only these cells of the plan: BACKEND:2x8 is that of 2 workers with 8 environments each. Comma or repeat.",
-        parse="parse_cells",
-        repeated=True,
-    )
-    duration: float = option(1.0, "TIME", "Length of one window.")
-    rounds: int = option(6, "N", "Windows of each cell in each pass.")
-    warmup: float = option(1.0, "TIME", "Least time that a cell runs before its first window.")
-    repeats: int = option(1, "N", "Passes over all cells, each in fresh processes and in its own order.")
-    until: float | None = option(
-        None, "SHARE", "Add passes until each interval is within this share, such as 2%.", parse="parse_share"
-    )
-    budget: float = option(600.0, "TIME", "Longest time that --until adds.")
-    base: bool = option(
-        False, "", "Also measure the plain loop with one worker, so that there are speedups.", "--base/--no-base"
-    )
-    interleave: bool = option(
-        False,
-        "",
-        "Whether the cells of a task take turns, window by window: steadier speedups on a noisy machine.",
-        "--interleave/--no-interleave",
-    )
-    seed: int = option(0, "N", "Seed of environments and actions, and of the order in which a run measures its cells.")
-    pin: str = option("compact", "CPUS", "CPUs of a cell: compact, scatter, none, or a list such as 0-3,8.")
-    membind: str = option("local", "HOW", "Memory of a cell: local, bind (to its CPUs' nodes) or preferred.")
-    replicas: str = option(
-        "1", "N", "Copies of the backend in a cell, each with its own process and CPUs: a number, or node."
-    )
-    hosts: tuple[str, ...] = option(
-        (),
-        "HOSTS",
-        "Run a replica of each cell on each of these hosts, a,b,c; or on so many of --hosts-file, such as 1..4.",
-        parse="parse_hosts",
-        repeated=True,
-    )
-    hosts_file: tuple[str, ...] = option(
-        (), "FILE", "The hosts of --hosts, one on each line.", parse="parse_hosts_file"
-    )
-    via: str = option("ssh", "WAY", "How hosts are reached: ssh, srun inside an allocation, or ray.")
-    ray: str = option("", "ADDRESS", "Run a replica of each cell on each node of this Ray cluster: HOST:PORT, or auto.")
-    host_python: str = option("", "PYTHON", "The Python on each host. Default: this one's path, or Ray's.")
-    deliver: bool = option(
-        False,
-        "",
-        "Send every batch through Ray's object store to one consumer, where vebench runs.",
-        "--deliver/--keep",
-    )
-    unlike_hosts: bool = option(
-        False, "", "Measure although hosts or their packages differ.", "--unlike-hosts/--like-hosts"
-    )
-    smt: str = option(
-        "last", "WHEN", "When to use a core's second thread: last (after all cores), off, or close (at once)."
-    )
-    reserve_cpus: int = option(0, "N", "CPUs that no worker gets, left for a learner: whole cores as far as possible.")
-    memory: int | None = option(
-        None, "SIZE", "Most memory of a cell, such as 8G: what needs more is left out.", parse="parse_memory"
-    )
-    timeout: float = option(300.0, "TIME", "Longest time for a cell, or for comparing a backend, before it is ended.")
-    proof: str = option(
-        "off",
-        "HOW",
-        "Whether what each cell returned is compared with the plain loop's rows: auto (takes about as long again), "
-        "full (to the last window) or off.",
-    )
-
-    policy: str = option(
-        TAPE,
-        "POLICY",
-        "What acts: tape (actions drawn beforehand), mlp:64x64, nature-cnn, transformer:2x128, MODULE:FUNCTION "
-        "or sleep:0.5ms.",
-    )
-    device: str = option("cpu", "DEVICE", "Where --policy computes: cpu, cuda or cuda:N.")
-    torch_threads: int = option(1, "N", "Threads of torch with which --policy computes on CPUs.")
-    precision: str = option("fp32", "TYPE", "Numbers of --policy: fp32 or bf16.")
-    compile: bool = option(False, "", "Whether torch compiles --policy.", "--compile/--no-compile")
-    policy_cpus: str = option(
-        "", "CPUS", "CPUs for --policy, such as 0-1, which no worker gets. Default: those of the cell."
-    )
-    learner: LearnerStep | None = option(  # noqa: RUF009 - as the others: it declares a field
-        None,
-        "TIME[/STEPS]",
-        "What learning takes for each batch, or each STEPS steps, such as 4ms or 300ms/2048: adds what a faster "
-        "backend would save.",
-        parse="parse_learner",
-    )
-
-    @property
-    def acting(self) -> PolicyName:
-        """What the name of the policy means. Raises ValueError if it means nothing."""
-        return parse_policy(self.policy)
-
-    @property
-    def acts(self) -> str:
-        """What acts and how it computes, in words; empty for a tape."""
-        if self.policy == TAPE:
-            return ""
-        parts = [self.policy]
-        if is_network(self.policy):
-            threads = f"{self.torch_threads} thread{'s' * (self.torch_threads != 1)} of torch"
-            parts += [f"on {self.device}", *([threads] if self.device == "cpu" else []), self.precision]
-            parts += ["compiled"] * self.compile
-        if self.policy_cpus:
-            parts.append(f"on CPU {self.policy_cpus}")
-        return ", ".join(parts)
+    envs: tuple[str, ...]
+    workers: tuple[int, ...] = (1, 2, 4)
+    backends: tuple[BackendChoice, ...] = ()
+    envs_per_worker: tuple[int, ...] = (1,)
+    only: tuple[str, ...] = ()
+    duration: float = 1.0
+    rounds: int = 6
+    warmup: float = 1.0
+    repeats: int = 1
+    until: float | None = None
+    budget: float = 600.0
+    base: bool = False
+    interleave: bool = False
+    seed: int = 0
+    pin: Pinning = COMPACT
+    replicas: int | Literal["node"] = 1
+    hosts: Hosts | None = None
+    memory: int | None = None
+    timeout: float = 300.0
+    proof: str = "off"
+    policy: PolicyChoice = TAPED
+    learner: LearnerStep | None = None
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Whether the backend with this label is to have this many workers, apart from the cells of ``base``."""
-        counts = {each * hosts for each in self.workers for hosts in self.host_counts or (1,)}
+        counts = {each * hosts for each in self.workers for hosts in (self.hosts.numbers if self.hosts else (1,))}
         return workers in counts and (not self.backends or backend in {one.label for one in self.backends})
 
     @property
     def takes_turns(self) -> bool:
         """Whether the cells of a task take turns. Those with replicas do not."""
-        return self.interleave and self.replicas == "1" and not self.on_hosts
-
-    @property
-    def way(self) -> str:
-        """How hosts are reached: the name of a way."""
-        return "ray" if self.ray else self.via
-
-    @property
-    def ray_address(self) -> str:
-        """Where the Ray cluster is that hosts are reached by."""
-        return self.ray or "auto"
-
-    @property
-    def on_hosts(self) -> bool:
-        """Whether replicas run on hosts that are reached, by names or as Ray has them."""
-        return bool(self.host_names) or self.way == "ray"
-
-    @property
-    def host_names(self) -> tuple[str, ...]:
-        """The hosts that replicas run on; none if they run on this machine."""
-        return self.hosts_file or self.hosts
-
-    @property
-    def host_counts(self) -> tuple[int, ...]:
-        """On how many of the hosts, the first ones, there are to be cells; none if they run on this machine."""
-        if self.hosts and self.hosts_file:
-            return tuple(int(count) for count in self.hosts)
-        return (len(self.host_names),) if self.host_names else ()
+        return self.interleave and self.replicas == 1 and self.hosts is None
 
     @property
     def cell_seconds(self) -> float:
@@ -297,16 +192,15 @@ def check(spec: RunSpec) -> None:
     check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
-    check_smt(spec.smt)
-    check_count("--reserve-cpus", spec.reserve_cpus, 0, MAX_WORKERS)
+    check_pinning(spec.pin)
     if spec.memory is not None and not 1 <= spec.memory <= MOST_MEMORY:
         raise UsageError(f"--memory {spec.memory}: must be between 1 byte and {MOST_MEMORY} bytes")
     if spec.proof not in PROOFS:
         raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(PROOFS)}")
     _check_policy(spec)
-    _check_membind(spec)
     _check_replicas(spec)
-    _check_hosts(spec)
+    if spec.hosts is not None:
+        _check_hosts(spec, spec.hosts)
     check_seconds("--duration", spec.duration)
     check_seconds("--timeout", spec.timeout)
     check_seconds("--budget", spec.budget)
@@ -321,101 +215,65 @@ def check(spec: RunSpec) -> None:
         )
 
 
-def check_smt(policy: str) -> None:
-    """Raise UsageError unless ``policy`` is a policy for the second threads of cores."""
-    if policy not in policies.SMT:
-        raise UsageError(f"--smt {shown(policy)}: must be one of {', '.join(policies.SMT)}")
+def check_pinning(pin: Pinning) -> None:
+    """Raise UsageError if there is no such pinning. Whether the machine has these CPUs is not looked at."""
+    option = f"--pin {shown(pin.label)}"
+    if pin.smt not in policies.SMT:
+        raise UsageError(f"{option}: smt must be one of {', '.join(policies.SMT)}")
+    check_count("--pin: reserve", pin.reserve, 0, MAX_WORKERS)
+    if pin.memory not in policies.MEMORY:
+        raise UsageError(f"{option}: mem must be one of {', '.join(policies.MEMORY)}")
+    if pin.memory != "local" and not pin.pins:
+        raise UsageError(f"{option}: without CPUs of its own, a cell has no memory nodes of its own")
 
 
 def _check_policy(spec: RunSpec) -> None:
+    policy = spec.policy
     try:
-        parse_policy(spec.policy)
+        wrong = parse_policy(policy.label) != policy
     except ValueError as error:
-        raise UsageError(f"--policy {shown(spec.policy)}: {error}") from None
-    if not DEVICE.fullmatch(spec.device):
-        raise UsageError(f"--device {shown(spec.device)}: must be cpu, cuda or cuda:N")
-    check_count("--torch-threads", spec.torch_threads, 1, MOST_THREADS)
-    if spec.precision not in PRECISIONS:
-        raise UsageError(f"--precision {shown(spec.precision)}: must be one of {', '.join(PRECISIONS)}")
-    if spec.policy_cpus and spec.pin == "none":
-        raise UsageError(f"--policy-cpus {shown(spec.policy_cpus)}: with --pin none, nothing is held to CPUs")
-    changed = [
-        name
-        for name, value, default in (
-            ("--device", spec.device, "cpu"),
-            ("--torch-threads", spec.torch_threads, 1),
-            ("--precision", spec.precision, "fp32"),
-            ("--compile", spec.compile, False),
-        )
-        if value != default
-    ]
-    if changed and not is_network(spec.policy):
-        raise UsageError(f"{changed[0]}: is for policies that are networks, such as --policy mlp:64x64")
-    if spec.policy_cpus and spec.policy == TAPE:
-        raise UsageError("--policy-cpus: needs a --policy that computes, such as mlp:64x64")
+        raise UsageError(f"--policy {shown(policy.label)}: {error}") from None
+    if wrong:  # it comes from a file
+        raise UsageError(f"--policy {shown(policy.label)}: not as vebench writes it")
+    if policy.cpus and not spec.pin.pins:
+        raise UsageError(f"--policy {shown(policy.label)}: with --pin none, nothing is held to CPUs")
     if spec.learner is not None:
         check_seconds("--learner", spec.learner.seconds)
         if spec.learner.steps is not None:
             check_count("--learner", spec.learner.steps, 1, MOST_LEARNER_STEPS)
 
 
-def _check_membind(spec: RunSpec) -> None:
-    if spec.membind not in policies.MEMORY:
-        raise UsageError(f"--membind {shown(spec.membind)}: must be one of {', '.join(policies.MEMORY)}")
-    if spec.membind != "local" and spec.pin == "none":
-        raise UsageError(f"--membind {spec.membind}: without CPUs of its own, a cell has no memory nodes of its own")
-
-
 def _check_replicas(spec: RunSpec) -> None:
     count = spec.replicas
-    number = int(count) if count.isascii() and count.isdecimal() and len(count) <= len(str(MAX_REPLICAS)) else 0
-    if count != PER_NODE and not 1 <= number <= MAX_REPLICAS:
-        raise UsageError(f"--replicas {shown(count)}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
-    if count != "1" and spec.pin == "none":
+    if count != PER_NODE and not 1 <= count <= MAX_REPLICAS:
+        raise UsageError(f"--replicas {count}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
+    if count != 1 and not spec.pin.pins:
         raise UsageError(f"--replicas {count}: each replica needs CPUs of its own, but --pin none gives it none")
 
 
-def _check_hosts(spec: RunSpec) -> None:
-    of_hosts = {
-        "--via": spec.via != "ssh",
-        "--host-python": bool(spec.host_python),
-        "--unlike-hosts": spec.unlike_hosts,
-        "--deliver": spec.deliver,
-    }
+def _check_hosts(spec: RunSpec, hosts: Hosts) -> None:
     of_one = {
-        f"--replicas {spec.replicas}": spec.replicas != "1",
-        f"--policy-cpus {shown(spec.policy_cpus)}": bool(spec.policy_cpus),
-        f"--pin {shown(spec.pin)}": spec.pin not in policies.PIN,
+        f"--replicas {spec.replicas}": spec.replicas != 1,
+        f"--policy {shown(spec.policy.label)}": bool(spec.policy.cpus),
+        f"--pin {shown(spec.pin.cpus)}": spec.pin.cpus not in policies.PIN,
     }
-    if wrong := [option for option, given in of_hosts.items() if given and not spec.on_hosts]:
-        raise UsageError(f"{wrong[0]}: needs --hosts")
-    if wrong := [option for option, given in of_one.items() if given and spec.on_hosts]:
+    if wrong := [option for option, given in of_one.items() if given]:
         raise UsageError(f"{wrong[0]}: is for one machine: leave it out with --hosts")
-    if spec.via not in VIAS:
-        raise UsageError(f"--via {shown(spec.via)}: must be one of {', '.join(VIAS)}")
-    if spec.ray and spec.via == "srun":
-        raise UsageError("--ray: reaches hosts by itself: leave out --via")
-    if spec.deliver and spec.way != "ray":
-        raise UsageError("--deliver: goes through Ray's object store: give --ray")
-    _check_host_names(spec.host_names)
-    if spec.hosts and spec.hosts_file:
-        _check_host_counts(spec)
-
-
-def _check_host_names(names: tuple[str, ...]) -> None:
-    for number, name in enumerate(names):
+    if hosts.via not in VIAS:
+        raise UsageError(f"--hosts: via={shown(hosts.via)}: must be one of {', '.join(VIAS)}")
+    if hosts.deliver and hosts.via != "ray":
+        raise UsageError("--hosts: deliver goes through Ray's object store: give via=ray")
+    for number, name in enumerate(hosts.names):
         if not HOST_NAME.fullmatch(name):
             raise UsageError(f"--hosts {shown(name)}: is no name of a host")
-        if name in names[:number]:
+        if name in hosts.names[:number]:
             raise UsageError(f"--hosts {shown(name)}: is named twice, but a host has one replica of a cell")
-
-
-def _check_host_counts(spec: RunSpec) -> None:
-    if not all(count.isdecimal() and len(count) <= len(str(MAX_WORKERS)) for count in spec.hosts):
-        raise UsageError("--hosts: --hosts-file names hosts, too: give one of them, or a count of hosts such as 1..4")
-    _check_counts("--hosts", spec.host_counts, len(spec.hosts_file))
-    if len(spec.host_counts) > 1 and len(spec.workers) > 1:
-        raise UsageError("--hosts: with several counts of hosts, give one number of --workers, which each of them has")
+    if hosts.counts:
+        _check_counts("--hosts: count", hosts.counts, len(hosts.names) or MAX_WORKERS)
+        if len(hosts.counts) > 1 and len(spec.workers) > 1:
+            raise UsageError(
+                "--hosts: with several counts of hosts, give one number of --workers, which each of them has"
+            )
 
 
 def _check_counts(option: str, counts: tuple[int, ...], most: int) -> None:

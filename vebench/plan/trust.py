@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from vebench.backends import bracketed
 from vebench.backends.environments import timed_names
 from vebench.backends.environments.suites import SUITES, known_as
-from vebench.child.policies.named import is_network
 from vebench.errors import UsageError, shown
 from vebench.plan.tasks import BY_NAME
 
@@ -32,24 +31,19 @@ _OTHERS = (
 _BEGIN = ("BabyAI-", "phys2d/", "tabular/", *(suite.namespace for suite in SUITES.values() if suite.namespace))
 
 
-def not_ours(spec: RunSpec, interpreter: str | None = None) -> Iterator[str]:
-    """Yield each value that names code, a program or a machine beyond what a file may name, as the user writes it.
-
-    ``interpreter`` is the Python in which all cells ran, None for vebench's own.
-    """
-    if interpreter is not None:
-        yield f"the Python {interpreter}"
+def not_ours(spec: RunSpec) -> Iterator[str]:
+    """Yield each value that names code, a program or a machine beyond what a file may name, as the user writes it."""
     yield from (f"--env {env}" for env in spec.envs if not _is_known(env))
     yield from (f"--backend {one.label}" for one in spec.backends if ":" in one.name or one.python)
-    if ":" in spec.policy and not is_network(spec.policy) and not spec.policy.startswith("sleep:"):
-        yield f"--policy {spec.policy}"
-    if spec.on_hosts:
-        yield f"--ray {spec.ray_address}" if spec.way == "ray" else f"--hosts {','.join(spec.host_names)}"
+    if spec.policy.target:
+        yield f"--policy {spec.policy.label}"
+    if spec.hosts is not None:
+        yield f"--hosts {spec.hosts.label}"
 
 
-def refuse_not_ours(spec: RunSpec, interpreter: str | None, named: Container[str]) -> None:
+def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
     """Raise UsageError, which says how to allow it, for the first of these values that is not ``named`` by the user."""
-    for value in not_ours(spec, interpreter):
+    for value in not_ours(spec):
         if value not in named:
             raise UsageError(f"{shown(value)}: the file names it, not you: add {ALLOW} if you trust the file")
 

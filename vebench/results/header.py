@@ -246,7 +246,7 @@ def _hosts(run: RunRecord) -> dict[str, str]:
         for one in run.hosts.values()
     )
     told = "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))
-    return {"hosts": told, **({"delivery": "to one consumer"} if run.spec.deliver else {})}
+    return {"hosts": told, **({"delivery": "to one consumer"} if run.spec.hosts and run.spec.hosts.deliver else {})}
 
 
 def _machine(run: RunRecord) -> dict[str, str]:
@@ -259,7 +259,7 @@ def _machine(run: RunRecord) -> dict[str, str]:
 
 def _software(run: RunRecord) -> dict[str, str]:
     # What acts is work, too: the rate is of the whole loop.
-    acts = {"policy": run.spec.acts} if run.spec.acts else {}
+    acts = {"policy": run.spec.policy.in_words} if run.spec.policy.in_words else {}
     own = {name: value for label in sorted(run.interpreters) for name, value in _own(run, label).items()}
     packages = {name: version for name, version in sorted(run.packages.items()) if _matters(name, run)}
     return {"Python": _minor(run.host.python), **packages, **acts, **own}

@@ -261,12 +261,13 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         return self.spec if self.schema >= PROVEN_FROM else replace(self.spec, proof="off")
 
     def resume_command(self, file: str) -> str:
-        """Return the command that finishes the run in ``file``: one side of a comparison is finished with the other.
+        """Return the command that finishes the run in ``file``; of a comparison, the one that measures it again.
 
         It allows the file to name what it would be refused for otherwise.
         """
-        allow = [ALLOW] * any(not_ours(self.spec, self.interpreter))
-        return shlex.join(["vebench", "run" if self.interpreter is None else "compare", "--resume", file, *allow])
+        if self.interpreter is not None:
+            return self.command
+        return shlex.join(["vebench", "run", "--resume", file, *([ALLOW] if any(not_ours(self.spec)) else [])])
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
         """Return the command that compares the work of these backends on a task of the run, of all if none is named."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytest.importorskip("mujoco")
 
 TASK, SOURCE = "HalfCheetah-v5", "gymnasium/envs/mujoco/half_cheetah_v5.py"
-BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "1", "--no-base", *ONE_PASS)
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "1", "--set", "base=false", *ONE_PASS)
 
 
 def another_version(patch: pytest.MonkeyPatch) -> str:

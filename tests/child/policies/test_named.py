@@ -8,23 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.child.policies.named import GRAMMAR, PolicyName, is_network, parse_policy, parse_time
+from vebench.child.policies.named import GRAMMAR, PolicyChoice, parse_policy, parse_time
 
 
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("tape", PolicyName("tape")),
-        ("nature-cnn", PolicyName("nature-cnn")),
-        ("mlp:64x32", PolicyName("mlp", (64, 32))),
-        ("transformer:2x128", PolicyName("transformer", (2, 128))),
-        ("sleep:0.5ms", PolicyName("sleep", seconds=0.0005)),
-        ("mine.agents:Agent.act", PolicyName("function", target="mine.agents:Agent.act")),
+        ("tape", PolicyChoice("tape")),
+        ("nature-cnn", PolicyChoice("nature-cnn")),
+        ("mlp:64x32", PolicyChoice("mlp", (64, 32))),
+        ("transformer:2x128", PolicyChoice("transformer", (2, 128))),
+        ("sleep:0.5ms", PolicyChoice("sleep", pause="0.5ms")),
+        ("mine.agents:Agent.act", PolicyChoice("function", target="mine.agents:Agent.act")),
+        ("mlp:8[device=cuda:1,precision=bf16]", PolicyChoice("mlp", (8,), device="cuda:1", precision="bf16")),
+        ("nature-cnn[compile=true,threads=2]", PolicyChoice("nature-cnn", compile=True, threads=2)),
+        ("sleep:1ms[cpus=0-3,8]", PolicyChoice("sleep", pause="1ms", cpus="0-3,8")),
     ],
 )
-def test_a_name_means(text: str, meaning: PolicyName) -> None:
+def test_a_name_means(text: str, meaning: PolicyChoice) -> None:
     assert parse_policy(text) == meaning
-    assert is_network(text) == (meaning.kind in ("mlp", "nature-cnn", "transformer"))
+    assert meaning.label == text
+    assert meaning.is_network == (meaning.kind in ("mlp", "nature-cnn", "transformer"))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,15 @@ def test_a_name_means(text: str, meaning: PolicyName) -> None:
         ("sleep:61s", "at most 60s"),
         ("mine:", GRAMMAR),
         ("nature-cnn:2", GRAMMAR),
+        ("mlp:8[device=cuda", "brackets do not match"),
+        ("mlp:8[device]", "device is not KEY=VALUE"),
+        ("mlp:8[devise=cuda]", "no detail devise; it has device, precision, compile, threads, cpus"),
+        ("mlp:8[device=tpu]", "device must be cpu, cuda or cuda:N"),
+        ("mlp:8[precision=fp16]", "precision must be one of fp32, bf16"),
+        ("mlp:8[compile=maybe]", "compile must be true or false"),
+        ("mlp:8[threads=0]", "threads must be a whole number from 1 to 4096"),
+        ("sleep:1ms[device=cuda]", "device is for policies that are networks, such as mlp:64x64"),
+        ("tape[cpus=0]", "cpus is for a policy that computes, such as mlp:64x64"),
     ],
 )
 def test_a_name_that_means_nothing_is_answered_with_what_would(text: str, problem: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-SETTINGS = {"device": "cpu", "torch_threads": 1, "precision": "fp32", "compile": False}
 VECTOR, PICTURE = np.zeros((5, 17)), np.zeros((5, 4, 84, 84), np.uint8)
 DISCRETE = ActionSpace.discrete(6)
 MANY = ActionSpace(np.zeros(3, np.int64), np.array([1, 2, 4]))
@@ -24,12 +22,10 @@ BOX = ActionSpace(np.full(6, -0.4, np.float32), np.full(6, 0.4, np.float32))
 OPEN = ActionSpace(np.full((2, 2), -np.inf, np.float32), np.full((2, 2), np.inf, np.float32))
 
 
-def acted(
-    name: str, space: ActionSpace, observations: NDArray[np.generic], seed: int = 3, **settings: object
-) -> object:
+def acted(name: str, space: ActionSpace, observations: NDArray[np.generic], seed: int = 3) -> object:
     from vebench.child.policies.network import Network  # noqa: PLC0415 - it needs torch
 
-    policy = Network(parse_policy(name), SimpleNamespace(**{**SETTINGS, **settings}), space, observations, seed)
+    policy = Network(parse_policy(name), space, observations, seed)
     return policy.download(policy.infer(policy.upload(observations)))
 
 
@@ -53,7 +49,7 @@ def test_the_same_seed_draws_the_same_weights_and_actions() -> None:
 def test_observations_that_must_not_be_written_to_or_are_turned_are_taken() -> None:
     turned = np.zeros((17, 5)).T[::-1]
     turned.flags.writeable = False
-    assert np.asarray(acted("mlp:8", DISCRETE, turned, precision="bf16")).shape == (5,)
+    assert np.asarray(acted("mlp:8[precision=bf16]", DISCRETE, turned)).shape == (5,)
 
 
 def test_pictures_are_what_nature_cnn_takes() -> None:
@@ -67,4 +63,4 @@ def test_a_device_that_is_not_there_is_said() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     with pytest.raises(ValueError, match="sees no CUDA device here"):
-        acted("mlp:8", DISCRETE, VECTOR, device="cuda")
+        acted("mlp:8[device=cuda]", DISCRETE, VECTOR)

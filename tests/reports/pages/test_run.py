@@ -84,7 +84,7 @@ def test_a_reference_row_shows_no_speedup(page: RunPage) -> None:
 @pytest.mark.parametrize(
     ("loop", "note"),
     [
-        ((2, "ok"), "was not measured (leave out --no-base, or add -b for-loop and 1 to --workers)"),
+        ((2, "ok"), "was not measured (leave out --set base=false, or add -b for-loop and 1 to --workers)"),
         ((1, "failed"), "has no rate"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Policies by their names: ``tape``, ``mlp:64x64``, ``sleep:0.5ms``.
+"""Policies as a user writes them: ``tape``, ``mlp:64x64[device=cuda]``, ``sleep:0.5ms``.
 
 The parent reads them, too: standard library only.
 """
@@ -6,8 +6,13 @@ The parent reads them, too: standard library only.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from vebench.backends import bracketed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TAPE = "tape"
 PRECISIONS = ("fp32", "bf16")
@@ -16,7 +21,7 @@ MOST_LAYERS, MOST_WIDTH, MOST_THREADS = 256, 1 << 16, 1 << 12
 MOST_SLEEP_S = 60.0
 GRAMMAR = (
     "write tape, mlp:64x64 (layers of a perceptron), nature-cnn, transformer:2x128 (LAYERSxWIDTH), sleep:0.5ms "
-    "or MODULE:FUNCTION"
+    "or MODULE:FUNCTION, with details in brackets, such as mlp:64x64[device=cuda]"
 )
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)", re.ASCII)
@@ -24,61 +29,156 @@ _WIDTHS = re.compile(r"\d{1,6}(x\d{1,6})*", re.ASCII)
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 Kind = Literal["tape", "mlp", "nature-cnn", "transformer", "sleep", "function"]
+NETWORKS: tuple[Kind, ...] = ("mlp", "nature-cnn", "transformer")
 
 
 @dataclass(frozen=True)
-class PolicyName:
-    """What a policy's name means.
+class PolicyChoice:
+    """What acts, and how it computes.
 
-    ``sizes``: the widths of the hidden layers of ``mlp``; the layers and their width of ``transformer``. ``seconds``:
-    how long ``sleep`` takes. ``target``: ``module:function`` of a user's own.
+    ``sizes``: the widths of the hidden layers of ``mlp``; the layers and their width of ``transformer``. ``pause``:
+    how long ``sleep`` takes, such as ``0.5ms``. ``target``: ``module:function`` of a user's own. ``device``,
+    ``precision``, ``compile`` (by torch) and ``threads`` (of torch) are for networks. ``cpus`` is a list of CPUs that
+    no worker gets; if it is empty, the policy computes on those of the cell.
     """
 
-    kind: Kind
+    kind: Kind = "tape"
     sizes: tuple[int, ...] = ()
-    seconds: float = 0.0
+    pause: str = ""
     target: str = ""
+    device: str = "cpu"
+    precision: str = "fp32"
+    compile: bool = False
+    threads: int = 1
+    cpus: str = ""
 
     @property
     def module(self) -> str:
         """The module of a user's function, empty for other policies."""
         return self.target.partition(":")[0]
 
+    @property
+    def is_network(self) -> bool:
+        """Whether it is a network of ours, which needs torch."""
+        return self.kind in NETWORKS
 
-def is_network(text: str) -> bool:
-    """Return whether the name is that of a network of ours, which needs torch."""
-    return text.partition(":")[0] in ("mlp", "nature-cnn", "transformer")
+    @property
+    def name(self) -> str:
+        """The policy without its details: ``mlp:64x64``."""
+        if self.kind == "function":
+            return self.target
+        rest = self.pause or "x".join(map(str, self.sizes))
+        return f"{self.kind}:{rest}" if rest else self.kind
+
+    @property
+    def seconds(self) -> float:
+        """How long ``sleep`` takes."""
+        return parse_time(self.pause)
+
+    @property
+    def label(self) -> str:
+        """The policy as a user writes it: ``mlp:64x64[device=cuda]``."""
+        usual = asdict(TAPED)
+        details = {key: getattr(self, key) for key in _DETAILS}
+        return bracketed.written(self.name, {key: value for key, value in details.items() if value != usual[key]})
+
+    @property
+    def in_words(self) -> str:
+        """What acts and how it computes; empty for a tape."""
+        if self.kind == TAPE:
+            return ""
+        parts = [self.name]
+        if self.is_network:
+            threads = f"{self.threads} thread{'s' * (self.threads != 1)} of torch"
+            parts += [f"on {self.device}", *([threads] if self.device == "cpu" else []), self.precision]
+            parts += ["compiled"] * self.compile
+        if self.cpus:
+            parts.append(f"on CPU {self.cpus}")
+        return ", ".join(parts)
 
 
-def parse_policy(text: str) -> PolicyName:
-    """Return what the name of a policy means. Raises ValueError, which says what is wrong or how to write one."""
+TAPED = PolicyChoice()
+
+
+def parse_policy(text: str) -> PolicyChoice:
+    """Return the policy that a text describes. Raises ValueError, which says what is wrong or how to write one."""
+    name, bracket, rest = text.partition("[")
+    if bracket and not rest.endswith("]"):
+        raise ValueError("brackets do not match")
+    policy = _named(name.strip())
+    details = bracketed.pairs(rest[:-1], lists=("cpus",)) if bracket else {}
+    for key in details:
+        if key not in _DETAILS:
+            raise ValueError(f"no detail {key}; it has {', '.join(_DETAILS)}")
+        if key == "cpus" and policy.kind == TAPE:
+            raise ValueError("cpus is for a policy that computes, such as mlp:64x64")
+        if key != "cpus" and not policy.is_network:
+            raise ValueError(f"{key} is for policies that are networks, such as mlp:64x64")
+    return replace(policy, **{key: _DETAILS[key](value) for key, value in details.items()})
+
+
+def _device(text: str) -> str:
+    if not DEVICE.fullmatch(text):
+        raise ValueError("device must be cpu, cuda or cuda:N")
+    return text
+
+
+def _precision(text: str) -> str:
+    if text not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}")
+    return text
+
+
+def _flag(text: str) -> bool:
+    value = bracketed.value_of(text)
+    if not isinstance(value, bool):
+        raise ValueError("compile must be true or false")  # noqa: TRY004 - by contract
+    return value
+
+
+def _threads(text: str) -> int:
+    value = bracketed.value_of(text)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_THREADS:
+        raise ValueError(f"threads must be a whole number from 1 to {MOST_THREADS}")
+    return value
+
+
+_DETAILS: dict[str, Callable[[str], Any]] = {
+    "device": _device,
+    "precision": _precision,
+    "compile": _flag,
+    "threads": _threads,
+    "cpus": str,
+}
+
+
+def _named(text: str) -> PolicyChoice:
     kind, _, rest = text.partition(":")
     if text == TAPE:
-        return PolicyName("tape")
+        return PolicyChoice("tape")
     if text == "nature-cnn":
-        return PolicyName("nature-cnn")
+        return PolicyChoice("nature-cnn")
     if kind == "sleep":
-        seconds = parse_time(rest)
-        if seconds > MOST_SLEEP_S:
+        if parse_time(rest) > MOST_SLEEP_S:
             raise ValueError(f"at most {MOST_SLEEP_S:g}s")
-        return PolicyName("sleep", seconds=seconds)
+        return PolicyChoice("sleep", pause=rest)
     if kind in ("mlp", "transformer"):
         if not _WIDTHS.fullmatch(rest):
             raise ValueError(GRAMMAR)
         return _network(kind, tuple(map(int, rest.split("x"))))
     if _FUNCTION.fullmatch(text):
-        return PolicyName("function", target=text)
+        return PolicyChoice("function", target=text)
     raise ValueError(GRAMMAR)
 
 
-def _network(kind: str, sizes: tuple[int, ...]) -> PolicyName:
+def _network(kind: str, sizes: tuple[int, ...]) -> PolicyChoice:
     if kind == "mlp":
         if len(sizes) > MOST_LAYERS or not 1 <= min(sizes) <= max(sizes) <= MOST_WIDTH:
             raise ValueError(f"at most {MOST_LAYERS} layers, each from 1 to {MOST_WIDTH} wide")
-        return PolicyName("mlp", sizes)
+        return PolicyChoice("mlp", sizes)
     if len(sizes) != 2 or not 1 <= sizes[0] <= MOST_LAYERS or not 8 <= sizes[1] <= MOST_WIDTH or sizes[1] % 8:  # noqa: PLR2004 - layers and width
         raise ValueError(f"transformer:LAYERSxWIDTH has 1 to {MOST_LAYERS} layers, and a width that 8 divides")
-    return PolicyName("transformer", sizes)
+    return PolicyChoice("transformer", sizes)
 
 
 def parse_time(text: str) -> float:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpace
     from vebench.backends.trees import Tree
-    from vebench.child.policies.named import PolicyName
-    from vebench.child.request import Settings
+    from vebench.child.policies.named import PolicyChoice
 
 MOST_TOKENS = 64
 PICTURE_AXES = 3
@@ -33,24 +32,22 @@ class Network:
     Observations of bytes are scaled to 0..1. On CUDA they are copied once for each batch, through pinned memory.
     """
 
-    def __init__(
-        self, name: PolicyName, settings: Settings, space: ActionSpace, observations: NDArray[np.generic], seed: int
-    ) -> None:
-        torch.set_num_threads(settings.torch_threads)
+    def __init__(self, policy: PolicyChoice, space: ActionSpace, observations: NDArray[np.generic], seed: int) -> None:
+        torch.set_num_threads(policy.threads)
         torch.manual_seed(seed)
-        self._device = torch.device(settings.device)
+        self._device = torch.device(policy.device)
         self._cuda = self._device.type == "cuda"
         if self._cuda and not torch.cuda.is_available():
-            raise ValueError(f"--device {settings.device}: torch {torch.__version__} sees no CUDA device here")
+            raise ValueError(f"--policy {policy.label}: torch {torch.__version__} sees no CUDA device here")
         # Adapters may return arrays that must not be written to, which a tensor cannot tell: nothing here writes.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         shape = observations.shape[1:]
-        body, width = _body(name, shape)
+        body, width = _body(policy, shape)
         model = nn.Sequential(_Scaled(observations.dtype == np.uint8), body, _Head(space, width))
         self._model: Any = model.to(self._device).eval()
-        if settings.compile:
+        if policy.compile:
             self._model = torch.compile(self._model)
-        self._autocast = settings.precision == "bf16"
+        self._autocast = policy.precision == "bf16"
         self._dtype = space.low.dtype
         self._shape = space.low.shape
         like = torch.from_numpy(np.ascontiguousarray(observations))
@@ -136,18 +133,18 @@ class _Mean(nn.Module):
         return tokens.mean(1)
 
 
-def _body(name: PolicyName, shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+def _body(policy: PolicyChoice, shape: tuple[int, ...]) -> tuple[nn.Module, int]:
     """Return the network up to its head, for observations of this shape, and how many features it has."""
     size = max(1, math.prod(shape))
-    if name.kind == "nature-cnn":
+    if policy.kind == "nature-cnn":
         return _nature(shape)
-    if name.kind == "transformer":
-        layers, width = name.sizes
+    if policy.kind == "transformer":
+        layers, width = policy.sizes
         block = nn.TransformerEncoderLayer(width, width // 8, 4 * width, dropout=0.0, batch_first=True)
         encoder = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
         return nn.Sequential(_Tokens(size, width), encoder, _Mean()), width
     parts: list[nn.Module] = [nn.Flatten()]
-    for width in name.sizes:
+    for width in policy.sizes:
         parts += [nn.Linear(size, width), nn.Tanh()]
         size = width
     return nn.Sequential(*parts), size

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vebench.backends import trees
-from vebench.child.policies.named import parse_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,11 +110,11 @@ def make_policy(
 
     Its weights are drawn from ``seed``. Raises ValueError if it does not fit the environment or the machine.
     """
-    name = parse_policy(settings.policy)
-    if name.kind == "sleep":
-        return Sleeping(name.seconds, tape)
-    if name.kind == "function":
-        module, _, path = name.target.partition(":")
+    chosen = settings.policy
+    if chosen.kind == "sleep":
+        return Sleeping(chosen.seconds, tape)
+    if chosen.kind == "function":
+        module, _, path = chosen.target.partition(":")
         function: Any = importlib.import_module(module)
         for part in path.split("."):
             function = getattr(function, part)
@@ -123,9 +122,9 @@ def make_policy(
     if isinstance(observations, (dict, tuple)) or isinstance(spaces, (dict, tuple)):
         taken = [trees.in_words(trees.form(tree)) for tree in (observations, spaces)]
         raise ValueError(  # noqa: TRY004 - by contract
-            f"policy {settings.policy} takes one array of observations and one of actions, "
+            f"policy {chosen.name} takes one array of observations and one of actions, "
             f"not {taken[0]} and {taken[1]}: use MODULE:FUNCTION, or sleep:TIME"
         )
     from vebench.child.policies.network import Network  # noqa: PLC0415 - it needs torch
 
-    return Network(name, settings, spaces, observations, seed)
+    return Network(chosen, spaces, observations, seed)

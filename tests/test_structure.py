@@ -44,6 +44,7 @@ FLOORS = (
     "reports",
     "studies",
     "commands",
+    "api",
     "options",
     "cli",
     "__main__",
@@ -194,15 +195,17 @@ def test_no_import_goes_up() -> None:
 
 def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
     try:
-        TopologicalSorter({name: imports(path) for name, path in MODULES.items()}).prepare()
+        # But for the package, whose interface for Python is loaded on use.
+        TopologicalSorter({name: imports(path) for name, path in MODULES.items() if name != "vebench"}).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_the_module_of_a_command_is_imported_by_the_command_line_alone() -> None:
+def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interface_for_python_alone() -> None:
     modules_of_commands = {f"vebench.commands.{command}" for command in COMMANDS}
     found = {(name, module) for name, path in MODULES.items() for module in imports(path) & modules_of_commands}
-    assert found == {("vebench.cli", module) for module in modules_of_commands}
+    called_from_python = {("vebench.api", f"vebench.commands.{command}") for command in ("check", "verify")}
+    assert found == {("vebench.cli", module) for module in modules_of_commands} | called_from_python
 
 
 def test_each_command_is_the_module_of_its_name() -> None:

@@ -13,6 +13,7 @@ import typer
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
+from vebench.plan.spec import PLAN_OF_RUN
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
@@ -130,10 +131,7 @@ def vebench(
 
 
 @app.command(context_settings={"allow_extra_args": True})  # so that the error can say how to name an environment
-# Several processes of few windows, since processes differ more than windows do: docs/method.md has how this was chosen.
-@options.asks_for_spec(
-    instead="--resume", base=True, rounds=2, repeats=3, duration=0.5, warmup=0.5, interleave=True, proof="auto"
-)
+@options.asks_for_spec(instead="--resume", **PLAN_OF_RUN)
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,

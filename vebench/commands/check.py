@@ -73,14 +73,21 @@ class CheckRequest:
 
 
 def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None, quiet: bool) -> int:
-    """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status.
+    """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status."""
+    if junit is not None:
+        gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
+    page = judge(request, world, quiet=quiet)
+    gating.publish(page, form, junit)
+    return page.status
+
+
+def judge(request: CheckRequest, world: World, *, quiet: bool) -> CheckPage:
+    """Compare, and return the verdicts with the exit status.
 
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
     """
     started = world.clock()
     gating.check_tolerance(request.tolerance)
-    if junit is not None:
-        gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before, old = _read(request.baseline, "ok")
     spread = _run_spread(request, before.header)
     if request.candidate is None:
@@ -98,9 +105,7 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     status = gating.exit_status(found, request.inconclusive)
     passes = request.inconclusive == "pass"
-    page = CheckPage(str(request.baseline), str(candidate), found, differences, status, passes_inconclusive=passes)
-    gating.publish(page, form, junit)
-    return status
+    return CheckPage(str(request.baseline), str(candidate), found, differences, status, passes_inconclusive=passes)
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:

@@ -30,7 +30,14 @@ MAX_STEPS = 10_000_000
 def verify(  # noqa: PLR0913 - one parameter for each option
     asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format, frames: Path | None = None
 ) -> int:
-    """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status.
+    """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status."""
+    page = compared(asked, world, num_envs=num_envs, steps=steps, frames=frames)
+    show(page, form)
+    return status(page.proofs)
+
+
+def compared(asked: RunSpec, world: World, *, num_envs: int, steps: int, frames: Path | None = None) -> VerifyPage:
+    """Compare backends with the reference, and return the verdicts.
 
     Only the tasks, backends, seed and timeout of ``asked`` are used. Each backend steps ``num_envs`` environments,
     ``steps`` steps each, at least. Pictures that differ are written to the folder ``frames``, unless it is None.
@@ -47,8 +54,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         proofs = proving.prove(spec, steps, knowing.known(), frames, world, in_full=False)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
-    show(VerifyPage(tuple(proofs), steps, spec), form)
-    return _status(proofs)
+    return VerifyPage(tuple(proofs), steps, spec)
 
 
 def with_seed(asked: RunSpec, seed: int | None) -> RunSpec:
@@ -56,7 +62,8 @@ def with_seed(asked: RunSpec, seed: int | None) -> RunSpec:
     return replace(asked, seed=proving.drawn_seed() if seed is None else seed)
 
 
-def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
+def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
+    """Return the exit status: 1 if a backend does other work or failed, 3 if none could be compared."""
     verdicts = {proof.verdict for _, proof in proofs}
     crashed = any(proof.failed and cell.skip is None for cell, proof in proofs)
     if crashed or "different" in verdicts:

@@ -15,7 +15,7 @@ from support.commands import ONE_PASS
 from support.fakes import FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 from support.leaks import processes_that_name
-from support.studies import paced, world_of
+from support.paced import paced, world_of
 from support.waiting import eventually
 
 import vebench as package

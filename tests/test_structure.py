@@ -42,7 +42,6 @@ FLOORS = (
     "results",
     "analysis",
     "reports",
-    "studies",
     "commands",
     "api",
     "options",
@@ -86,8 +85,6 @@ OPEN_TO_ALL = {
 }
 # A proof steps the reference itself, with its own code.
 OPEN_TO_PROOFS = {"vebench.child.proof.reference": {"vebench.backends.for_loop"}}
-# Each of them is about certain backends and environments, and names these.
-STUDIES = "vebench.studies.questions"
 # Subclasses of what their library has: it is imported with them, and they on use.
 WITH_THEIR_LIBRARY = {"vebench.child.policies.network"}
 COMMANDS = tuple(command.name or command.callback.__name__ for command in cli.app.registered_commands)
@@ -169,7 +166,6 @@ def below(folder: str) -> list[str]:
 
 
 OUTSIDE_BACKENDS = sorted(name for name in MODULES if floor(name) != "backends")
-THAT_NAME_NONE = sorted({*OUTSIDE_BACKENDS} - {*below(STUDIES)})
 ON_THE_CHILDS_SIDE = [name for folder in CHILD_SIDE for name in below(folder)]
 
 
@@ -259,14 +255,14 @@ def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_
         "ray",  # a way to reach hosts, too
         "yardstick",  # what check divides by, too
     }  # words of the language that begin or end such a name
-    asked = {(module, text.casefold()) for module in THAT_NAME_NONE for text in texts(MODULES[module])}
+    asked = {(module, text.casefold()) for module in OUTSIDE_BACKENDS for text in texts(MODULES[module])}
     assert {(module, text) for module, text in asked if text in (begins | ends) - keys} == set()
 
 
 def test_only_backends_have_the_name_of_one_in_their_messages() -> None:
     names = {*(name for name in BY_NAME if "-" in name), *(entry.library for entry in ENTRIES if entry.library)}
     codes = {code.value for code in finding_codes.Code}
-    speaking = sorted({*THAT_NAME_NONE} - {"vebench.cli"})  # its help has examples
+    speaking = sorted({*OUTSIDE_BACKENDS} - {"vebench.cli"})  # its help has examples
     said = {(module, text) for module in speaking for text in texts(MODULES[module]) - codes}
     assert {(module, text) for module, text in said if any(name in text for name in names)} == set()
 

@@ -52,7 +52,6 @@ Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the
 
 _BY_SUFFIX = " Default: from the suffix of -o, or terminal."
 CheckFormat = Annotated[str, _format("check")]
-StudyFormat = Annotated[str | None, _format("study", _BY_SUFFIX)]
 TuneFormat = Annotated[str | None, _format("tune", _BY_SUFFIX)]
 VerifyFormat = Annotated[str, _format("verify")]
 ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
@@ -98,27 +97,20 @@ def asks_for_spec(
     without: Collection[str] = (),
     instead: str = "",
     first: Collection[str] = (),
-    changing: bool = False,
     **defaults: object,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return a decorator that gives a command the options of a ``RunSpec``. The command reads them with ``spec_from``.
 
     ``only`` names the fields for which the command has options; by default it has all but ``without``. ``instead`` is
     the option that makes required ones superfluous. ``first`` names parameters of the command's own that its help shows
-    before the spec's, as it does with those that are required. ``defaults`` replace defaults of the spec. Options that
-    are ``changing`` have none: they change a spec that is known, and the command reads them with ``changes_from``.
+    before the spec's, as it does with those that are required. ``defaults`` replace defaults of the spec.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
         kinds = get_type_hints(RunSpec)
         asked = [item for item in fields(RunSpec) if item.name in (only or kinds) and item.name not in without]
-        added = [
-            _change(item, kinds[item.name])
-            if changing
-            else _parameter(item, kinds[item.name], defaults.get(item.name, item.default), instead)
-            for item in asked
-        ]
+        added = [_parameter(item, kinds[item.name], defaults.get(item.name, item.default), instead) for item in asked]
 
         @functools.wraps(command)
         def with_spec(**given: Any) -> int:  # noqa: ANN401 - the values of all parameters
@@ -147,25 +139,6 @@ def _parameter(item: Field[Any], kind: Any, default: object, instead: str) -> in
         meaning += f" Required without {instead}." if instead else " Required."
     declared = Annotated[kind, typer.Option(*names, metavar=option.metavar or None, help=meaning, parser=parser)]
     return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared)
-
-
-def _change(item: Field[Any], kind: Any) -> inspect.Parameter:  # noqa: ANN401 - as above
-    option: Option = item.metadata["option"]
-    names = option.names or (f"--{item.name.replace('_', '-')}",)
-    if option.parse:
-        kind = list[str] if option.repeated else str
-    meaning = option.meaning.partition(" Default:")[0]
-    parser = duration(names[0]) if option.metavar == "TIME" else None
-    declared = Annotated[kind | None, typer.Option(*names, metavar=option.metavar or None, help=meaning, parser=parser)]
-    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=declared)
-
-
-def changes_from(context: typer.Context) -> dict[str, object]:
-    """Return the fields of a spec that a command's options change, by name. Raises UsageError as ``spec_from``."""
-    values = {
-        item.name: (item, context.params[item.name]) for item in fields(RunSpec) if item.name in context.meta[ASKED]
-    }
-    return {name: _parsed(item, value) for name, (item, value) in values.items() if value not in (None, [], ())}
 
 
 def spec_from(context: typer.Context) -> RunSpec:

@@ -23,7 +23,6 @@ from vebench.plan.grammar import parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.plan.trust import not_ours
 from vebench.results.records import InterpreterRecord, Run
-from vebench.studies import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,22 +85,18 @@ HARMLESS = {
     *("timeout", "proof", "device", "torch_threads", "precision", "compile", "policy_cpus", "learner"),
 }
 HOSTILE = [spec for specs in NAMED.values() for spec in specs]
-STUDY = "exchange"
 COMMANDS = (
     ("run", "--resume", "theirs.jsonl"),
     ("run", "--resume", "theirs.jsonl", "--dry-run"),
     ("check", "theirs.jsonl"),
     ("compare", "--resume", "pair.jsonl"),
     ("tune", "--resume", "theirs.jsonl"),
-    ("study", STUDY, "--resume", "runs"),
-    ("study", STUDY, "--resume", "runs", "--dry-run"),
 )
 READERS = (
     ("report", "theirs.jsonl", "--all"),
     ("report", "runs"),
     ("history", "runs"),
     ("check", "theirs.jsonl", "other.jsonl"),
-    ("study", STUDY, "--from", "runs"),
 )
 
 
@@ -149,7 +144,7 @@ def hostile(folder: Path, named: dict[str, Any]) -> None:
     marked = json.loads(json.dumps(named).replace("{mark}", str(folder / MARK)))
     naming(folder / "theirs.jsonl", {**marked, "only": ["gym-sync:1x1"]})
     naming(folder / "other.jsonl", marked)
-    naming(folder / "runs" / f"{table.find(STUDY).parts[0].name}.jsonl", marked)
+    naming(folder / "runs" / "theirs.jsonl", marked)
     for side in "ab":
         naming(folder / f"pair-{side}.jsonl", marked, interpreter=sys.executable)
 
@@ -251,11 +246,6 @@ def test_what_vebench_has_itself_needs_no_flag(vebench: Command, tmp_path: Path)
     }
     naming(tmp_path / "theirs.jsonl", named)
     assert "measured elsewhere" in vebench("run", "--resume", "theirs.jsonl").refusal
-
-
-def test_studies_of_vebench_name_nothing_else() -> None:
-    specs = [part.asked({}, lambda _: 2) for study in table.studies() for part in study.parts]
-    assert not [value for spec in specs for value in not_ours(spec)]
 
 
 @pytest.mark.parametrize("policy", ["tape", "nature-cnn", "mlp:64x64", "transformer:2x128", "sleep:0.5ms"])

@@ -1,1 +1,0 @@
-"""One module for each study: its ``STUDY`` is found by the module's name."""

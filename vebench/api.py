@@ -95,17 +95,9 @@ class Result:
     page: Page
 
     def report(self, form: str = "markdown") -> Content:
-        """Return it in a format.
+        """Return it in a format that ``-f`` of the command takes: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
 
-        Parameters
-        ----------
-        form
-            What ``-f`` of the command takes: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
-
-        Returns
-        -------
-        str, bytes or rich.console.RenderableType
-            Text; bytes for ``"png"`` and ``"pdf"``; for ``"terminal"``, what Rich prints.
+        It is text, but bytes for ``"png"`` and ``"pdf"``, and what Rich prints for ``"terminal"``.
         """
         return registry.named(form, self.page.kind).render(self.page)
 
@@ -160,13 +152,7 @@ class Run(Result):
         return self.page.sections[0].notice
 
     def ratios(self, pairs: Iterable[tuple[CellSummary, CellSummary]]) -> tuple[Ratio, ...]:
-        """Return the rate of the first cell of each pair relative to that of the second.
-
-        Parameters
-        ----------
-        pairs
-            Cells of this run. The verdicts hold for all pairs together.
-        """
+        """Return the rate of the first cell of each pair relative to that of the second, both of this run."""
         asked = [(cell, base, self.notice or _why_not(cell) or _why_not(base)) for cell, base in pairs]
         found = [None if why else contrast([(1.0, cell.sample), (-1.0, base.sample)]) for cell, base, why in asked]
         chances = [2 * min(each.chance_above(1), each.chance_below(1)) for each in found if each is not None]
@@ -261,15 +247,10 @@ def measure(
     **plan
         What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``repeats=3`` ...; see ``Plan``.
 
-    Returns
-    -------
-    Run
-        The run, which may have cells that failed.
-
     Raises
     ------
     VebenchError
-        For bad input, and if nothing can be measured here.
+        For bad input, and if nothing can be measured here. A cell that fails raises nothing.
     KeyboardInterrupt
         If it is interrupted. What was measured is in the run file, which its text names.
     """
@@ -285,13 +266,7 @@ def measure(
 
 
 def load(path: str | Path) -> Run:
-    """Read a run file, with all that is known by now of the work of its backends.
-
-    Raises
-    ------
-    VebenchError
-        If it is not a run file, or damaged.
-    """
+    """Read a run file, with all that is known by now of the work of its backends."""
     with _quietly():
         run = informed(store.read(Path(path)), knowing.known())
     return Run(RunPage.of([(str(path), run)]), Path(path))
@@ -324,11 +299,6 @@ def compare(  # noqa: PLR0913 - as ``vebench check`` has them
         Whether machines and simulators may differ although ``"fps"`` is compared.
     history
         A folder of earlier runs, which show by how much runs differ.
-
-    Raises
-    ------
-    VebenchError
-        For bad input, and if the runs cannot be compared.
     """
     baseline, candidate = (one.path if isinstance(one, Run) else Path(one) for one in (a, b))
     with _quietly():
@@ -371,11 +341,6 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
         Seconds after which a backend is ended.
     progress, world
         As ``measure`` has them.
-
-    Raises
-    ------
-    VebenchError
-        For bad input.
     """
     asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
     with _quietly(progress=progress):

@@ -53,8 +53,8 @@ def _hosts(header: RunRecord, cells: Sequence[CellSummary]) -> str:
     """Return in words on which hosts replicas ran, and how well their clocks are known."""
     if not header.hosts:
         return ""
-    others = [share.error_ns for cell in cells for share in cell.hosts if not share.same_clock]
-    clocks = f"; clocks known to {figures.short(max(others))}" if others else "; one clock"
+    errors = [share.error_ns for cell in cells for share in cell.hosts]
+    clocks = f"; clocks known to {figures.short(max(errors))}" if errors else ""
     kept = "delivered to one consumer" if header.spec.deliver else "nothing delivered"
     return f"{', '.join(header.hosts)} by {header.spec.way}, added up; {kept}{clocks}"
 

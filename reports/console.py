@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import sys
-from contextlib import suppress
+import warnings
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
@@ -13,7 +15,10 @@ from rich.console import Console
 from vebench.errors import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import IO
+
+_silent = ContextVar("_silent", default=False)
 
 
 class OurConsole(Console):
@@ -55,12 +60,26 @@ def for_file(file: IO[str]) -> Console:
 
 def for_progress() -> Console:
     """Return the console that writes to standard error. A view that moves needs a real terminal, whatever is forced."""
-    return OurConsole(stderr=True, force_terminal=getattr(sys.stderr, "isatty", bool)())
+    terminal = getattr(sys.stderr, "isatty", bool)() and not _silent.get()
+    return OurConsole(stderr=True, force_terminal=terminal, quiet=_silent.get())
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Within the context, show no progress, and make warnings of Python's of notes: for callers other than commands."""
+    before = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(before)
 
 
 def note(text: str) -> None:
     """Write a remark of the command's to standard error, on one line and harmless, whatever it quotes."""
-    write_error(f"vebench: {one_line(text)}\n")
+    if _silent.get():
+        warnings.warn(one_line(text), stacklevel=2)
+    else:
+        write_error(f"vebench: {one_line(text)}\n")
 
 
 def write_error(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 if TYPE_CHECKING:
     from vebench.reports.document import Document
 
-Kind = Literal["run", "check", "history", "verify", "study", "tune", "plan", "list", "machine"]
+Kind = Literal["run", "check", "history", "verify", "tune", "plan", "list", "machine"]
 
 
 class Page(Protocol):

@@ -13,7 +13,6 @@ import pytest
 import typer.main
 from support.commands import ONE_PASS
 from support.in_this_process import world_here
-from support.studies import paced, world_of
 
 from vebench import cli
 
@@ -76,10 +75,3 @@ def test_the_adapter_of_the_examples_does_the_same_work_as_the_loop(
     done = vebench("verify", "--env", "CartPole", "-b", "threads:Threads", "--steps", "200", "-f", "json")
     (proof,) = json.loads(done.out)
     assert (proof["verdict"], proof["ends"] > 0) == ("identical", True)
-
-
-def test_the_study_of_the_examples_answers_its_question(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(EXAMPLE.parent)
-    brief = ("-w", "2", "--repeats", "2", "--proof", "off", "-q")
-    done = vebench("study", "pace:STUDY", *brief, world=world_of(paced(lambda cell: 1e-5 * cell.shape.processes)))
-    assert done.out.startswith("With CartPole, 2 workers, gym-async is 5")

@@ -30,7 +30,6 @@ from vebench.engine.conversation import CellError
 from vebench.engine.far import FarReplica
 from vebench.engine.replicas import FAR_LEAD_NS, Replicas
 from vebench.hosts import shipping
-from vebench.hosts.clocks import SAME
 from vebench.hosts.site import Site
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _measured(hosts: Sequence[Host], ours: Sequence[tuple[int, int]]) -> Found:
         for number, (say, hear) in enumerate(ours)
     ]
     for site in sites:
-        vars(site)["_facts"] = SimpleNamespace(shares_our_clock=False)
+        vars(site)["_facts"] = SimpleNamespace()
     began, spent, windows = time.perf_counter(), time.process_time(), list[Window]()
     far = [FarReplica(site, REQUEST, 300.0, interrupts) for site in sites]
     first: list[int] = []
@@ -219,7 +218,7 @@ def _measured(hosts: Sequence[Host], ours: Sequence[tuple[int, int]]) -> Found:
             if isinstance(answer, Window):
                 windows.append(answer)
     spent = (time.process_time() - spent) / max(1, len(windows))
-    known = [(one._offset or SAME, host) for one, host in zip(far, hosts, strict=True)]  # noqa: SLF001 - for the truth
+    known = [(one._offset, host) for one, host in zip(far, hosts, strict=True) if one._offset]  # noqa: SLF001 - for the truth
     for site in sites:
         site.hang_up()
     for site in sites:

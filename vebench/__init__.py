@@ -1,7 +1,26 @@
 """Measure which vector-env backend is fastest on this machine, and how far to trust the figure.
 
+From Python: ``measure``, ``compare``, ``verify`` and ``load``, which are loaded on use (docs/python.md).
+
 In a clone, ``vebench.backends`` and ``vebench.reports`` are the folders ``backends`` and ``reports`` at the top.
 docs/structure.md has a map.
 """
 
 __version__ = "0.1.0"
+__all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compare", "load", "measure", "verify"]
+
+TYPE_CHECKING = False  # as in typing, which takes longer to import than everything else here
+if TYPE_CHECKING:
+    from vebench.api import Comparison, Ratio, Run, VebenchError, Verification, compare, load, measure, verify
+else:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from vebench import api  # noqa: PLC0415 - loaded on use
+
+        return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Environments whose step takes a stated time, registered on import: for studies of what surrounds a step.
+"""Environments whose step takes a stated time, registered on import: to measure what surrounds a step.
 
 ``vebench/Busy-50us-v0`` works in Python for 50 microseconds, ``Native-...`` as long without Python's lock (the GIL),
 ``Sleep-...`` waits as long. Times are 1, 2, 5, 10 ... 500000 microseconds.

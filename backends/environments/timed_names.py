@@ -20,13 +20,6 @@ def env_id(kind: Kind, microseconds: int) -> str:
     return f"vebench/{kind}-{microseconds}us-v0"
 
 
-def env_name(kind: Kind, microseconds: int) -> str:
-    """Return what ``--env`` takes for it, with the module that registers it. Raises ValueError if there is none."""
-    if kind not in KINDS or microseconds not in MICROSECONDS:
-        raise ValueError(f"no environment takes {microseconds} us: one of {', '.join(map(str, MICROSECONDS))}")
-    return f"{MODULE}:{env_id(kind, microseconds)}"
-
-
 def kind_of(env: str) -> Kind | None:
     """Return how the environment with this id takes its time; None if no time is stated for it."""
     match = _ID.fullmatch(env)

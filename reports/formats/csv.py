@@ -1,4 +1,4 @@
-"""Runs as comma-separated values, one line for each cell, with every column; studies, one for each place of a table.
+"""Runs as comma-separated values, one line for each cell, with every column.
 
 Spreadsheets run what looks like a formula, and names come from outside: a text that begins like one gets a quotation
 mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
 from vebench.reports import columns
@@ -20,23 +20,20 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.reports.columns import Column, Plain
     from vebench.reports.pages.run import RunPage
-    from vebench.reports.pages.study import StudyPage
 
 FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
-PLACE = ("table", "row", "column", "text", "median", "low", "high")
 IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
-def render(page: RunPage | StudyPage, plain: Callable[[str], str] = str) -> str:
-    """Return a head line, and a line for each cell of every section, or for each place. What does not apply is empty.
+def render(page: RunPage, plain: Callable[[str], str] = str) -> str:
+    """Return a head line, and a line for each cell of every section. What does not apply is empty.
 
     Texts are on one line, as ``plain`` has them.
     """
     out = io.StringIO()
-    lines = _places(cast("StudyPage", page)) if page.kind == "study" else _cells(cast("RunPage", page))
-    csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in lines)
+    csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in _cells(page))
     return out.getvalue()
 
 
@@ -45,12 +42,6 @@ def _cells(page: RunPage) -> Iterator[Sequence[Plain]]:
     for section in page.sections:
         for cell in section.cells:
             yield _line(section.name, with_findings(cell, section.findings))
-
-
-def _places(page: StudyPage) -> Iterator[Sequence[Plain]]:
-    yield PLACE
-    for place in page.places:
-        yield [place[name] for name in PLACE]
 
 
 def _line(file: str, cell: CellSummary) -> list[Plain]:

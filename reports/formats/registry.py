@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     Content = RenderableType | bytes
 
 EVERY: frozenset[Kind] = frozenset(get_args(Kind))
-WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "study", "tune", "machine"})
+WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "tune", "machine"})
 RUN: frozenset[Kind] = frozenset({"run"})
-RUN_OR_STUDY: frozenset[Kind] = frozenset({"run", "study"})
 CHECK: frozenset[Kind] = frozenset({"check"})
 
 
@@ -84,7 +83,7 @@ FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
     HTML,
-    Format("csv", "vebench.reports.formats.csv:render", RUN_OR_STUDY, (".csv",)),
+    Format("csv", "vebench.reports.formats.csv:render", RUN, (".csv",)),
     JSON,
     Format("github", "vebench.reports.formats.github:render", RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.bmf:render", RUN, reader="Bencher"),

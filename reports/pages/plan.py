@@ -37,10 +37,9 @@ COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAM
 
 @dataclass(frozen=True)
 class PlanPage:
-    """What will be measured. ``part`` names the plan if it is one of several."""
+    """What will be measured."""
 
     plan: Plan
-    part: str = ""
     kind: ClassVar[Kind] = "plan"
     title: ClassVar[str] = ""
 
@@ -55,7 +54,7 @@ class PlanPage:
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
         document = Document(
-            title=f"Plan of {self.part}" if self.part else "Plan",
+            title="Plan",
             facts=(
                 ("cells", _cells(self.plan)),
                 ("each", _each(spec)),

@@ -54,8 +54,8 @@ def _hosts(header: RunRecord, cells: Sequence[CellSummary]) -> str:
     asked = header.spec.hosts
     if not header.hosts or asked is None:
         return ""
-    others = [share.error_ns for cell in cells for share in cell.hosts if not share.same_clock]
-    clocks = f"; clocks known to {figures.short(max(others))}" if others else "; one clock"
+    errors = [share.error_ns for cell in cells for share in cell.hosts]
+    clocks = f"; clocks known to {figures.short(max(errors))}" if errors else ""
     kept = "delivered to one consumer" if asked.deliver else "nothing delivered"
     return f"{', '.join(header.hosts)} by {asked.via}, added up; {kept}{clocks}"
 

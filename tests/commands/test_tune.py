@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.fakes import FakeClock, FakeStart, steady
-from support.studies import paced, world_of
+from support.paced import paced, world_of
 
 from vebench.analysis import contrasts
 from vebench.analysis.summary import summarise

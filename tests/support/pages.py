@@ -22,8 +22,6 @@ from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.reports.conclusion import Conclusion
-from vebench.reports.document import Table, TableRow, Text
 from vebench.reports.formats import terminal
 from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.history import HistoryPage
@@ -31,7 +29,6 @@ from vebench.reports.pages.list import ListPage
 from vebench.reports.pages.machine import MachinePage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
-from vebench.reports.pages.study import StudyPage
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import Run
@@ -39,7 +36,7 @@ from vebench.results.records import Run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vebench.reports.document import Document
+    from vebench.reports.document import Document, Table
     from vebench.reports.page import Kind, Page
     from vebench.results.records import CellRecord
 
@@ -101,22 +98,6 @@ def make_pages() -> Mapping[Kind, Page]:
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         PlanPage(plan),
-        StudyPage(
-            name="pace",
-            question="Which backend is faster?",
-            conclusion=Conclusion(
-                "A is 12.0% faster (9.1% to 15.0%).",
-                decided=True,
-                tables=(Table("ratios", "backend", ("ratio",), (TableRow("a", (Text(("1.12x",), value=1.12),)),)),),
-                why=("It waits less.",),
-                undecided=("B: between -3.0% and +4.0%",),
-            ),
-            runs=page_of(*make_sweep().cells).sections,
-            left_out={"large": "needs torch"},
-            command="vebench study pace",
-            again="vebench study pace --from pace",
-            status=0,
-        ),
         TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Wish(), Timed(100, 50, 90, 3, 700)),
         ListPage(),
         MachinePage(

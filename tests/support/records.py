@@ -82,7 +82,7 @@ def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...
 
 def shares(*rates: float) -> tuple[HostShare, ...]:
     """Return what hosts did that were called host-0, host-1 and so on, with these steps per second."""
-    return tuple(HostShare(f"host-{number}", rate, True, 0, 1000) for number, rate in enumerate(rates))
+    return tuple(HostShare(f"host-{number}", rate, 0, 1000) for number, rate in enumerate(rates))
 
 
 @cache

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.contrasts import contrast
-from vebench.analysis.lines import Line, Point
 from vebench.analysis.statistics import Error, Estimate
 from vebench.backends.registry import REFERENCE, find_recorded
 
@@ -49,35 +48,31 @@ def exchange(cell: CellSummary, loops: Iterable[CellSummary]) -> Exchange | None
     if at_once < 2 or not near or not _steps_the_same(cell):  # noqa: PLR2004 - one at a time is a loop
         return None
     loop = min(near, key=lambda loop: abs(loop.num_envs - cell.batch_size))
-    point = point_of(cell, loop)
-    if point is None:
+    share = _share(cell, loop)
+    if share is None:
         return None
-    share = _through(point, 1 / at_once)
+    step, (value, error) = _step_seconds(loop), share
+    taken, half = (value - 1 / at_once) * step, error.half_width() * step  # by handing over, for each step
+    per_step = Estimate(max(0.0, taken), max(0.0, taken - half), max(0.0, taken + half))
     return Exchange(
         cell,
         loop,
         at_once,
-        step_seconds(loop),
-        _from_nothing(share.slope_estimate.scaled(cell.batch_size)),
+        step,
+        per_step.scaled(cell.batch_size),
         # Where the line crosses 1. It begins at a number that is known, so that the slope alone makes the interval.
-        _from_nothing(share.slope_estimate.scaled(1 / (1 - share.intercept))),
+        per_step.scaled(1 / (1 - 1 / at_once)),
     )
 
 
-def _from_nothing(seconds: Estimate) -> Estimate:
-    """Return a time without what is below zero."""
-    low, high = (None if end is None else max(0.0, end) for end in (seconds.low, seconds.high))
-    return Estimate(max(0.0, seconds.median), low, high)
-
-
-def step_seconds(loop: CellSummary) -> float:
+def _step_seconds(loop: CellSummary) -> float:
     """Return what a step takes in a loop, which is what its user can measure."""
     rate = loop.steps_per_second
     return 1 / rate.median if rate is not None and rate.median > 0 else 0.0
 
 
-def point_of(cell: CellSummary, loop: CellSummary) -> Point | None:
-    """Return the share of the loop's time over 1 / step time; None if either has no interval.
+def _share(cell: CellSummary, loop: CellSummary) -> tuple[float, Error] | None:
+    """Return the share of the loop's time that a step takes, with its error; None if either has no interval.
 
     An error of the step time counts as well: by the slope, it becomes one of the share (the effective variance of
     J. Orear, American Journal of Physics 50, 1982).
@@ -89,21 +84,7 @@ def point_of(cell: CellSummary, loop: CellSummary) -> Point | None:
     # The share is a constant plus the part that falls with the step time; of that, all above 1 / CPUs at most.
     falling = max(0.0, value - 1 / max(1, cell.cpus_owned))
     variance = value**2 * share.error.variance + falling**2 * level.error.variance
-    return Point(1 / step_seconds(loop), value, Error(variance, share.error.freedom))
-
-
-def inverse(crossing: Estimate | None) -> Estimate | None:
-    """Return the step time of a crossing; None unless both of its ends are step times."""
-    if crossing is None or crossing.low is None or crossing.high is None or crossing.low <= 0:
-        return None
-    return Estimate(1 / crossing.median, 1 / crossing.high, 1 / crossing.low)
-
-
-def _through(point: Point, intercept: float) -> Line:
-    """Return the line through a point that begins at ``intercept``."""
-    return Line(
-        intercept, (point.y - intercept) / point.x, 0.0, 0.0, point.error.variance / point.x**2, point.error.freedom
-    )
+    return value, Error(variance, share.error.freedom)
 
 
 def _at_once(cell: CellSummary) -> int:

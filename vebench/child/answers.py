@@ -101,14 +101,13 @@ class ReplicaWindow:
 class HostShare:
     """What the replica on one host did: ``steps_per_second`` over all its windows, by its own clock.
 
-    ``same_clock``: its clock is the runner's. ``offset_ns`` is how far its clock was found to be ahead of the runner's,
-    give or take ``error_ns``, from before its first window until after its last. ``taken_ns`` is the time that the
-    hypervisor and others took of its CPUs, all of its windows together; ``disturbed``: that was too much.
+    ``offset_ns`` is how far its clock was found to be ahead of the runner's, give or take ``error_ns``. ``taken_ns`` is
+    the time that the hypervisor and others took of its CPUs, all of its windows together; ``disturbed``: that was too
+    much.
     """
 
     host: str
     steps_per_second: float
-    same_clock: bool
     offset_ns: int
     error_ns: int
     taken_ns: int = 0

@@ -47,14 +47,6 @@ def boot_id() -> str:
         return ""
 
 
-def namespace_of_time() -> str:
-    """Return what names the clock's namespace: containers of one machine may have clocks of their own."""
-    try:
-        return os.readlink("/proc/self/ns/time")  # noqa: PTH115 - it is no path
-    except OSError:
-        return ""
-
-
 class Child:
     """A child of this host: its process and pipes, and the log that its output goes to.
 
@@ -252,7 +244,6 @@ def facts(names: list[str], modules: list[str]) -> dict[str, Any]:
     return {
         "name": os.uname().nodename,
         "boot": boot_id(),
-        "time": namespace_of_time(),
         "python": ".".join(map(str, sys.version_info[:3])),
         "path": sys.executable,
         "packages": probe.versions(names),

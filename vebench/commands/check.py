@@ -72,14 +72,21 @@ class CheckRequest:
 
 
 def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None) -> int:
-    """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status.
+    """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status."""
+    if junit is not None:
+        gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
+    page = judge(request, world)
+    gating.publish(page, form, junit)
+    return page.status
+
+
+def judge(request: CheckRequest, world: World) -> CheckPage:
+    """Compare, and return the verdicts with the exit status.
 
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
     """
     started = world.clock()
     gating.check_tolerance(request.tolerance)
-    if junit is not None:
-        gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     before, old = _read(request.baseline, "ok")
     spread = _run_spread(request, before.header)
     if request.candidate is None:
@@ -95,10 +102,7 @@ def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
-    status = gating.exit_status(found)
-    page = CheckPage(str(request.baseline), str(candidate), found, differences, status)
-    gating.publish(page, form, junit)
-    return status
+    return CheckPage(str(request.baseline), str(candidate), found, differences, gating.exit_status(found))
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:

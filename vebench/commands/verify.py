@@ -27,7 +27,14 @@ MAX_STEPS = 10_000_000
 
 
 def verify(asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format) -> int:
-    """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status.
+    """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status."""
+    page = compared(asked, world, num_envs=num_envs, steps=steps)
+    show(page, form)
+    return status(page.proofs)
+
+
+def compared(asked: RunSpec, world: World, *, num_envs: int, steps: int) -> VerifyPage:
+    """Compare backends with the reference, and return the verdicts.
 
     Only the tasks, backends, seed and timeout of ``asked`` are used. Each backend steps ``num_envs`` environments,
     ``steps`` steps each, at least.
@@ -42,8 +49,7 @@ def verify(asked: RunSpec, world: World, *, num_envs: int, steps: int, form: For
         proofs = proving.prove(spec, steps, knowing.known(), None, world, in_full=False)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
-    show(VerifyPage(tuple(proofs), steps, spec), form)
-    return _status(proofs)
+    return VerifyPage(tuple(proofs), steps, spec)
 
 
 def with_seed(asked: RunSpec, seed: int | None) -> RunSpec:
@@ -51,7 +57,8 @@ def with_seed(asked: RunSpec, seed: int | None) -> RunSpec:
     return replace(asked, seed=proving.drawn_seed() if seed is None else seed)
 
 
-def _status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
+def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
+    """Return the exit status: 1 if a backend does other work or failed, 3 if none could be compared."""
     verdicts = {proof.verdict for _, proof in proofs}
     crashed = any(proof.failed and cell.skip is None for cell, proof in proofs)
     if crashed or "different" in verdicts:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vebench.child.answers import Begins, Done, Ends, HostShare, ReplicaWindow
 from vebench.child.window import too_much
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
 from vebench.engine.pace import Pace
-from vebench.hosts import clocks
 from vebench.hosts.site import ANSWER_S, LostHostError
 from vebench.interpreters.news import wakeful
 
@@ -26,31 +25,45 @@ if TYPE_CHECKING:
     from vebench.interpreters.interrupts import Interrupts
 
 NANO = 1e-9
+# So many round trips are made to its clock, one after the other.
+TRIPS = 10
+# By how much a clock may be wrong: a few milliseconds, or this share of a window.
+MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
 # After its last window, a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
 # A host ends a replica by itself so long after it should have been told to.
 GRACE_S = 30.0
 
 
-class FarReplica:
-    """A replica on the host of ``site``, which has a clock of its own unless that is ours.
+class Offset(NamedTuple):
+    """Another clock is ``ns`` nanoseconds ahead of ours, give or take ``error_ns``."""
 
-    Its clock is asked for, it is started, and in the end its clock is asked for again: all of that goes on whenever one
-    looks, so that no host waits for another. ``timeout`` is in seconds. Raises LostHostError.
+    error_ns: int
+    ns: int
+
+
+class FarReplica:
+    """A replica on the host of ``site``, which has a clock of its own.
+
+    Its clock is asked for, and it is started: that goes on whenever one looks, so that no host waits for another.
+    ``timeout`` is in seconds. Raises LostHostError.
+
+    Of several round trips to a clock the shortest says the most, since the clock was read somewhere within it
+    (F. Cristian, Distributed Computing 3, 1989). Time of day is never compared, so that no host needs to be set right.
     """
 
     def __init__(self, site: Site, request: Request, timeout: float, interrupts: Interrupts) -> None:
         self._site, self._request, self._timeout, self._interrupts = site, request, timeout, interrupts
         self._deadline = wakeful() + timeout
         self._pace = Pace(time.perf_counter_ns)
-        self._shares_our_clock = site.facts.shares_our_clock
-        self._offset: clocks.Offset | None = None  # known once it is started
+        self._trips: list[Offset] = []
+        self._offset: Offset | None = None  # known once it is started
         self._windows: list[Window] = []
-        self._end: Done | None = None
         self._is_done = False
         self._may_close_until = 0.0
         self._ends_until: float | None = None  # once it was told to
         self._log: str | None = None  # known once it has ended
+        _ = site.facts  # which takes as long as to reach it; all else is answered at once
         self._ask()
 
     @property
@@ -75,54 +88,43 @@ class FarReplica:
         return None
 
     def _ask(self) -> None:
-        """Begin to ask for its clock."""
-        self._trips = clocks.RoundTrips(time.perf_counter_ns)
-        self._ask_again()
-
-    def _ask_again(self) -> None:
-        self._trips.begin()
+        """Ask for its clock."""
+        self._asked_ns = time.perf_counter_ns()
         self._asked: int | None = self._site.ask_clock()
         self._answers_until = wakeful() + ANSWER_S
 
-    def _told(self, there_ns: int) -> Done | None:
-        """Note its time. Returns its last answer if nothing but that was left to ask. Raises CellError."""
-        found = self._trips.end(there_ns)
-        if found is None:
-            self._ask_again()
-            return None
-        self._asked = None
-        if self._offset is None or self._end is None:
-            # Machines that were copied while they ran may share the name of their start, and not the clock.
-            self._shares_our_clock &= abs(found.ns) <= found.error_ns
-            self._offset = self._checked(found)
-            self._site.start(self._request.as_json(), self._timeout + GRACE_S)
-            return None
-        self._is_done, self._may_close_until = True, wakeful() + CLOSE_S
-        return replace(self._end, hosts=(self._share(self._checked(clocks.with_drift(self._offset, found))),))
-
-    def _checked(self, found: clocks.Offset) -> clocks.Offset:
-        """Return an offset. Raises CellError if windows could be moved too far by its error."""
-        if not self._shares_our_clock and clocks.too_uncertain(found, round(self._request.settings.duration / NANO)):
+    def _told(self, there_ns: int) -> None:
+        """Note its time, and start it once enough is known of its clock. Raises CellError if that is too little."""
+        came_ns = time.perf_counter_ns()
+        self._trips.append(Offset((came_ns - self._asked_ns + 1) // 2, there_ns - (self._asked_ns + came_ns) // 2))
+        if len(self._trips) < TRIPS:
+            self._ask()
+            return
+        self._asked, found = None, min(self._trips)
+        error = found.error_ns * NANO
+        if error > max(MOST_ERROR_S, MOST_ERROR * self._request.settings.duration):
             raise CellError(
-                f"its clock is known to {found.error_ns * NANO:.2g} s only, more than {clocks.MOST_ERROR:.0%} of a "
-                "window: give a longer --duration"
+                f"its clock is known to {error:.2g} s only, more than {MOST_ERROR:.0%} of a window: give a longer "
+                "--duration"
             )
-        return found
+        self._offset = found
+        self._site.start(self._request.as_json(), self._timeout + GRACE_S)
 
     def _heard(self, line: dict[str, Any]) -> Answer | None:
         """Return the answer that a line has for others, None if there is none. Raises CellError, LostHostError."""
-        if "clock" in line:
-            return self._told(line["ns"]) if line["clock"] == self._asked else None
+        if "clock" in line and line["clock"] == self._asked:
+            self._told(line["ns"])
+            return None
         if self._offset is None or line.get("cell") != self._site.cell:
             return None  # of one before
         if "ended" in line:
             self._log = line["log"]
-            if self._end is None:
+            if not self._is_done:
                 raise CellError(line["ended"])
             return None
-        return self._answered(line["line"]) if "line" in line else None
+        return self._answered(line["line"], self._offset) if "line" in line else None
 
-    def _answered(self, text: str) -> Answer | None:
+    def _answered(self, text: str, offset: Offset) -> Answer | None:
         """Return an answer of the cell for others, in our time; None if it is none."""
         try:
             answer = decode(text.encode())
@@ -132,23 +134,18 @@ class FarReplica:
         if isinstance(answer, Begins | Ends):
             return None
         if isinstance(answer, Done):
-            self._end = answer
-            self._ask()
-            return None
+            self._is_done, self._may_close_until = True, wakeful() + CLOSE_S
+            return replace(answer, hosts=(self._share(offset),))
         if isinstance(answer, ReplicaWindow):
             self._windows.append(answer.window)
-            return replace(answer, start_ns=max(0, self._translation.here(answer.start_ns)))
+            return replace(answer, start_ns=max(0, answer.start_ns - offset.ns))
         return answer
-
-    @property
-    def _translation(self) -> clocks.Offset:
-        """The offset that times are translated with: none where the clock is ours, whatever was found."""
-        return clocks.SAME if self._shares_our_clock or self._offset is None else self._offset
 
     def start(self, at_ns: int) -> None:
         """Tell it when its first window begins, in nanoseconds of our clock. A host that is lost says so later."""
-        with suppress(LostHostError):
-            self._site.tell(say=str(self._translation.there(at_ns)))
+        if self._offset is not None:
+            with suppress(LostHostError):
+                self._site.tell(say=str(at_ns + self._offset.ns))
 
     def log(self) -> str:
         """Return the end of what it printed. One that is not done is ended for that."""
@@ -175,7 +172,7 @@ class FarReplica:
         if self._ends_until is not None and self._log is None:
             self._log = self._site.log_at_end(self._ends_until - wakeful())
 
-    def _share(self, found: clocks.Offset) -> HostShare:
+    def _share(self, offset: Offset) -> HostShare:
         """Return what it did."""
         spent = sum(window.ns for window in self._windows)
         steps = sum(window.transitions for window in self._windows)
@@ -184,9 +181,8 @@ class FarReplica:
         return HostShare(
             self._site.name,
             steps / (spent * NANO) if spent else 0.0,
-            self._shares_our_clock,
-            found.ns,
-            found.error_ns,
+            offset.ns,
+            offset.error_ns,
             taken,
             too_much(taken, cpus * spent, cpus * len(self._windows)),
         )

@@ -1,1 +1,1 @@
-"""Replicas on other machines: how they are reached, whose clock they have, and how they are started there."""
+"""Replicas on other machines: how they are reached, and how they are started there."""

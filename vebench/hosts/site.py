@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from vebench.backends.packages import RAY, how_to_install, importable
-from vebench.child.relay import boot_id, namespace_of_time
 from vebench.errors import UsageError, shown
 from vebench.hosts import shipping, ways
 from vebench.interpreters.guarded import Guarded
@@ -55,13 +54,11 @@ MOST_TOLD = 4096
 class Facts:
     """What a host tells of itself: its name, its Python with what is installed there, and the machine.
 
-    ``boot`` names the time since it was started, and ``time`` the namespace of its clock: where both are ours, so is
-    the clock. ``load`` is how many processes want a CPU, before anything runs for us.
+    ``boot`` names the time since it was started; ``load`` is how many processes want a CPU, before any runs for us.
     """
 
     name: str
     boot: str
-    time: str
     python: str
     path: str
     packages: dict[str, str]
@@ -69,11 +66,6 @@ class Facts:
     host: Host
     memory_available: int | None
     load: float
-
-    @property
-    def shares_our_clock(self) -> bool:
-        """Whether its clock is ours."""
-        return bool(self.boot) and (self.boot, self.time) == (boot_id(), namespace_of_time())
 
 
 class LostHostError(Exception):

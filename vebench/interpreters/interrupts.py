@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Interrupts:
         os.set_blocking(self._writable, False)
         # What the parent ignores on purpose stays ignored: nohup does SIGHUP, and a script's shell SIGINT for ``&``.
         handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        if threading.current_thread() is not threading.main_thread():  # where Python handles all signals
+            handled = []
         self._before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed
 from vebench.child.policies.named import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine import policies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
@@ -36,6 +40,11 @@ MAX_SECONDS = 31 * 86400.0
 MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
 # Seconds for the start of a cell in the timeout that an error suggests.
 STARTUP_ALLOWANCE = 30.0
+# What ``vebench run`` and ``vebench.measure`` do unless something else is asked for. Several processes of few windows,
+# since processes differ more than windows do: docs/method.md has how this was chosen.
+PLAN_OF_RUN: Mapping[str, Any] = MappingProxyType(
+    {"base": True, "rounds": 2, "repeats": 3, "duration": 0.5, "warmup": 0.5, "interleave": True, "proof": "auto"}
+)
 
 
 @dataclass(frozen=True)

@@ -33,17 +33,6 @@ def default_path(now: datetime, envs: Iterable[str]) -> Path:
     return path
 
 
-def study_folder(now: datetime, name: str) -> Path:
-    """Return the folder of a study's run files without ``--folder``, by its name and UTC time: none that exists."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:NAME_LENGTH].strip("-")
-    stem = f"study-{slug}{'-' if slug else ''}{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    folder, attempt = DEFAULT_FOLDER / stem, 1
-    while folder.exists():
-        attempt += 1
-        folder = DEFAULT_FOLDER / f"{stem}-{attempt}"
-    return folder
-
-
 def output(text: str) -> Path:
     """Return the file that ``-o`` names. Raises UsageError if it is empty, a folder or standard output (``-``)."""
     if text in ("", "-"):

@@ -1,13 +1,12 @@
-"""Studies in a world whose truth is known: how long a batch takes is what a function of its cell says."""
+"""A world whose truth is known: how long a batch takes is what a function of its cell says."""
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from support.fakes import FakeStart, fake_resolve, fake_world, steady
 
@@ -22,7 +21,6 @@ from vebench.machine.topology import flat
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from support.commands import Command
     from support.fakes import Script
 
     from vebench.commands.world import World
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     Counts = Callable[[Cell, Window], Mapping[str, int]]
 
 CPUS = 4
-# As few lines of run files as an answer needs: each is synced to the disk.
-BRIEF = ("--proof", "off", "--rounds", "1")
 
 
 def uncounted(_cell: Cell, _window: Window) -> Mapping[str, int]:
@@ -77,30 +73,3 @@ def world_of(script: Callable[[Cell, RunSpec], Script], cpus: int = CPUS, start:
     start = start or FakeStart()
     start.scripts = dict.fromkeys(BY_NAME, script)
     return fake_world(start, read_host=lambda: host, resolve=resolve, memory_available=lambda: None)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a study has answered: its exit status, and its data."""
-
-    status: int
-    data: dict[str, Any]
-
-    @property
-    def headline(self) -> str:
-        return str(self.data["headline"])
-
-    def place(self, row: str, column: str, table: str = "") -> dict[str, Any]:
-        """Return the only place of this row and column, in a table whose title has this text."""
-        (found,) = (
-            place
-            for place in self.data["places"]
-            if (place["row"], place["column"]) == (row, column) and table in place["table"]
-        )
-        return dict(found)
-
-
-def ask(vebench: Command, *arguments: str, world: World) -> Answer:
-    """Ask a study, and return its answer."""
-    done = vebench("study", *arguments, *BRIEF, "-q", "-f", "json", world=world)
-    return Answer(done.status, json.loads(done.out))

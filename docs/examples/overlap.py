@@ -1,0 +1,51 @@
+"""Whether environments should step while the policy acts: none of them, half of them, or whatever is not ready.
+
+    python docs/examples/overlap.py policy=sleep:1ms
+    python docs/examples/overlap.py policy=mlp:64x64 workers=4 repeats=4
+    python docs/examples/overlap.py envs=Pong policy=nature-cnn
+
+Each KEY=VALUE is an argument of vebench.measure.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import vebench
+
+# With twice as many environments for each worker, those that wait for all have as many alive as the others.
+WAITING = ("shm-sync", "envpool-sync")
+PLAN = {
+    "envs": "HalfCheetah",
+    "backends": [*WAITING, "shm-half", "shm-async", "envpool-async[ratio=2]"],
+    "workers": 2,
+    "envs_per_worker": [8, 16],
+    "policy": "sleep:1ms",
+    "base": False,
+}
+
+
+def main() -> None:
+    run = vebench.measure(**{**PLAN, **dict(word.split("=", 1) for word in sys.argv[1:])})
+    pairs = [
+        (cell, base)
+        for cell in run.cells
+        for base in run.cells
+        if cell.label not in WAITING
+        and base.label in WAITING
+        and (base.env, base.num_envs) == (cell.env, cell.num_envs)
+        and base.backend.partition("-")[0] == cell.backend.partition("-")[0]  # of the same library
+    ]
+    for ratio in run.ratios(pairs):
+        cell, base = ratio.cell, ratio.base
+        print(f"{cell.env}, {cell.num_envs} alive, {cell.label} over {base.label}: {ratio}")
+        if cell.acting and base.acting:
+            before, after = base.acting.waiting, cell.acting.waiting
+            print(
+                f"    the policy waits {after:.0%} of the time, before {before:.0%}: if neither waited for the other, "
+                f"it would be {1 / max(before, 1 - before):.2f}x; rows are {cell.acting.age:.1f} actions old"
+            )
+
+
+if __name__ == "__main__":
+    main()

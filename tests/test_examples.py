@@ -1,0 +1,139 @@
+"""The scripts among the examples: each runs as a user starts it, and finds what is there in a world of known rates."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.paced import CPUS, paced, uncounted, world_of
+
+import vebench as package
+from vebench import measure
+from vebench.backends.registry import find
+from vebench.results import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from support.paced import Counts, Seconds
+
+    from vebench.child.window import Window
+    from vebench.plan.cells import Cell
+
+    Ran = Callable[..., str]
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+BRIEF = ("proof=off", "repeats=1", "rounds=2", "duration=0.02", "warmup=0.01")
+TIMED = "vebench.backends.environments.timed:vebench"
+STEP = 200e-6
+
+pytestmark = pytest.mark.usefixtures("vebench")  # in an empty folder
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "compared"),
+    [
+        ("exchange", (f"envs={TIMED}/Busy-500us-v0", "backends=for-loop,shm-sync", "envs_per_worker=1"), 1),
+        ("gil", ("envs=CartPole",), 3),
+        ("overlap", ("envs=CartPole", "backends=shm-sync,shm-half", "envs_per_worker=1,2"), 1),
+        ("timeout", ("envs=CartPole", "backends=queue,queue[recv_timeout=0.001]", "envs_per_worker=2"), 1),
+    ],
+)
+def test_each_script_runs_as_a_user_starts_it(script: str, words: tuple[str, ...], compared: int) -> None:
+    command = [sys.executable, EXAMPLES / f"{script}.py", *words, *BRIEF]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    # On a machine that others use, the run may be unusable.
+    assert len(re.findall(r"faster|slower|inconclusive|not comparable", done.stdout)) >= compared
+    assert done.stderr == ""
+    assert paths.newest().exists()
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ran:
+    """Return what a script prints in a world where batches take so many seconds."""
+
+    def run(script: str, *words: str, seconds: Seconds, noise: float = 0.003, counts: Counts = uncounted) -> str:
+        monkeypatch.setattr(package, "measure", partial(measure, world=world_of(paced(seconds, noise, counts))))
+        monkeypatch.setattr(sys, "argv", [script, f"workers={CPUS}", "proof=off", *words])
+        runpy.run_path(str(EXAMPLES / f"{script}.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def microseconds(cell: Cell) -> float:
+    found = re.search(r"-(\d+)us-", cell.task.id)
+    return 1e-6 * int(found[1]) if found else STEP
+
+
+def test_exchange_finds_from_which_step_time_on_a_backend_pays(ran: Ran) -> None:
+    def seconds(cell: Cell) -> float:
+        together, hand_over = (CPUS, 0.4e-3) if cell.backend.name == "shm-sync" else (1, 0.0)
+        return cell.shape.batch_size * microseconds(cell) / together + hand_over
+
+    printed = ran("exchange", "envs_per_worker=1", "backends=for-loop,shm-sync,gym-sync", seconds=seconds)
+    # It hands over in 400 microseconds and saves three quarters of four steps: they are equal at 133 microseconds.
+    assert re.search(r"shm-sync, 4 workers: faster above (49|50|51) µs and at (199|20\d) µs and more\n", printed)
+    assert re.search(r"gym-sync, 4 workers: not faster at any step time up to \d+ µs\n", printed)
+    assert re.search(r"\n    \d+ µs: 2\.8\dx \(2\.[78]\d to 2\.[89]\d\), faster\n", printed)
+
+
+def test_gil_finds_where_threads_step_at_the_same_time_and_how_much_of_a_step_needs_no_lock(ran: Ran) -> None:
+    def seconds(cell: Cell) -> float:
+        releases = cell.backend.name == "threads" and "Native" in cell.task.id
+        together = CPUS if cell.backend.name == "shm-sync" else 2 if releases else 1
+        return cell.shape.batch_size * STEP / together
+
+    printed = ran("gil", f"envs={TIMED}/Busy-200us-v0,{TIMED}/Native-200us-v0", seconds=seconds)
+    lines = dict(re.findall(r"vebench/(\w+)-200us-v0, .*: (threads over .*)x", printed))
+    assert lines.keys() == {"Busy", "Native"}
+    assert re.search(r"Busy.*: threads over for-loop: \d\.\d\dx \(.*\), inconclusive\n", printed)
+    assert re.search(r"Native.*: threads over for-loop: (1\.9\d|2\.0\d)x \(.*\), faster\n    at least 49%", printed)
+    assert re.search(r"Native.*: threads over shm-sync: 0\.(49|50)x \(.*\), slower\n", printed)
+
+
+def test_overlap_compares_with_what_waits_for_as_many_environments(ran: Ran) -> None:
+    gain = {"none": 1.0, "half": 1.3, "any": 1.1}
+
+    def seconds(cell: Cell) -> float:
+        return cell.shape.batch_size * STEP / gain[find(cell.backend.name).overlap]
+
+    def counts(cell: Cell, window: Window) -> Mapping[str, int]:
+        waited = window.ns * 6 // 10 if find(cell.backend.name).overlap == "none" else window.ns // 10
+        latencies = {"latency_p50_ns": 1_000_000, "latency_p99_ns": 2_000_000}
+        acted = {"waited_ns": waited, "inferred_ns": window.ns - waited, "copied_ns": 0}
+        return {**acted, **latencies, "aged": window.rows}
+
+    printed = ran("overlap", seconds=seconds, counts=counts)
+    assert printed.count(" over ") == 3
+    assert re.search(r"64 alive, shm-half over shm-sync: 1\.(29|30|31)x \(.*\), faster\n", printed)
+    assert "the policy waits 10% of the time, before 60%: if neither waited for the other" in printed
+    assert "rows are 1.0 actions old" in printed
+
+
+def test_timeout_finds_where_it_pays_and_where_it_costs(ran: Ran) -> None:
+    def is_short(cell: Cell) -> bool:
+        return cell.backend.options.get("recv_timeout") == 0.0001
+
+    def seconds(cell: Cell) -> float:
+        factor = (1 / 1.25 if cell.envs_per_worker > 100 else 1.5) if is_short(cell) else 1.0
+        return cell.shape.batch_size * STEP / 4 * factor
+
+    def counts(cell: Cell, window: Window) -> Mapping[str, int]:
+        waited = window.ns // 5 if is_short(cell) else window.ns // 2
+        latencies = {"latency_p50_ns": 1_000_000, "latency_p99_ns": 2_000_000}
+        acted = {"waited_ns": waited, "inferred_ns": window.ns - waited, "copied_ns": 0, "aged": 0}
+        few = {"batches": max(1, window.rows * 4 // cell.shape.batch_size)} if is_short(cell) else {}
+        return {**acted, **latencies, **few}
+
+    printed = ran("timeout", seconds=seconds, counts=counts)
+    assert re.search(r"x 400 envs, queue\[recv_timeout=0.0001\]: 1\.2\dx \(.*\), faster\n", printed)
+    assert re.search(r"x 20 envs, queue\[recv_timeout=0.0001\]: 0\.6\dx \(.*\), slower\n", printed)
+    assert re.search(r"x 20 envs, queue\[recv_timeout=0.1\]: .*, inconclusive\n", printed)
+    assert re.search(r"waits 20% of the time, without the timeout 50%; it acts on (39|40)\d of 1600 rows", printed)

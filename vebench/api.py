@@ -1,0 +1,400 @@
+"""The Python interface: what the command line does, for a notebook or a script (docs/python.md).
+
+Nothing here prints. Bad input raises a ``VebenchError`` with one line. Ctrl-C raises ``KeyboardInterrupt``, whose text
+says which file has what was measured and how to go on; no process is left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints
+
+import msgspec
+
+from vebench.analysis.contrasts import LEVEL, contrast, rejected
+from vebench.commands import check, knowing, measuring, planning
+from vebench.commands import verify as verifying
+from vebench.commands.world import World
+from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
+from vebench.plan import grammar
+from vebench.plan.spec import PLAN_OF_RUN, RunSpec
+from vebench.reports import console
+from vebench.reports.formats import registry
+from vebench.reports.pages.run import RunPage
+from vebench.results import paths, store
+from vebench.results.current_verdicts import informed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import GroupComparison
+    from vebench.analysis.pairing import CellComparison, Metric
+    from vebench.analysis.statistics import Estimate
+    from vebench.child.answers import Proof
+    from vebench.reports.formats.registry import Content
+    from vebench.reports.page import Page
+    from vebench.reports.pages.check import CheckPage
+    from vebench.reports.pages.verify import VerifyPage
+
+    Texts = str | Sequence[str]
+    Counts = int | str | Sequence[int]
+
+__all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compare", "load", "measure", "verify"]
+
+# How the command line reads the fields that are lists, and those whose texts are not what they mean.
+LISTS = {
+    "envs": grammar.parse_envs,
+    "workers": grammar.parse_workers,
+    "envs_per_worker": grammar.parse_envs_per_worker,
+    "backends": grammar.parse_backends,
+}
+TEXTS: Mapping[str, Callable[[str], object]] = {
+    **{name: partial(grammar.parse_duration, name) for name in ("duration", "warmup", "timeout", "budget")},
+    "until": partial(grammar.parse_share, "until"),
+    "memory": partial(grammar.parse_memory, "memory"),
+    "learner": partial(grammar.parse_learner, "learner"),
+    "policy": grammar.parse_policy,
+    "pin": grammar.parse_pin,
+    "replicas": grammar.parse_replicas,
+    "hosts": grammar.parse_hosts,
+}
+# Those that the command line takes by --set.
+SETTINGS = ("base", "interleave", "memory")
+
+
+class Plan(TypedDict, total=False):
+    """What decides a run besides its environments, as values or as the texts that ``vebench run`` takes.
+
+    ``vebench run --help`` has the meaning and the default of each.
+    """
+
+    workers: Counts
+    envs_per_worker: Counts
+    backends: Texts
+    duration: float | str
+    warmup: float | str
+    rounds: int
+    repeats: int
+    until: float | str | None
+    budget: float | str
+    base: bool
+    interleave: bool
+    seed: int
+    pin: str
+    replicas: int | str
+    hosts: str | None
+    memory: int | str | None
+    timeout: float | str
+    proof: str
+    policy: str
+    learner: str | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found: a page that can be written in any format."""
+
+    page: Page
+
+    def report(self, form: str = "markdown") -> Content:
+        """Return it in a format that ``-f`` of the command takes: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
+
+        It is text, but bytes for ``"png"`` and ``"pdf"``, and what Rich prints for ``"terminal"``.
+        """
+        return registry.named(form, self.page.kind).render(self.page)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The rate of one cell relative to that of another.
+
+    Attributes
+    ----------
+    cell, base
+        The cell, and the one that its rate is divided by.
+    ratio
+        The quotient with its 95 % interval, from the passes that both have; None if there is none.
+    verdict
+        Whether ``cell`` is faster than ``base``; all ratios of one call are tested together (Holm) at 5 %.
+    why
+        Why the two are not comparable; empty if they are.
+    """
+
+    cell: CellSummary
+    base: CellSummary
+    ratio: Estimate | None
+    verdict: Literal["faster", "slower", "inconclusive", "not comparable"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.ratio is None:
+            return f"{self.verdict}: {self.why}"
+        return f"{self.ratio.median:.2f}x ({self.ratio.low:.2f} to {self.ratio.high:.2f}), {self.verdict}"
+
+
+@dataclass(frozen=True)
+class Run(Result):
+    """A run, and the ``path`` of its file, which ``vebench report``, ``check`` and ``run --resume`` take, too."""
+
+    path: Path
+    page: RunPage
+
+    @property
+    def cells(self) -> tuple[CellSummary, ...]:
+        """Each cell over all its repeats, in the order of reports.
+
+        ``cell.frames_per_second``, ``cell.speedup`` and other estimates have a ``median``, and a 95 % interval from
+        ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` is whether its work is the plain loop's.
+        """
+        return self.page.sections[0].cells
+
+    @property
+    def notice(self) -> str:
+        """Why no figure of the run should be used, such as others on its CPUs; empty if they may be."""
+        return self.page.sections[0].notice
+
+    def ratios(self, pairs: Iterable[tuple[CellSummary, CellSummary]]) -> tuple[Ratio, ...]:
+        """Return the rate of the first cell of each pair relative to that of the second, both of this run."""
+        asked = [(cell, base, self.notice or _why_not(cell) or _why_not(base)) for cell, base in pairs]
+        found = [None if why else contrast([(1.0, cell.sample), (-1.0, base.sample)]) for cell, base, why in asked]
+        chances = [2 * min(each.chance_above(1), each.chance_below(1)) for each in found if each is not None]
+        different = iter(rejected(chances, 2 * LEVEL))
+        made = []
+        for (cell, base, why), each in zip(asked, found, strict=True):
+            if each is None:
+                made.append(Ratio(cell, base, None, "not comparable", why or "too few windows"))
+            elif not next(different):
+                made.append(Ratio(cell, base, each.estimate, "inconclusive"))
+            else:
+                made.append(Ratio(cell, base, each.estimate, "faster" if each.log > 0 else "slower"))
+        return tuple(made)
+
+
+def _why_not(cell: CellSummary) -> str:
+    """Return why the rate of a cell is compared with no other; empty if it may be."""
+    if cell.struck:
+        return one_line(f"{cell.label}: {cell.why_struck}")
+    if not cell.sample.rates:
+        return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")
+    return "" if cell.sample.measurable else one_line(f"{cell.label}: too few windows")
+
+
+@dataclass(frozen=True)
+class Comparison(Result):
+    """A run judged against a baseline."""
+
+    page: CheckPage
+
+    @property
+    def groups(self) -> tuple[GroupComparison, ...]:
+        """The ``verdict`` on each backend on each task (``key``), over all its cells.
+
+        ``ratio`` is the candidate's rate over the baseline's with a 95 % interval; ``why`` is the reason of a verdict.
+        """
+        return self.page.comparison.groups
+
+    @property
+    def cells(self) -> tuple[CellComparison, ...]:
+        """The same for each cell."""
+        return self.page.comparison.cells
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """In which conditions the two runs differ, in words."""
+        return self.page.differences
+
+    @property
+    def status(self) -> int:
+        """The exit status of ``vebench check``: 0 not slower, 1 slower, 3 inconclusive."""
+        return self.page.status
+
+
+@dataclass(frozen=True)
+class Verification(Result):
+    """Whether backends do the same work as a plain loop."""
+
+    page: VerifyPage
+
+    @property
+    def proofs(self) -> Mapping[tuple[str, str], Proof]:
+        """By task and backend: the ``verdict``, the ``rows`` that it rests on, and the ``fault``, if any."""
+        return {(cell.task.id, cell.backend.label): proof for cell, proof in self.page.proofs}
+
+    @property
+    def status(self) -> int:
+        """The exit status of ``vebench verify``: 0 the same, 1 other work or a failure, 3 none could be compared."""
+        return verifying.status(self.page.proofs)
+
+
+def measure(
+    envs: Texts,
+    *,
+    output: str | Path | None = None,
+    progress: bool = False,
+    world: World | None = None,
+    **plan: Unpack[Plan],
+) -> Run:
+    """Measure the throughput of backends, as ``vebench run`` does.
+
+    Parameters
+    ----------
+    envs
+        Environments: ``"Pong"``, ``["HalfCheetah", "mymodule:MyEnv-v0"]``.
+    output
+        The new run file. By default one in ``.vebench/``.
+    progress
+        Whether to show on standard error how the run goes.
+    world
+        How cells are started and where the machine is read; tests replace it.
+    **plan
+        What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``repeats=3`` ...; see ``Plan``.
+
+    Raises
+    ------
+    VebenchError
+        For bad input, and if nothing can be measured here. A cell that fails raises nothing.
+    KeyboardInterrupt
+        If it is interrupted. What was measured is in the run file, which its text names.
+    """
+    given = {"envs": envs, **plan}
+    world = replace(world or World(), arguments=tuple(_typed(given)))
+    with _quietly(progress=progress):
+        spec = _spec({"workers": "1..4", **PLAN_OF_RUN, **given})
+        planned, head = planning.plan_here(spec, world)
+        planning.refuse_useless(planned)
+        path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
+        measuring.measure_into(path, planned, head, world, quiet=not progress)
+    return load(path)
+
+
+def load(path: str | Path) -> Run:
+    """Read a run file, with all that is known by now of the work of its backends."""
+    with _quietly():
+        run = informed(store.read(Path(path)), knowing.known())
+    return Run(RunPage.of([(str(path), run)]), Path(path))
+
+
+def compare(  # noqa: PLR0913 - as ``vebench check`` has them
+    a: Run | str | Path,
+    b: Run | str | Path,
+    *,
+    tolerance: float = 0.1,
+    metric: Metric = "yardstick",
+    envs: Texts = (),
+    backends: Texts = (),
+    allow_different_host: bool = False,
+    history: str | Path | None = None,
+) -> Comparison:
+    """Judge run ``b`` against run ``a``, as ``vebench check A B`` does: slower, faster, the same or inconclusive.
+
+    Parameters
+    ----------
+    a, b
+        The baseline and the candidate: runs, or the paths of run files.
+    tolerance
+        How much slower a backend may be, as a share.
+    metric
+        What is compared: rates relative to the ``"yardstick"`` of each run, the ``"speedup"``, or ``"fps"``.
+    envs, backends
+        These only; by default all that ``a`` has.
+    allow_different_host
+        Whether machines and simulators may differ although ``"fps"`` is compared.
+    history
+        A folder of earlier runs, which show by how much runs differ.
+    """
+    baseline, candidate = (one.path if isinstance(one, Run) else Path(one) for one in (a, b))
+    with _quietly():
+        chosen = _spec({"envs": envs, "workers": 1, "backends": backends})
+        request = check.CheckRequest(
+            baseline,
+            candidate,
+            tolerance=tolerance,
+            metric=metric,
+            envs=chosen.envs,
+            backends=chosen.backends,
+            allow_different_host=allow_different_host,
+            history=None if history is None else Path(history),
+        )
+        return Comparison(check.judge(request, World()))
+
+
+def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
+    envs: Texts,
+    *,
+    backends: Texts = (),
+    steps: int = 400,
+    num_envs: int = 2,
+    seed: int | None = None,
+    timeout: float | str = 300.0,
+    progress: bool = False,
+    world: World | None = None,
+) -> Verification:
+    """Compare what backends return with what a plain loop returns, as ``vebench verify`` does.
+
+    Parameters
+    ----------
+    envs, backends
+        Environments, and the backends that step them; by default all that can run here.
+    steps, num_envs
+        Steps of each environment in the first layout, and how many environments it has, at least.
+    seed
+        What layouts, lengths, seeds and actions are drawn from. By default it is drawn anew.
+    timeout
+        Seconds after which a backend is ended.
+    progress, world
+        As ``measure`` has them.
+    """
+    asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
+    with _quietly(progress=progress):
+        spec = verifying.with_seed(_spec(asked), seed)
+        return Verification(verifying.compared(spec, world or World(), num_envs=num_envs, steps=steps))
+
+
+@contextmanager
+def _quietly(*, progress: bool = False) -> Iterator[None]:
+    """Print nothing unless ``progress`` is to be shown, and let Ctrl-C be what it is in Python."""
+    try:
+        with nullcontext() if progress else console.silent():
+            yield
+    except InterruptedRunError as error:
+        raise KeyboardInterrupt(one_line(str(error))) from None
+    except VebenchError as error:
+        error.args = (one_line(str(error)),)
+        raise
+
+
+def _spec(given: Mapping[str, Any]) -> RunSpec:
+    """Return the spec whose fields have these values, or those that their texts mean. Raises UsageError."""
+    kinds = get_type_hints(RunSpec)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in kinds:
+            raise UsageError(f"{shown(name)}: no such argument{did_you_mean(name, kinds)}")
+        try:
+            if name in LISTS:
+                texts = [value] if isinstance(value, str | int) else value
+                values[name] = LISTS[name]([str(one) for one in texts])
+            elif name in TEXTS and isinstance(value, str):
+                values[name] = TEXTS[name](value)
+            else:
+                values[name] = msgspec.convert(value, kinds[name], strict=not isinstance(value, str))
+        except (TypeError, msgspec.ValidationError) as error:
+            raise UsageError(one_line(f"{name} {shown(repr(value))}: {error}")) from None
+    return RunSpec(**values)
+
+
+def _typed(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words of the command line that asks for the same: reports show it, and suggest others like it."""
+    yield "run"
+    for name, value in given.items():
+        option = {"envs": "env", "backends": "backend"}.get(name, name.replace("_", "-"))
+        if name in SETTINGS:
+            yield from ("--set", f"{name}={str(value).lower()}")
+        elif value is not None:
+            one = isinstance(value, str) or not isinstance(value, Iterable)
+            yield from (f"--{option}", str(value) if one else ",".join(map(str, value)))

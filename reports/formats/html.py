@@ -10,24 +10,21 @@ from base64 import b64encode
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from xml.etree import ElementTree as ET
 
 from vebench import __version__
 from vebench.analysis.finding_codes import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
-from vebench.reports import needed
-from vebench.reports.document import Document
+from vebench.reports import figures, needed
+from vebench.reports.document import Document, Table, TableRow, Text
 from vebench.reports.formats import csv, json
-from vebench.reports.formats.html_figures import numbers_of, strip
 from vebench.reports.formats.without_folders import without_folders
 from vebench.reports.pages.all_cells import all_cells
-from vebench.reports.pages.cpu_map import cpu_map
 from vebench.reports.pages.noise import noise, noise_by_cell
-from vebench.reports.plots import svg
-from vebench.reports.plotting.panels import looks_of, series_with_points
+from vebench.reports.plots import PREDICTED, svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,27 +32,32 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.chart import Chart
-    from vebench.reports.document import FindingText, Table, Value
-    from vebench.reports.formats.html_figures import Strip
+    from vebench.reports.chart import Chart, Series
+    from vebench.reports.document import FindingText, Value
     from vebench.reports.page import DataPage, Page
-    from vebench.reports.pages.cpu_map import Part
+    from vebench.reports.pages.noise import NoisyWindow, State
     from vebench.reports.pages.run import RunPage, Section
 
     Plain = Callable[[str], str]
 
 TEMPLATES = Path(__file__).with_name("templates")
 WITH_HYPHEN = re.compile(r"(\S*-\S*)")
+# The strip's own units: a window is STEP wide, and its height goes from 0 to 2 x MIDDLE.
+STEP, MIDDLE = 10, 100
+EDGE = 6  # what lies beyond the limits is drawn this far from the edge
+LIMITS = (0.05, 0.1, 0.2, 0.5)
+WITHIN = 0.95  # the share of windows that the limits must hold
+MOST_LABELS = 8
+STATES: tuple[State, ...] = ("calm", "disturbed", "throttled")
+DRAWN = {"calm": "h0", "disturbed": "h0", "throttled": "m0-5v10"}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and the numbers behind it. ``width`` is in points; ``key``: the name and the colour of each series."""
+    """A figure and the numbers behind it."""
 
     chart: Chart
     svg: Markup
-    width: float
-    key: tuple[tuple[str, str], ...]
     numbers: Table
 
 
@@ -69,14 +71,29 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """Windows in the order of measuring, as an SVG of ``width`` and ``height`` draws them.
+
+    ``limit`` is the share above and below the level that the height stands for, ``beyond`` how many windows are farther
+    away. ``paths`` are by state, with how many windows each holds. ``passes`` are the names of the passes, each with
+    the share of the width at which it begins; empty if there is one.
+    """
+
+    width: int
+    height: int
+    limit: float
+    beyond: int
+    paths: tuple[tuple[State, int, str], ...]
+    passes: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
 class OfRun:
-    """What only a run has: all its cells, its windows if there are any, and the machine."""
+    """What only a run has: all its cells, and its windows if there are any."""
 
     cells: Table
     strip: Strip | None
     windows: Table
-    machine: Part
-    pinned: bool
 
 
 @dataclass(frozen=True)
@@ -192,11 +209,11 @@ def _raw(page: Page, plain: Plain) -> tuple[str, str] | None:
 def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[Shown]:
     """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
     sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
-    for document in documents:
+    for number, document in enumerate(documents):
         section = sections.pop(document.title, None)
         yield Shown(
             document,
-            tuple(_groups(document, plain)),
+            tuple(_groups(document, plain, f"d{number}")),
             tuple(_by_gravity(document.findings)),
             None if section is None else _of_run(section),
         )
@@ -204,26 +221,24 @@ def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[
         yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section))
 
 
-def _groups(document: Document, plain: Plain) -> Iterator[Group]:
+def _groups(document: Document, plain: Plain, part: str) -> Iterator[Group]:
     """Yield the groups in the order of their tables."""
+    drawn = [_figure(chart, plain, f"{part}-{number}") for number, chart in enumerate(document.charts)]
     for name in dict.fromkeys((*(one.group for one in document.tables), *(one.group for one in document.charts))):
         yield Group(
             name,
-            tuple(_figure(chart, plain) for chart in document.charts if chart.group == name),
+            tuple(figure for figure in drawn if figure.chart.group == name),
             tuple(table for table in document.tables if table.group == name),
         )
 
 
-def _figure(chart: Chart, plain: Plain) -> Figure:
+def _figure(chart: Chart, plain: Plain, part: str) -> Figure:
+    """Return a figure; ``part`` tells it from all others of the page."""
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
     series = tuple(replace(one, name=plain(one.name)) for one in chart.series)
     chart = replace(chart, title=plain(chart.title), series=series)
-    looks = looks_of((chart,))
-    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in series_with_points(chart))
-    picture = svg((chart,), inline=True)
-    _, _, width, _ = ET.fromstring(picture).attrib["viewBox"].split()  # noqa: S314 - our own
-    return Figure(chart, Markup(picture), float(width), key, numbers_of(chart))  # noqa: S704 - its texts are escaped
+    return Figure(chart, Markup(svg((chart,), part=part)), numbers_of(chart))  # noqa: S704 - its texts are escaped
 
 
 def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:
@@ -242,6 +257,55 @@ def _of_run(section: Section) -> OfRun | None:
         cells=all_cells(section.cells),
         strip=strip(windows) if windows else None,
         windows=noise_by_cell(windows),
-        machine=cpu_map(section.run.header.host, section.cells),
-        pinned=section.run.header.host.pinning,
     )
+
+
+def strip(windows: Sequence[NoisyWindow]) -> Strip:
+    """Return the strip of at least one window."""
+    away = sorted(abs(window.ratio - 1) for window in windows)
+    needed = away[int(WITHIN * (len(away) - 1))]
+    limit = next((limit for limit in LIMITS if limit >= needed), LIMITS[-1])
+    paths = {state: [_place(at, window, limit) for at, window in enumerate(windows) if window.state == state]
+             for state in STATES}  # fmt: skip
+    begins = [at for at, (one, other) in enumerate(pairwise(windows), 1) if one.pass_number != other.pass_number]
+    named = [(f"pass {windows[at].pass_number + 1}", at / len(windows)) for at in (0, *begins)] if begins else []
+    return Strip(
+        width=STEP * len(windows),
+        height=2 * MIDDLE,
+        limit=limit,
+        beyond=sum(distance > limit for distance in away),
+        paths=tuple(
+            (state, len(places), "".join(f"M{x} {y}{DRAWN[state]}" for x, y in places))
+            for state, places in paths.items()
+            if places
+        ),
+        passes=tuple(named if len(named) <= MOST_LABELS else [("", share) for _, share in named]),
+    )
+
+
+def _place(at: int, window: NoisyWindow, limit: float) -> tuple[int, int]:
+    height = round(MIDDLE - MIDDLE * (window.ratio - 1) / limit)
+    return STEP * at + STEP // 2, min(max(height, EDGE), 2 * MIDDLE - EDGE)
+
+
+def numbers_of(chart: Chart) -> Table:
+    """Return the points of a chart as a table: a row for each place on the axis, a column for each series."""
+    places = sorted({x for series in chart.series for x, _ in series.points})
+    by_series = [dict(series.points) for series in chart.series]
+    return Table(
+        title=f"{chart.title}, by {chart.x_label}",
+        corner=chart.x_label,
+        columns=tuple(_column(series) for series in chart.series),
+        rows=tuple(TableRow(f"{x:g}", tuple(_number(points.get(x)) for points in by_series)) for x in places),
+    )
+
+
+def _column(series: Series) -> str:
+    return series.name if series.role != "forecast" or PREDICTED in series.name else f"{series.name}, {PREDICTED}"
+
+
+def _number(estimate: Estimate | None) -> Text:
+    if estimate is None:
+        return Text((figures.NOTHING,))
+    alone = estimate.low is None and estimate.high is None
+    return Text((figures.number(estimate.median) if alone else figures.rate(estimate),), value=estimate)

@@ -206,9 +206,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     output: options.OutputFile = None,
     every_finding: Annotated[
         bool,
-        typer.Option(
-            "--all", help="Also show notes, the cost of the measuring loop, all facts, and the scaling curve."
-        ),
+        typer.Option("--all", help="Also show notes, the cost of the measuring loop, and each of several runs alone."),
     ] = False,
     columns: Annotated[
         list[str] | None,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vebench.results.records import HostRecord, RunRecord
 
 GIB = 2**30
-KEY_FACTS = ("machine", CONDITION, "hosts", "compared")  # those that a small terminal shows, too
 
 
 def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:

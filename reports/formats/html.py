@@ -21,7 +21,7 @@ from vebench.errors import UsageError
 from vebench.reports import figures, needed
 from vebench.reports.document import Document, Table, TableRow, Text
 from vebench.reports.formats import csv, json
-from vebench.reports.formats.without_folders import without_folders
+from vebench.reports.formats.shared import without_folders
 from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.noise import noise, noise_by_cell
 from vebench.reports.plots import PREDICTED, svg

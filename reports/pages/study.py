@@ -10,8 +10,7 @@ from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Explanation, Listing, Table, TableRow, Text
-from vebench.reports.pages.conditions import CONDITION
-from vebench.reports.pages.run_facts import facts
+from vebench.reports.pages.run_facts import CONDITION, facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,8 +13,8 @@ from support.records import make_cell, make_header
 
 from vebench.reports.formats.registry import TERMINAL
 from vebench.reports.output import show
+from vebench.reports.page import View
 from vebench.reports.pages.run import RunPage
-from vebench.reports.view import View
 from vebench.results.records import Run
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from io import BytesIO
 from itertools import pairwise
@@ -17,7 +18,7 @@ from vebench.errors import UsageError, one_line
 from vebench.reports import figures, needed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Literal
 
     from matplotlib.axes import Axes
@@ -106,6 +107,12 @@ STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
 MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
 LEAST_RATIO = 1.4
 PREDICTED = "predicted"
+STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
+STATES: Mapping[str, Mapping[str, Any]] = {
+    "calm": {"color": SERIES[0].light, "marker": "o", "markersize": 3.0},
+    "disturbed": {"color": SERIES[1].light, "marker": "s"},
+    "throttled": {"color": SERIES[4].light, "marker": "|", "markersize": 9.0},
+}
 LONGEST = 34  # characters of a name in a figure; reports have it in full
 CLASS = "vebench-figure"
 
@@ -122,30 +129,32 @@ def svg(charts: Sequence[Chart], *, part: str = "") -> str:
     HTML page: without a ground, with ids that no other part has, and its style touches nothing else. Raises UsageError
     if matplotlib is missing.
     """
-    drawn = _file(charts, "svg", ground=not part, salt=part).decode()
-    size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
-    _, _, body = drawn.partition("</defs>")  # the first ones hold the style, which would be that of the whole page
-    body = re.sub(r' id="[\w.]+_\d+"', "", _pointed_at(body, charts))
-    title = one_line("; ".join(chart.title for chart in charts))
-    head = (
-        f'<svg class="{CLASS}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{size[0] if size else ""} role="img" aria-label="{escape(title)}">\n'
-        f"<title>{escape(title)}</title>\n<desc>{escape(_description(charts))}</desc>\n<style>{_style_sheet()}</style>"
-    )
-    return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
+    drawn = _file(partial(_figure, charts, ground=not part), "svg", salt=part).decode()
+    title = "; ".join(chart.title for chart in charts)
+    return _finished(_pointed_at(drawn, charts), title, _description(charts), part)
+
+
+def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) -> str:
+    """Return windows in the order of measuring as SVG, for a ``part`` of an HTML page.
+
+    Each has the number of its pass, how far its rate is from its level, and its state; what is farther away than
+    ``limit`` is at the edge. Raises UsageError if matplotlib is missing.
+    """
+    drawn = _file(partial(_strip, windows, limit), "svg", salt=part).decode()
+    return _finished(drawn, "Noise: every window", f"{len(windows)} windows in the order of measuring.", part)
 
 
 def png(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a picture on light ground. Raises UsageError if matplotlib is missing."""
-    return _file(charts, "png")
+    return _file(partial(_figure, charts), "png")
 
 
 def pdf(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a page of its size. Raises UsageError if matplotlib is missing."""
-    return _file(charts, "pdf")
+    return _file(partial(_figure, charts), "pdf")
 
 
-def _file(charts: Sequence[Chart], form: Literal["svg", "png", "pdf"], *, ground: bool = True, salt: str = "") -> bytes:
+def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
     """Return the file of this form that matplotlib writes. Raises UsageError if it is missing."""
     if reason := missing():
         raise UsageError(reason)
@@ -155,8 +164,22 @@ def _file(charts: Sequence[Chart], form: Literal["svg", "png", "pdf"], *, ground
     # What the user has set for figures of his own must not change these.
     with warnings.catch_warnings(), style.context(["default", {**SETTINGS, "svg.hashsalt": f"vebench {salt}"}]):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # it is drawn as a box, and SVG has the letter itself
-        _figure(charts, ground=ground).savefig(out, format=form, dpi=DOTS_PER_INCH, metadata=METADATA[form])
+        draw().savefig(out, format=form, dpi=DOTS_PER_INCH, metadata=METADATA[form])
     return out.getvalue()
+
+
+def _finished(drawn: str, title: str, description: str, part: str) -> str:
+    """Return matplotlib's SVG with texts for screen readers, and without a style or an id that others could have."""
+    size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
+    _, _, body = drawn.partition("</defs>")  # the first ones hold the style, which would be that of the whole page
+    body = re.sub(r' id="[\w.]+_\d+"', "", body)
+    title = escape(one_line(title))
+    head = (
+        f'<svg class="{CLASS}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
+        f"<title>{title}</title>\n<desc>{escape(description)}</desc>\n<style>{_style_sheet()}</style>"
+    )
+    return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
 
 
 def _style_sheet() -> str:
@@ -200,7 +223,7 @@ def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
     return body
 
 
-def _figure(charts: Sequence[Chart], *, ground: bool) -> Figure:
+def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
     """Return ``charts`` as a figure, transparent without ``ground``."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
 
@@ -291,6 +314,32 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
         space.yaxis.set_major_locator(LogLocator(subs=steps) if steps else MaxNLocator(5, steps=(1, 2, 5, 10)))
     space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _plain(y)))
     space.minorticks_off()
+
+
+def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - imported on use: as above
+
+    whole = Figure(STRIP, layout="constrained", facecolor="none")
+    space = whole.subplots()
+    space.set_xlim(-0.5, len(windows) - 0.5)
+    space.set_ylim(-limit * MARGIN, limit * MARGIN)
+    space.set_xticks([])
+    space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}" if y else "0"))
+    passes = [number for number, _, _ in windows]
+    begins = [at for at, number in enumerate(passes) if not at or number != passes[at - 1]]
+    if len(begins) > 1:
+        for at in begins:
+            space.axvline(at - 0.5, color=MUTED.light, linewidth=0.7, linestyle=(0, (5, 2, 1, 2)), zorder=1)
+        if len(begins) <= MOST_TICKS:
+            space.set_xticks([at - 0.5 for at in begins], [f"pass {passes[at] + 1}" for at in begins], ha="left")
+    for state, look in STATES.items():
+        own = [at for at, window in enumerate(windows) if window[2] == state]
+        heights = [min(max(windows[at][1], -limit), limit) for at in own]
+        if own:
+            space.plot(own, heights, linestyle="none", clip_on=False, label=f"{len(own)} {state}", **look)
+    space.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return whole
 
 
 def _with_points(chart: Chart) -> list[Series]:

@@ -10,7 +10,6 @@ from base64 import b64encode
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -24,7 +23,7 @@ from vebench.reports.formats import csv, json
 from vebench.reports.formats.shared import without_folders
 from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.noise import noise, noise_by_cell
-from vebench.reports.plots import PREDICTED, svg
+from vebench.reports.plots import PREDICTED, strip, svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,21 +34,14 @@ if TYPE_CHECKING:
     from vebench.reports.chart import Chart, Series
     from vebench.reports.document import FindingText, Value
     from vebench.reports.page import DataPage, Page
-    from vebench.reports.pages.noise import NoisyWindow, State
     from vebench.reports.pages.run import RunPage, Section
 
     Plain = Callable[[str], str]
 
 TEMPLATES = Path(__file__).with_name("templates")
 WITH_HYPHEN = re.compile(r"(\S*-\S*)")
-# The strip's own units: a window is STEP wide, and its height goes from 0 to 2 x MIDDLE.
-STEP, MIDDLE = 10, 100
-EDGE = 6  # what lies beyond the limits is drawn this far from the edge
 LIMITS = (0.05, 0.1, 0.2, 0.5)
 WITHIN = 0.95  # the share of windows that the limits must hold
-MOST_LABELS = 8
-STATES: tuple[State, ...] = ("calm", "disturbed", "throttled")
-DRAWN = {"calm": "h0", "disturbed": "h0", "throttled": "m0-5v10"}
 
 
 @dataclass(frozen=True)
@@ -71,28 +63,16 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Strip:
-    """Windows in the order of measuring, as an SVG of ``width`` and ``height`` draws them.
+class OfRun:
+    """What only a run has: all its cells, and the strip of its windows with their numbers, if there are any.
 
-    ``limit`` is the share above and below the level that the height stands for, ``beyond`` how many windows are farther
-    away. ``paths`` are by state, with how many windows each holds. ``passes`` are the names of the passes, each with
-    the share of the width at which it begins; empty if there is one.
+    In the strip, the windows ``beyond`` the ``limit`` are at the edge.
     """
 
-    width: int
-    height: int
+    cells: Table
+    strip: Markup | None
     limit: float
     beyond: int
-    paths: tuple[tuple[State, int, str], ...]
-    passes: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True)
-class OfRun:
-    """What only a run has: all its cells, and its windows if there are any."""
-
-    cells: Table
-    strip: Strip | None
     windows: Table
 
 
@@ -215,10 +195,10 @@ def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[
             document,
             tuple(_groups(document, plain, f"d{number}")),
             tuple(_by_gravity(document.findings)),
-            None if section is None else _of_run(section),
+            None if section is None else _of_run(section, f"d{number}"),
         )
-    for section in sections.values():
-        yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section))
+    for number, section in enumerate(sections.values(), len(documents)):
+        yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section, f"d{number}"))
 
 
 def _groups(document: Document, plain: Plain, part: str) -> Iterator[Group]:
@@ -248,44 +228,24 @@ def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tupl
             yield gravity, members
 
 
-def _of_run(section: Section) -> OfRun | None:
+def _of_run(section: Section, part: str) -> OfRun | None:
     """Return what only a run has; None if no cell has ended yet."""
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
+
     if not section.cells:
         return None
     windows = noise(section.run)
+    away = sorted(abs(window.ratio - 1) for window in windows)
+    enough = [limit for limit in LIMITS[:-1] if away and limit >= away[int(WITHIN * (len(away) - 1))]]
+    limit = min([*enough, LIMITS[-1]])
+    marks = [(window.pass_number, window.ratio - 1, window.state) for window in windows]
     return OfRun(
         cells=all_cells(section.cells),
-        strip=strip(windows) if windows else None,
-        windows=noise_by_cell(windows),
-    )
-
-
-def strip(windows: Sequence[NoisyWindow]) -> Strip:
-    """Return the strip of at least one window."""
-    away = sorted(abs(window.ratio - 1) for window in windows)
-    needed = away[int(WITHIN * (len(away) - 1))]
-    limit = next((limit for limit in LIMITS if limit >= needed), LIMITS[-1])
-    paths = {state: [_place(at, window, limit) for at, window in enumerate(windows) if window.state == state]
-             for state in STATES}  # fmt: skip
-    begins = [at for at, (one, other) in enumerate(pairwise(windows), 1) if one.pass_number != other.pass_number]
-    named = [(f"pass {windows[at].pass_number + 1}", at / len(windows)) for at in (0, *begins)] if begins else []
-    return Strip(
-        width=STEP * len(windows),
-        height=2 * MIDDLE,
+        strip=Markup(strip(marks, limit, f"{part}-strip")) if marks else None,  # noqa: S704 - its texts are escaped
         limit=limit,
         beyond=sum(distance > limit for distance in away),
-        paths=tuple(
-            (state, len(places), "".join(f"M{x} {y}{DRAWN[state]}" for x, y in places))
-            for state, places in paths.items()
-            if places
-        ),
-        passes=tuple(named if len(named) <= MOST_LABELS else [("", share) for _, share in named]),
+        windows=noise_by_cell(windows),
     )
-
-
-def _place(at: int, window: NoisyWindow, limit: float) -> tuple[int, int]:
-    height = round(MIDDLE - MIDDLE * (window.ratio - 1) / limit)
-    return STEP * at + STEP // 2, min(max(height, EDGE), 2 * MIDDLE - EDGE)
 
 
 def numbers_of(chart: Chart) -> Table:

@@ -397,5 +397,4 @@ def test_the_strip_marks_windows_that_were_disturbed_or_throttled() -> None:
     text = html.render(
         page_of(calm, make_cell("gym-sync", 1, (1000, 1000, 1000), windows=(*calm.windows, taken, held)))
     )
-    key = next(element for element in parsed(text).iter("ul") if element.attrib.get("class") == "key")
-    assert words(key) == "8 calm 1 disturbed 1 throttled"
+    assert {"8 calm", "1 disturbed", "1 throttled"} <= set(re.findall(">([^<>]+)</text>", text))

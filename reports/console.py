@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import warnings
@@ -25,27 +24,17 @@ class OurConsole(Console):
     """A console whose caller learns that its reader is gone; Rich's own would end the program.
 
     It is plain, without any control character, unless it writes to a terminal and the user allows colour
-    (https://no-color.org). ``endless``: it writes to a file, which has room for everything.
+    (https://no-color.org).
     """
 
-    def __init__(self, *, endless: bool = False, **settings: Any) -> None:  # noqa: ANN401 - as Rich has it
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - as Rich has it
         if os.environ.get("NO_COLOR"):
             settings["color_system"] = None
         super().__init__(highlight=False, **settings)
-        self._endless = endless
-        self._forced: bool | None = settings.get("force_terminal")
 
     def on_broken_pipe(self) -> NoReturn:
         """Raise BrokenPipeError."""
         raise BrokenPipeError
-
-    @property
-    def room(self) -> float:
-        """How many lines can be seen at the same time: 0 in a pipe, of which nobody knows, whatever its colours."""
-        if self._endless:
-            return math.inf
-        real = getattr(self.file, "isatty", bool)() if self._forced is None else self._forced
-        return self.height if real else 0
 
 
 def for_data() -> Console:
@@ -55,7 +44,7 @@ def for_data() -> Console:
 
 def for_file(file: IO[str]) -> Console:
     """Return the console that writes to ``file``, without colour."""
-    return OurConsole(endless=True, file=file, color_system=None, force_terminal=False)
+    return OurConsole(file=file, color_system=None, force_terminal=False)
 
 
 def for_progress() -> Console:

@@ -142,8 +142,7 @@ class Document:
     there is; other formats leave it out.
 
     ``findings`` have the gravest first. ``notes_left_out`` is how many kinds of notes are not among them, because
-    nobody asked for all. ``key_facts`` names the facts that are enough where there is little room; empty means all.
-    ``in_full``: nothing is to be left out for want of room.
+    nobody asked for all.
     """
 
     title: str
@@ -158,8 +157,6 @@ class Document:
     answers: tuple[Answer, ...] = ()
     charts: tuple[Chart, ...] = ()
     notes_left_out: int = 0
-    key_facts: tuple[str, ...] = ()
-    in_full: bool = False
 
     @property
     def advice(self) -> tuple[FindingText | Explanation, ...]:

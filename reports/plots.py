@@ -5,35 +5,116 @@ The same charts give the same bytes. All text is drawn as it is: nothing in a na
 
 from __future__ import annotations
 
+import re
 import warnings
+from dataclasses import dataclass
+from functools import partial
+from html import escape
 from io import BytesIO
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from vebench.errors import UsageError
-from vebench.reports import needed
+from vebench.errors import UsageError, one_line
+from vebench.reports import figures, needed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Literal
 
-    from vebench.reports.chart import Chart
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from vebench.analysis.statistics import Estimate
+    from vebench.reports.chart import Chart, Role, Series
+
+
+@dataclass(frozen=True)
+class Colour:
+    """A colour on light and on dark ground. No two have the same ``light``."""
+
+    light: str
+    dark: str
+
+
+GROUND = Colour("#ffffff", "#0d1117")
+INK = Colour("#1f2328", "#f0f6fc")
+MUTED = Colour("#59636e", "#9198a1")
+GRID = Colour("#d1d9e0", "#30363d")
+# They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
+# without one kind of cones, are at least 20 apart in CIELAB. Each has a contrast of 3 to 1 or more with its ground
+# (WCAG 2.1, 1.4.11). Markers say the same without colour.
+SERIES = (
+    Colour("#1643de", "#4480fc"),
+    Colour("#b96f15", "#ff6439"),
+    Colour("#00804f", "#50d399"),
+    Colour("#85559e", "#b563ba"),
+    Colour("#79480a", "#f3bd1f"),
+    Colour("#441599", "#d7b0ff"),
+    Colour("#0099f0", "#b6e0e4"),
+    Colour("#3f352b", "#ca6c5a"),
+)
+COLOURS = (GROUND, INK, MUTED, GRID, *SERIES)
+# Nine of them, and eight colours: a pair repeats after seventy-two series.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 
 SETTINGS: Mapping[str, object] = {
     "font.family": ["sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it
     "font.size": 9.0,
+    "text.color": INK.light,
     "text.parse_math": False,
+    "axes.edgecolor": MUTED.light,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": MUTED.light,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11.0,
+    "axes.titleweight": "bold",
+    "grid.color": GRID.light,
+    "grid.linewidth": 0.7,
+    "xtick.color": MUTED.light,
+    "ytick.color": MUTED.light,
+    "xtick.major.size": 0.0,
+    "ytick.major.size": 0.0,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.0,
+    "lines.markeredgewidth": 1.2,
+    "legend.frameon": False,
+    "figure.constrained_layout.h_pad": 0.12,
+    "figure.constrained_layout.w_pad": 0.12,
     "svg.fonttype": "none",
-    "svg.hashsalt": "vebench",
     "pdf.fonttype": 42,  # letters that can be selected and searched
 }
 # Without dates, and without the version of the library.
 METADATA: Mapping[str, Mapping[str, None]] = {
-    "svg": {"Date": None, "Creator": None},
+    "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 DOTS_PER_INCH = 150
+WIDTH, HEIGHT = 6.6, 3.8  # of a chart, in inches
+LINE = 0.19  # of the key, in inches: a chart with many series is higher
+FARTHEST = 2.0  # an interval widens the axis by this factor at most: one that says nothing must not flatten the others
+ROOM = 1.25  # likewise on a linear axis, over the highest value
+MARGIN = 1.1  # of an axis, at either end
+FORECAST: Mapping[str, Any] = {"linestyle": (0.0, (4.0, 2.5)), "markerfacecolor": GROUND.light}
+# Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
+STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
+MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
+LEAST_RATIO = 1.4
+PREDICTED = "predicted"
+STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
+STATES: Mapping[str, Mapping[str, Any]] = {
+    "calm": {"color": SERIES[0].light, "marker": "o", "markersize": 3.0},
+    "disturbed": {"color": SERIES[1].light, "marker": "s"},
+    "throttled": {"color": SERIES[4].light, "marker": "|", "markersize": 9.0},
+}
+LONGEST = 34  # characters of a name in a figure; reports have it in full
+CLASS = "vebench-figure"
 
 
 def missing() -> str:
@@ -41,40 +122,290 @@ def missing() -> str:
     return needed.missing("figures", needed.MATPLOTLIB)
 
 
-def svg(charts: Sequence[Chart], *, inline: bool = False) -> str:
+def svg(charts: Sequence[Chart], *, part: str = "") -> str:
     """Return ``charts``, at least one, as one SVG: a row for each group, a column for each of its charts.
 
-    Its colours follow the reader's scheme, light or dark. It is a file of its own; ``inline``, it is an element for an
-    HTML page: without ids and without a ground, and its style touches nothing else. Raises UsageError if matplotlib is
-    missing.
+    Its colours follow the reader's scheme, light or dark. It is a file of its own; with ``part``, it is that part of an
+    HTML page: without a ground, with ids that no other part has, and its style touches nothing else. Raises UsageError
+    if matplotlib is missing.
     """
-    picture = _file(charts, "svg", ground=not inline).decode()
-    from vebench.reports.plotting import scalable  # noqa: PLC0415 - imported on use: only SVG is parsed and written
+    drawn = _file(partial(_figure, charts, ground=not part), "svg", salt=part).decode()
+    title = "; ".join(chart.title for chart in charts)
+    return _finished(_pointed_at(drawn, charts), title, _description(charts), part)
 
-    return scalable.finished(picture, charts, inline=inline)
+
+def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) -> str:
+    """Return windows in the order of measuring as SVG, for a ``part`` of an HTML page.
+
+    Each has the number of its pass, how far its rate is from its level, and its state; what is farther away than
+    ``limit`` is at the edge. Raises UsageError if matplotlib is missing.
+    """
+    drawn = _file(partial(_strip, windows, limit), "svg", salt=part).decode()
+    return _finished(drawn, "Noise: every window", f"{len(windows)} windows in the order of measuring.", part)
 
 
 def png(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a picture on light ground. Raises UsageError if matplotlib is missing."""
-    return _file(charts, "png", ground=True)
+    return _file(partial(_figure, charts), "png")
 
 
 def pdf(charts: Sequence[Chart]) -> bytes:
     """Return ``charts``, at least one, as a page of its size. Raises UsageError if matplotlib is missing."""
-    return _file(charts, "pdf", ground=True)
+    return _file(partial(_figure, charts), "pdf")
 
 
-def _file(charts: Sequence[Chart], form: Literal["svg", "png", "pdf"], *, ground: bool) -> bytes:
+def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
     """Return the file of this form that matplotlib writes. Raises UsageError if it is missing."""
     if reason := missing():
         raise UsageError(reason)
-    from matplotlib import style  # noqa: PLC0415 - as above
-
-    from vebench.reports.plotting.figure import figure  # noqa: PLC0415 - as above
+    from matplotlib import style  # noqa: PLC0415 - imported on use: only figures need it
 
     out = BytesIO()
     # What the user has set for figures of his own must not change these.
-    with warnings.catch_warnings(), style.context(["default", dict(SETTINGS)]):
+    with warnings.catch_warnings(), style.context(["default", {**SETTINGS, "svg.hashsalt": f"vebench {salt}"}]):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # it is drawn as a box, and SVG has the letter itself
-        figure(charts, ground=ground).savefig(out, format=form, dpi=DOTS_PER_INCH, metadata=METADATA[form])
+        draw().savefig(out, format=form, dpi=DOTS_PER_INCH, metadata=METADATA[form])
     return out.getvalue()
+
+
+def _finished(drawn: str, title: str, description: str, part: str) -> str:
+    """Return matplotlib's SVG with texts for screen readers, and without a style or an id that others could have."""
+    size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
+    _, _, body = drawn.partition("</defs>")  # the first ones hold the style, which would be that of the whole page
+    body = re.sub(r' id="[\w.]+_\d+"', "", body)
+    title = escape(one_line(title))
+    head = (
+        f'<svg class="{CLASS}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
+        f"<title>{title}</title>\n<desc>{escape(description)}</desc>\n<style>{_style_sheet()}</style>"
+    )
+    return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
+
+
+def _style_sheet() -> str:
+    """Return rules for a screen with a dark ground. Colours are in the picture itself for light ground, and for paper.
+
+    Every selector names the class of the figure, so nothing else changes.
+    """
+    rules = (
+        f'.{CLASS} [style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
+        for colour in COLOURS
+        for name in ("fill", "stroke")
+    )
+    return f"@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}"
+
+
+def _description(charts: Sequence[Chart]) -> str:
+    """Return what is drawn, in words and numbers, for those who cannot see it."""
+
+    def described(series: Series) -> str:
+        points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
+        return f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}"
+
+    return " ".join(
+        one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(map(described, _with_points(chart)))}.")
+        for chart in charts
+    )
+
+
+def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
+    """Give each point a text that browsers show beside the pointer."""
+    for number, chart in enumerate(charts):
+        for index, series in enumerate(_with_points(chart)):
+            begin = body.index(f' id="points_{number}_{index}"')
+            end = body.index("</g>", begin)
+            line, *markers = body[begin:end].split("<use ")
+            own = [series.points[place] for place in _own_points(series, chart)]
+            for at, (x, estimate) in enumerate(own[: len(markers)]):
+                text = one_line(f"{_name(series)}: {figures.rate(estimate)}, {chart.x_label}: {x:g}")
+                markers[at] = markers[at].replace("/>", f"><title>{escape(text)}</title></use>", 1)
+            body = body[:begin] + "<use ".join([line, *markers]) + body[end:]
+    return body
+
+
+def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
+    """Return ``charts`` as a figure, transparent without ``ground``."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
+
+    groups = [[chart for chart in charts if chart.group == group] for group in dict.fromkeys(c.group for c in charts)]
+    columns = max(map(len, groups))
+    heights = [max(HEIGHT, *(1 + LINE * len(chart.series) for chart in row)) for row in groups]
+    whole = Figure((columns * WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")
+    places = whole.subplots(len(groups), columns, squeeze=False, height_ratios=heights)
+    looks = _looks(charts)
+    for chart in charts:
+        row = next(index for index, group in enumerate(groups) if chart in group)
+        _draw(places[row][groups[row].index(chart)], chart, charts.index(chart), looks)
+    for space in whole.axes:
+        space.set_visible(bool(space.lines))
+    return whole
+
+
+def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, Role], Mapping[str, Any]]) -> None:
+    """Draw a chart, the ``number``-th of its figure: its axes, its marks, and its series with their bands and names."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - imported on use: as above
+
+    _lay_axes(space, chart)
+    left, right = space.get_xlim()
+    for mark in chart.marks:
+        if left <= mark.x <= right:
+            space.axvline(mark.x, color=MUTED.light, linewidth=0.7, linestyle=(0, (5, 2, 1, 2)), zorder=1)
+            space.annotate(
+                _shortened(mark.text),
+                (mark.x, 0),
+                xycoords=space.get_xaxis_transform(),
+                xytext=(-3, 4),
+                textcoords="offset points",
+                rotation=90,
+                ha="right",
+                va="bottom",
+                color=MUTED.light,
+                fontsize=8,
+            )
+    low, high = space.get_ylim()
+    named: list[tuple[float, Line2D]] = []  # each with where it ends
+    for index, series in enumerate(_with_points(chart)):
+        look = looks[series.name, series.role]
+        places = [x for x, _ in series.points]
+        ends = [[min(max(end, low), high) for end in _ends_of(estimate)] for _, estimate in series.points]
+        lows, highs = zip(*ends, strict=True)
+        if len(places) == 1:
+            space.vlines(places, lows, highs, color=look["color"], linewidth=0.7)
+        else:
+            space.fill_between(places, lows, highs, color=look["color"], alpha=0.13, linewidth=0)
+        medians = [estimate.median for _, estimate in series.points]
+        own, name = _own_points(series, chart), f"points_{number}_{index}"
+        (line,) = space.plot(places, medians, gid=name, label=_name(series), markevery=own, clip_on=False, **look)
+        if _continued(series, chart) is None:
+            named.append((medians[-1], line))
+    handles = [line for _, line in sorted(named, key=lambda pair: -pair[0])]
+    if len(handles) < len(_with_points(chart)):
+        handles.append(Line2D([], [], color=MUTED.light, marker="o", label=PREDICTED, **FORECAST))
+    space.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
+
+
+def _lay_axes(space: Axes, chart: Chart) -> None:
+    """Set limits, ticks, the names of the axes, and the title.
+
+    The horizontal axis is logarithmic, because numbers of workers are: most sweeps double them.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator  # noqa: PLC0415 - imported on use: as above
+
+    space.set_title(_shortened(chart.title, 2 * LONGEST))
+    space.set_xlabel(_shortened(chart.x_label))
+    space.set_ylabel(_shortened(chart.y_label))
+    places = sorted({x for series in chart.series for x, _ in series.points})
+    apart = all(after / before >= LEAST_RATIO for before, after in pairwise(places))
+    space.set_xscale("log", base=2)
+    space.set_xlim(places[0] / MARGIN, places[-1] * MARGIN)
+    if apart and len(places) <= MOST_TICKS:
+        space.set_xticks(places)
+    space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    estimates = [estimate for series in chart.series for _, estimate in series.points]
+    medians = [estimate.median for estimate in estimates]
+    lows, highs = zip(*map(_ends_of, estimates), strict=True)
+    if chart.linear:
+        space.set_ylim(0.0, min(max(highs), ROOM * max(medians)) * MARGIN)
+    else:
+        low, high = max(min(lows), min(medians) / FARTHEST), min(max(highs), max(medians) * FARTHEST)
+        space.set_yscale("log")
+        space.set_ylim(low / MARGIN, high * MARGIN)
+        steps = next((steps for ratio, steps in STEPS if high / low >= ratio), None)
+        space.yaxis.set_major_locator(LogLocator(subs=steps) if steps else MaxNLocator(5, steps=(1, 2, 5, 10)))
+    space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _plain(y)))
+    space.minorticks_off()
+
+
+def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - imported on use: as above
+
+    whole = Figure(STRIP, layout="constrained", facecolor="none")
+    space = whole.subplots()
+    space.set_xlim(-0.5, len(windows) - 0.5)
+    space.set_ylim(-limit * MARGIN, limit * MARGIN)
+    space.set_xticks([])
+    space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}" if y else "0"))
+    passes = [number for number, _, _ in windows]
+    begins = [at for at, number in enumerate(passes) if not at or number != passes[at - 1]]
+    if len(begins) > 1:
+        for at in begins:
+            space.axvline(at - 0.5, color=MUTED.light, linewidth=0.7, linestyle=(0, (5, 2, 1, 2)), zorder=1)
+        if len(begins) <= MOST_TICKS:
+            space.set_xticks([at - 0.5 for at in begins], [f"pass {passes[at] + 1}" for at in begins], ha="left")
+    for state, look in STATES.items():
+        own = [at for at, window in enumerate(windows) if window[2] == state]
+        heights = [min(max(windows[at][1], -limit), limit) for at in own]
+        if own:
+            space.plot(own, heights, linestyle="none", clip_on=False, label=f"{len(own)} {state}", **look)
+    space.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return whole
+
+
+def _with_points(chart: Chart) -> list[Series]:
+    """Return the series that have a point: only these are in a figure."""
+    return [series for series in chart.series if series.points]
+
+
+def _name(series: Series) -> str:
+    """Return what a series is called in a figure. What a model expects is called so."""
+    name = _shortened(series.name)
+    return name if series.role != "forecast" or PREDICTED in name else f"{name}, {PREDICTED}"
+
+
+def _continued(series: Series, chart: Chart) -> Series | None:
+    """Return what a forecast continues, by its name; None if that is not in the chart, or ``series`` is no forecast."""
+    known = (one for one in _with_points(chart) if one.name == series.name and one.role in ("measured", "bound"))
+    return next(known, None) if series.role == "forecast" else None
+
+
+def _own_points(series: Series, chart: Chart) -> list[int]:
+    """Return the indices of the points of a series, without those that a forecast shares with what it continues."""
+    before = _continued(series, chart)
+    known = {x for x, _ in before.points} if before else set()
+    return [index for index, (x, _) in enumerate(series.points) if x not in known]
+
+
+def _looks(charts: Sequence[Chart]) -> dict[tuple[str, Role], dict[str, Any]]:
+    """Return how each series is drawn, by its name and role, as matplotlib calls it: the same in all charts.
+
+    A forecast has the colour and the marker of what it continues.
+    """
+    lines = [series for chart in charts for series in chart.series]
+    bounds = {series.name for series in lines if series.role == "bound"}
+    names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)
+    looks: dict[tuple[str, Role], dict[str, Any]] = {}
+    for number, name in enumerate(name for name in names if name not in bounds):
+        colour, marker = SERIES[number % len(SERIES)].light, MARKERS[number % len(MARKERS)]
+        looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0}
+        looks[name, "forecast"] = {"color": colour, "marker": marker, **FORECAST}
+    for name in bounds:
+        looks[name, "bound"] = {"color": MUTED.light, "marker": "_"}
+        looks[name, "forecast"] = {"color": MUTED.light, "marker": "_", **FORECAST}
+    ideal = {"color": MUTED.light, "linestyle": (0.0, (1.0, 2.5))}
+    return looks | {(series.name, series.role): ideal for series in lines if series.role == "ideal"}
+
+
+def _ends_of(estimate: Estimate) -> tuple[float, float]:
+    """Return both ends of an interval; where there is none, the median."""
+    return (
+        estimate.median if estimate.low is None else estimate.low,
+        estimate.median if estimate.high is None else estimate.high,
+    )
+
+
+def _plain(value: float) -> str:
+    """Return the label of a tick: ``20k``, ``1.5M``, ``0.25``."""
+    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.4g}{suffix}"
+    return f"{value:.4g}"
+
+
+def _shortened(text: str, longest: int = LONGEST) -> str:
+    """Return ``text`` on one line; a long one without its middle, since names differ at both ends."""
+    text = one_line(text)
+    if len(text) <= longest:
+        return text
+    end = (longest - 1) // 3
+    return f"{text[: longest - 1 - end]}…{text[-end:]}"

@@ -208,9 +208,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     output: options.ReportFile = None,
     every_finding: Annotated[
         bool,
-        typer.Option(
-            "--all", help="Also show notes, the cost of the measuring loop, all facts, and the scaling curve."
-        ),
+        typer.Option("--all", help="Also show notes, the cost of the measuring loop, and each of several runs alone."),
     ] = False,
     columns: Annotated[
         list[str] | None,
@@ -246,7 +244,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - as above
     from vebench.commands import report as command
     from vebench.reports.columns import names
-    from vebench.reports.view import View
+    from vebench.reports.page import View
 
     chosen = names("--columns", columns or ())
     view = View(chosen, every_finding, published=published, forecast=forecast)

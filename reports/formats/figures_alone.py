@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vebench.errors import UsageError
 from vebench.reports import plots
-from vebench.reports.formats.without_folders import without_folders
+from vebench.reports.formats.shared import without_folders
 
 if TYPE_CHECKING:
     from vebench.reports.chart import Chart

@@ -12,22 +12,18 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from xml.etree import ElementTree as ET
 
 from vebench import __version__
 from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
-from vebench.reports import needed
-from vebench.reports.document import Document
+from vebench.reports import figures, needed
+from vebench.reports.document import Document, Table, TableRow, Text
 from vebench.reports.formats import csv, json
-from vebench.reports.formats.html_figures import numbers_of, strip
-from vebench.reports.formats.without_folders import without_folders
+from vebench.reports.formats.shared import without_folders
 from vebench.reports.pages.all_cells import all_cells
-from vebench.reports.pages.cpu_map import cpu_map
 from vebench.reports.pages.noise import noise, noise_by_cell
-from vebench.reports.plots import svg
-from vebench.reports.plotting.panels import looks_of, series_with_points
+from vebench.reports.plots import PREDICTED, strip, svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,27 +31,25 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.chart import Chart
-    from vebench.reports.document import FindingText, Table, Value
-    from vebench.reports.formats.html_figures import Strip
+    from vebench.reports.chart import Chart, Series
+    from vebench.reports.document import FindingText, Value
     from vebench.reports.page import DataPage, Page
-    from vebench.reports.pages.cpu_map import Part
     from vebench.reports.pages.run import RunPage, Section
 
     Plain = Callable[[str], str]
 
 TEMPLATES = Path(__file__).with_name("templates")
 WITH_HYPHEN = re.compile(r"(\S*-\S*)")
+LIMITS = (0.05, 0.1, 0.2, 0.5)
+WITHIN = 0.95  # the share of windows that the limits must hold
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and the numbers behind it. ``width`` is in points; ``key``: the name and the colour of each series."""
+    """A figure and the numbers behind it."""
 
     chart: Chart
     svg: Markup
-    width: float
-    key: tuple[tuple[str, str], ...]
     numbers: Table
 
 
@@ -70,13 +64,16 @@ class Group:
 
 @dataclass(frozen=True)
 class OfRun:
-    """What only a run has: all its cells, its windows if there are any, and the machine."""
+    """What only a run has: all its cells, and the strip of its windows with their numbers, if there are any.
+
+    In the strip, the windows ``beyond`` the ``limit`` are at the edge.
+    """
 
     cells: Table
-    strip: Strip | None
+    strip: Markup | None
+    limit: float
+    beyond: int
     windows: Table
-    machine: Part
-    pinned: bool
 
 
 @dataclass(frozen=True)
@@ -192,38 +189,36 @@ def _raw(page: Page, plain: Plain) -> tuple[str, str] | None:
 def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[Shown]:
     """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
     sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
-    for document in documents:
+    for number, document in enumerate(documents):
         section = sections.pop(document.title, None)
         yield Shown(
             document,
-            tuple(_groups(document, plain)),
+            tuple(_groups(document, plain, f"d{number}")),
             tuple(_by_gravity(document.findings)),
-            None if section is None else _of_run(section),
+            None if section is None else _of_run(section, f"d{number}"),
         )
-    for section in sections.values():
-        yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section))
+    for number, section in enumerate(sections.values(), len(documents)):
+        yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section, f"d{number}"))
 
 
-def _groups(document: Document, plain: Plain) -> Iterator[Group]:
+def _groups(document: Document, plain: Plain, part: str) -> Iterator[Group]:
     """Yield the groups in the order of their tables."""
+    drawn = [_figure(chart, plain, f"{part}-{number}") for number, chart in enumerate(document.charts)]
     for name in dict.fromkeys((*(one.group for one in document.tables), *(one.group for one in document.charts))):
         yield Group(
             name,
-            tuple(_figure(chart, plain) for chart in document.charts if chart.group == name),
+            tuple(figure for figure in drawn if figure.chart.group == name),
             tuple(table for table in document.tables if table.group == name),
         )
 
 
-def _figure(chart: Chart, plain: Plain) -> Figure:
+def _figure(chart: Chart, plain: Plain, part: str) -> Figure:
+    """Return a figure; ``part`` tells it from all others of the page."""
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
     series = tuple(replace(one, name=plain(one.name)) for one in chart.series)
     chart = replace(chart, title=plain(chart.title), series=series)
-    looks = looks_of((chart,))
-    key = tuple((series.name, looks[series.name, series.role].colour.name) for series in series_with_points(chart))
-    picture = svg((chart,), inline=True)
-    _, _, width, _ = ET.fromstring(picture).attrib["viewBox"].split()  # noqa: S314 - our own
-    return Figure(chart, Markup(picture), float(width), key, numbers_of(chart))  # noqa: S704 - its texts are escaped
+    return Figure(chart, Markup(svg((chart,), part=part)), numbers_of(chart))  # noqa: S704 - its texts are escaped
 
 
 def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:
@@ -233,15 +228,44 @@ def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tupl
             yield gravity, members
 
 
-def _of_run(section: Section) -> OfRun | None:
+def _of_run(section: Section, part: str) -> OfRun | None:
     """Return what only a run has; None if no cell has ended yet."""
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
+
     if not section.cells:
         return None
     windows = noise(section.run)
+    away = sorted(abs(window.ratio - 1) for window in windows)
+    enough = [limit for limit in LIMITS[:-1] if away and limit >= away[int(WITHIN * (len(away) - 1))]]
+    limit = min([*enough, LIMITS[-1]])
+    marks = [(window.pass_number, window.ratio - 1, window.state) for window in windows]
     return OfRun(
         cells=all_cells(section.cells),
-        strip=strip(windows) if windows else None,
+        strip=Markup(strip(marks, limit, f"{part}-strip")) if marks else None,  # noqa: S704 - its texts are escaped
+        limit=limit,
+        beyond=sum(distance > limit for distance in away),
         windows=noise_by_cell(windows),
-        machine=cpu_map(section.run.header.host, section.cells),
-        pinned=section.run.header.host.pinning,
     )
+
+
+def numbers_of(chart: Chart) -> Table:
+    """Return the points of a chart as a table: a row for each place on the axis, a column for each series."""
+    places = sorted({x for series in chart.series for x, _ in series.points})
+    by_series = [dict(series.points) for series in chart.series]
+    return Table(
+        title=f"{chart.title}, by {chart.x_label}",
+        corner=chart.x_label,
+        columns=tuple(_column(series) for series in chart.series),
+        rows=tuple(TableRow(f"{x:g}", tuple(_number(points.get(x)) for points in by_series)) for x in places),
+    )
+
+
+def _column(series: Series) -> str:
+    return series.name if series.role != "forecast" or PREDICTED in series.name else f"{series.name}, {PREDICTED}"
+
+
+def _number(estimate: Estimate | None) -> Text:
+    if estimate is None:
+        return Text((figures.NOTHING,))
+    alone = estimate.low is None and estimate.high is None
+    return Text((figures.number(estimate.median) if alone else figures.rate(estimate),), value=estimate)

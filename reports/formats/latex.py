@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
-from vebench.reports.formats.compact_tables import in_few_words, places_of
-from vebench.reports.formats.without_folders import without_folders
+from vebench.reports.formats.shared import in_few_words, places_of, without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

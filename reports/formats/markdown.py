@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from vebench.analysis.findings import Gravity
+from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures, plots
 from vebench.reports.document import FindingText
-from vebench.reports.formats.compact_tables import in_few_words, places_of
-from vebench.reports.formats.figure_files import figure_files
-from vebench.reports.formats.without_folders import without_folders
+from vebench.reports.formats.shared import in_few_words, places_of, without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ IN_BRACKETS = re.compile(rf"{SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within
 FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
 READING = "How to read this"
 FACTS = "Machine, packages and command"
+LONGEST_PART = 60  # characters of a part of a figure's file name
 CONTEXT = frozenset({"machine", "condition", "system", "packages", "measured", "command"})  # facts that are folded
 
 
@@ -72,7 +72,7 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
     documents = page.documents
     if not any(document.charts for document in documents) or plots.missing():
         return {name: render(page)}
-    files = figure_files(documents, PurePath(name).stem)
+    files = _figure_files(documents, PurePath(name).stem)
     images = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
     return {name: _text(page, files), **images}
 
@@ -240,3 +240,34 @@ def _code(text: str) -> str:
     """Return a code span, fenced by more backticks than ``text`` has in a row."""
     fence = "`" * (_longest_fence(text) + 1)
     return f"`{text}`" if len(fence) == 1 else f"{fence} {text} {fence}"
+
+
+def _figure_files(documents: Sequence[Document], stem: str) -> list[list[tuple[Chart, str]]]:
+    """Return for each document its charts, each with the name of its file: ``report-pong-scaling.svg``.
+
+    ``stem`` is the name of the file that they belong to, without its suffix. Of several documents, the name of each is
+    in those of its figures. No two names are equal, also where case does not matter.
+    """
+    taken: set[str] = set()
+    return [
+        [(chart, _free(_figure_name(chart, document, documents, stem), taken)) for chart in document.charts]
+        for document in documents
+    ]
+
+
+def _figure_name(chart: Chart, document: Document, documents: Sequence[Document], stem: str) -> str:
+    own = [PurePath(document.title).stem] if len(documents) > 1 else []
+    return "-".join([stem, *filter(None, map(_in_plain_letters, (*own, short_name(chart.group), chart.kind)))])
+
+
+def _in_plain_letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:LONGEST_PART].strip("-")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while free.lower() in taken:
+        number += 1
+        free = f"{name}-{number}"
+    taken.add(free.lower())
+    return f"{free}.svg"

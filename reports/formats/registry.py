@@ -77,7 +77,7 @@ MARKDOWN = Format(
 )
 JSON = Format("json", "vebench.reports.formats.json:render", WITH_DATA, (".json",))
 HTML = Format("html", "vebench.reports.formats.html:render", EVERY, (".html", ".htm"))
-JUNIT = Format("junit", "vebench.reports.formats.junit:render", CHECK)
+JUNIT = Format("junit", "vebench.reports.formats.services:junit", CHECK)
 
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
@@ -85,8 +85,8 @@ FORMATS: tuple[Format, ...] = (
     HTML,
     Format("csv", "vebench.reports.formats.csv:render", RUN, (".csv",)),
     JSON,
-    Format("github", "vebench.reports.formats.github:render", RUN, reader="github-action-benchmark"),
-    Format("bmf", "vebench.reports.formats.bmf:render", RUN, reader="Bencher"),
+    Format("github", "vebench.reports.formats.services:github", RUN, reader="github-action-benchmark"),
+    Format("bmf", "vebench.reports.formats.services:bmf", RUN, reader="Bencher"),
     JUNIT,
     Format("latex", "vebench.reports.formats.latex:render", RUN, (".tex",)),
     Format("svg", "vebench.reports.formats.figures_alone:svg", RUN, (".svg",)),

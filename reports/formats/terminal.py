@@ -1,137 +1,89 @@
-"""Pages on a terminal. Colour only adds to what the characters say; tables too wide are split into blocks.
+"""Pages on a terminal. Colour only adds to what the characters say.
 
-A terminal is read from its end, and shows few lines at a time. So what a run says comes last, right below its table,
-and what explains it comes before. Where there is room for more, figures and all facts are shown, too.
+A terminal is read from its end. So what a run says comes last, right below its table, and what explains it comes
+before. A table has as many columns beside each other as fit; those that do not are in a further block below.
 """
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.console import Group, NewLine
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from vebench.analysis.findings import Gravity
-from vebench.reports.console import OurConsole
-from vebench.reports.figures import counted
-from vebench.reports.formats import terminal_charts, terminal_tables
+from vebench.reports.figures import NOTHING, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 
-    from vebench.reports.document import Document, Explanation, FindingText, Table
-    from vebench.reports.formats.terminal_tables import Fitted
+    from vebench.reports.document import Document, Explanation, FindingText, Table, Text
     from vebench.reports.page import Kind, Page
 
     Section = list[RenderableType]
 
 GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
-NARROW = 100
+STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
+BEST = "*"
 INDENT = (0, 0, 0, 2)
-GAP = (0, 2, 0, 0)
-MOST_CODE = 5  # lines of an answer's code below a table that fills most of a small terminal
+GAP = 2  # between two columns
+LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
 TABLES_LAST: frozenset[Kind] = frozenset({"run"})  # what explains the tables of these pages comes before them
 
 
 def render(page: Page) -> RenderableType:
-    """Return what Rich lays out at the size of the terminal: one document after another."""
+    """Return what Rich lays out at the width of the terminal: one document after another."""
     return _Documents(page.documents, tables_last=page.kind in TABLES_LAST)
 
 
 @dataclass(frozen=True)
 class _Documents:
-    """Documents that are laid out once the size is known. Rich looks for the method of that name."""
+    """Documents that are laid out once the width is known. Rich looks for the method of that name."""
 
     documents: tuple[Document, ...]
     tables_last: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        room = console.room / len(self.documents) if isinstance(console, OurConsole) and self.documents else 0.0
-        layout = _Layout(console, options, room)
+        layout = _ending_with_tables if self.tables_last else _beginning_with_tables
         for number, document in enumerate(self.documents):
             if number:
                 yield NewLine()
-            yield from (
-                layout.ending_with_tables(document) if self.tables_last else layout.beginning_with_tables(document)
-            )
+            yield from _apart(layout(document, options.max_width))
         if not self.tables_last:
             yield NewLine()
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How a document is laid out on a console with ``room`` for this many lines, 0 if nobody knows."""
+def _beginning_with_tables(document: Document, width: int) -> Iterator[Section]:
+    """Yield the drawing, the facts, the tables, how to read them, and last findings and explanations."""
+    yield [*_head(document)]
+    *tables, last = [list(_with_notes(table, width)) for table in document.tables] or [[]]
+    yield from tables
+    yield [*last, *_legend(document)]
+    if document.advice:
+        yield [Line("Findings", style="bold"), *_findings(document), *_explanations(document.explanations)]
+    yield from _answers(document)
 
-    console: Console
-    options: ConsoleOptions
-    room: float
 
-    @property
-    def width(self) -> int:
-        return self.options.max_width
+def _ending_with_tables(document: Document, width: int) -> Iterator[Section]:
+    """Yield the facts, what was found, how to read the tables, the tables, and last what they say.
 
-    def beginning_with_tables(self, document: Document) -> Iterator[RenderableType]:
-        """Yield the drawing, the facts, the tables, how to read them, and last findings and explanations."""
-        yield from _head(document, document.facts)
-        for table in document.tables:
-            yield NewLine()
-            yield from self._with_notes(table)
-        yield from _legend(document)
-        if document.advice:
-            yield NewLine()
-            yield Line("Findings", style="bold")
-            yield from _findings(document)
-            yield from _explanations(document.explanations, self.width)
-        yield from _apart(_answers(document, in_full=True))
-
-    def ending_with_tables(self, document: Document) -> Iterator[RenderableType]:
-        """Yield the facts, what was found, how to read the tables, the tables, and last what they say.
-
-        Tables that answers are not about come before those, each with what it needs to be read. Figures, and facts that
-        are not needed, are there if the whole document still can be seen at the same time.
-        """
-        answering = [table for table in document.tables if table.about == "answer"]
-        others = [list(self._with_notes(table)) for table in document.tables if table.about != "answer"]
-        fitted = [terminal_tables.fitted(table, self.width) for table in answering]
-        found = [*_findings(document), *_left_out(document), *_explanations(document.explanations, self.width)]
-        reading = [*_listings(answering)]
-        reading += _paragraph([*_legend(document), *(note for table in fitted for note in _notes(table))])
-        tables = [list(_table(table)) for table in fitted]
-        charts: list[Section] = [list(part) for part in terminal_charts.drawn(document.charts, self.width)]
-        brief = list(_head(document, [fact for fact in document.facts if fact[0] in document.key_facts], cut=True))
-        full = list(_head(document, document.facts))
-        end = [*tables, *_answers(document, in_full=True)]
-        if not (document.in_full or self._fits(end) or not self.room):
-            end = self._close([*tables, *_answers(document, in_full=False)])
-        rest = [found, *others, reading, *end]
-        choices = ([full, *charts, *rest], [brief, *charts, *rest], [full, *rest])
-        least = [brief if document.key_facts else full, *rest]
-        if document.in_full:
-            yield from _apart(choices[0])
-        else:
-            yield from _apart(next((choice for choice in choices if self._fits(choice)), least))
-
-    def _with_notes(self, table: Table) -> Iterator[RenderableType]:
-        fitted = terminal_tables.fitted(table, self.width)
-        yield from _table(fitted)
-        yield from _notes(fitted)
-        yield from _listing(table)
-
-    def _close(self, sections: list[Section]) -> list[Section]:
-        """Return the sections as one, without empty lines, if they can be seen at the same time only so."""
-        close = [[part for section in sections for part in section]]
-        return close if self._fits(close) and not self._fits(sections) else sections
-
-    def _fits(self, sections: Sequence[Section]) -> bool:
-        """Return whether all can be seen at the same time, with a line for the prompt."""
-        lines = (self.console.render_lines(part, self.options, pad=False) for part in _apart(sections))
-        return self.room > 0 and sum(map(len, lines)) < self.room
+    Tables that answers are not about come before those, each with what it needs to be read.
+    """
+    yield [*_head(document)]
+    yield [*_findings(document), *_left_out(document), *_explanations(document.explanations)]
+    yield from (list(_with_notes(table, width)) for table in document.tables if table.about != "answer")
+    fitted = [_fitted(table, width) for table in document.tables if table.about == "answer"]
+    reading = _paragraph([*_legend(document), *(Line(note) for table in fitted for note in table.notes)])
+    yield [*_listings(fitted), *reading]
+    yield from (list(_table(table, width)) for table in fitted)
+    yield from _answers(document)
 
 
 def _apart(sections: Iterable[Section]) -> Iterator[RenderableType]:
@@ -142,17 +94,17 @@ def _apart(sections: Iterable[Section]) -> Iterator[RenderableType]:
         yield from section
 
 
-def _head(document: Document, facts: Iterable[tuple[str, str]], *, cut: bool = False) -> Iterator[RenderableType]:
-    """Yield the drawing, the title, the notice and these facts, each ``cut`` to a line or in full."""
+def _head(document: Document) -> Iterator[RenderableType]:
+    """Yield the drawing, the title, the notice and the facts."""
     if document.drawing is not None:
         yield document.drawing
         yield NewLine()
     yield Line(document.title, style="bold")
     if document.notice:
         yield Line(document.notice, style="bold red")
-    grid = Grid.grid(padding=GAP)
-    for name, value in facts:
-        grid.add_row(Line(name, style="dim"), Line(value, overflow="ellipsis" if cut else "fold", no_wrap=cut))
+    grid = Grid.grid(padding=(0, GAP, 0, 0))
+    for name, value in document.facts:
+        grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
     if grid.row_count:
         yield grid
 
@@ -161,20 +113,107 @@ def _legend(document: Document) -> Iterator[Line]:
     for line in document.legend:
         yield Line(line, style="dim")
     if document.best:
-        yield Line(f"{terminal_tables.BEST} {document.best}", style="dim")
+        yield Line(f"{BEST} {document.best}", style="dim")
 
 
-def _table(fitted: Fitted) -> Iterator[RenderableType]:
-    yield Line(fitted.table.title, style="bold")
-    for number, block in enumerate(fitted.blocks):
+def _with_notes(table: Table, width: int) -> Iterator[RenderableType]:
+    table = _fitted(table, width)
+    yield from _table(table, width)
+    yield from (Line(note, style="dim") for note in table.notes)
+    yield from _listings([table])
+
+
+def _fitted(table: Table, width: int) -> Table:
+    """Return ``table`` without columns that are no points on its axis, if it is too wide; notes say what they say."""
+    aside = [index for index, place in enumerate(table.axis) if place is None]
+    kept = [index for index in range(len(table.columns)) if index not in aside]
+    if not (aside and kept) or len([*_blocks(table, width)]) == 1:
+        return table
+    return replace(
+        table,
+        columns=tuple(table.columns[index] for index in kept),
+        axis=tuple(table.axis[index] for index in kept),
+        rows=tuple(replace(row, texts=tuple(row.texts[index] for index in kept)) for row in table.rows),
+        notes=(*(_words(table, index) for index in aside), *table.notes),
+    )
+
+
+def _words(table: Table, index: int) -> str:
+    """Return what a column says: ``same work: identical: gym-sync, gym-async; equal: envpool-sync``."""
+    labels: dict[str, list[str]] = {}
+    for row in table.rows:
+        if (text := " ".join(row.texts[index].lines)) != NOTHING:
+            labels.setdefault(text, []).append(row.label)
+    if len(labels) == 1:
+        return f"{table.columns[index]}: {next(iter(labels))}"
+    parts = [f"{text}: {', '.join(names)}" for text, names in labels.items()]
+    return f"{table.columns[index]}: {'; '.join(parts)}"
+
+
+def _table(table: Table, width: int) -> Iterator[RenderableType]:
+    yield Line(table.title, style="bold")
+    for number, block in enumerate(_blocks(table, width)):
         if number:
             yield NewLine()
-        yield block
+        yield _grid(table, block, width)
 
 
-def _notes(fitted: Fitted) -> Iterator[Line]:
-    for note in (*fitted.aside, *fitted.table.notes):
-        yield Line(note, style="dim")
+def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
+    """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, GAP - 1, 0, 0), pad_edge=False, header_style="bold")
+    left = 0 if table.numbers else width - sum(_needed(table, index) for index in block)
+    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE, left))
+    side: JustifyMethod = "right" if table.numbers else "left"
+    for index in block:
+        grid.add_column(Line(table.columns[index], justify=side), justify=side, overflow="fold")
+    apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
+    for row in table.rows:
+        if row.reference_row and not apart:
+            grid.add_section()
+        apart = apart or row.reference_row
+        grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
+    return grid
+
+
+def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
+    """Yield the columns' indices, as many at a time as fit beside the labels; all of them if they hold prose."""
+    if not table.numbers:
+        yield range(len(table.columns))
+        return
+    labels = max(len(text) for text in (table.corner, *(row.label for row in table.rows)))
+    left = start = min(labels, width // LABEL_SHARE)
+    block: list[int] = []
+    for index in range(len(table.columns)):
+        needed = _needed(table, index)
+        if block and left + needed > width:
+            yield block
+            left, block = start, []
+        left += needed
+        block.append(index)
+    yield block
+
+
+def _needed(table: Table, index: int) -> int:
+    """Return how wide a column is, with the gap before it."""
+    return GAP + max([len(table.columns[index]), *(_width(row.texts[index]) for row in table.rows)])
+
+
+def _width(text: Text) -> int:
+    return max(map(len, _marked(text)))
+
+
+def _marked(text: Text) -> tuple[str, ...]:
+    """Return the lines with the mark of the best right before the figure."""
+    first, *others = text.lines
+    return (f"{BEST}{first}" if text.tone == "best" else first, *others)
+
+
+def _lines(text: Text) -> Line:
+    first, *others = _marked(text)
+    line = Line(first, style=STYLES[text.tone])
+    for other in others:
+        line.append(f"\n{other}", style="not bold dim")
+    return line
 
 
 def _paragraph(lines: Iterable[Line]) -> Section:
@@ -182,14 +221,6 @@ def _paragraph(lines: Iterable[Line]) -> Section:
     texts = dict.fromkeys(line.plain for line in lines)
     sentences = (text if text.endswith(".") else f"{text}." for text in texts)
     return [Line(" ".join(sentences), style="dim")] if texts else []
-
-
-def _listing(table: Table) -> Iterator[RenderableType]:
-    if table.listing is None:
-        return
-    yield Line(table.listing.heading, style="dim")
-    for line in table.listing.lines:
-        yield Padding(Line(line, style="dim"), INDENT)
 
 
 def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
@@ -210,7 +241,7 @@ def _findings(document: Document) -> Iterator[RenderableType]:
     kinds: dict[str, list[FindingText]] = {}
     for finding in document.findings:
         kinds.setdefault(finding.label, []).append(finding)
-    grid = Grid.grid(padding=GAP)
+    grid = Grid.grid(padding=(0, GAP, 0, 0))
     for alike in kinds.values():
         gravity = alike[0].gravity
         grid.add_row(Line(gravity.value, style=GRAVITIES[gravity]), _kind(alike))
@@ -225,8 +256,8 @@ def _kind(alike: Sequence[FindingText]) -> RenderableType:
         return Line(f"{label}: {_what(alike[0])} -> {alike[0].remedy}", overflow="fold")
     if len(remedies) > 1:
         texts = [f"{_what(finding)} -> {finding.remedy}" for finding in alike]
-        return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), INDENT) for text in texts))
-    texts = [*map(_what, alike), f"-> {remedies.pop()}"]
+    else:
+        texts = [*map(_what, alike), f"-> {alike[0].remedy}"]
     return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), INDENT) for text in texts))
 
 
@@ -240,44 +271,22 @@ def _left_out(document: Document) -> Iterator[RenderableType]:
         yield Line(f"{counted(document.notes_left_out, 'note')}: {how}", style="dim")
 
 
-def _explanations(items: Sequence[Explanation], width: int) -> Iterator[RenderableType]:
-    """Yield explanations with their labels beside them, or above them where the terminal is narrow."""
-    labels = max((len(item.label) for item in items), default=0)
+def _explanations(items: Sequence[Explanation]) -> Iterator[RenderableType]:
+    """Yield explanations: what is the case, where, and what to do, each on lines of its own below the label."""
     for item in items:
-        if width < NARROW:
-            yield Line(item.label, style="yellow")
-            yield Padding(_explanation(item), INDENT)
-        else:
-            grid = Grid.grid(padding=GAP)
-            grid.add_column(min_width=labels)
-            grid.add_row(Line(item.label, style="yellow"), _explanation(item))
-            yield grid
+        yield Line(item.label, style="yellow")
+        yield Padding(Line(item.text), INDENT)
+        yield from (Padding(Line(place), (0, 0, 0, 4)) for place in item.places)
+        if item.remedy or item.command:
+            yield Padding(Line(f"-> {item.remedy}", overflow="fold"), INDENT)
         if item.command:  # on a line of its own, which only the terminal wraps: so it can be pasted
             yield Line(item.command, style="cyan", no_wrap=True, overflow="ignore")
 
 
-def _explanation(item: Explanation) -> Group:
-    """Return what is the case, where, and what to do, each on lines of its own, indented where they go on."""
-    places = (Padding(Line(place), INDENT) for place in item.places)
-    remedy = Grid.grid(padding=(0, 1, 0, 0))
-    remedy.add_row(Line("->"), Line(item.remedy, overflow="fold"))
-    return Group(Line(item.text), *places, *([remedy] if item.remedy or item.command else []))
-
-
-def _answers(document: Document, *, in_full: bool) -> Iterator[Section]:
-    """Yield what the tables say, each answer as a paragraph with its code. Code begins its lines, to be pasted.
-
-    Long code is shortened to its last statement, which has the settings, unless it is wanted ``in_full``.
-    """
+def _answers(document: Document) -> Iterator[Section]:
+    """Yield what the tables say, each answer as a paragraph with its code. Code begins its lines, to be pasted."""
     for answer in document.answers:
         first, *others = answer.sentences
         line = Line(first, style="bold")
         line.append("".join(f" {sentence}" for sentence in others), style="not bold")
-        code = answer.code if in_full or len(answer.code) <= MOST_CODE else _end_of(answer.code, document.title)
-        yield [line, *(Line(line, style="cyan", overflow="fold") for line in code)]
-
-
-def _end_of(code: Sequence[str], file: str) -> Sequence[str]:
-    """Return the last statement, below a comment that says how to see what comes before it."""
-    begin = max(index for index, line in enumerate(code) if line and line[0] not in " )]}#")
-    return (f"# {begin} lines before this: vebench report --all {shlex.quote(file)}", *code[begin:])
+        yield [line, *(Line(code, style="cyan", overflow="fold") for code in answer.code)]

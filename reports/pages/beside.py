@@ -13,10 +13,7 @@ from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Explanation, Table, TableRow, Text
 from vebench.reports.pages.check import MEASURE_AGAIN, cell_name
-from vebench.reports.pages.side_answers import answer
-from vebench.reports.pages.side_charts import charts
-from vebench.reports.pages.side_differences import differences
-from vebench.reports.pages.sides import Other
+from vebench.reports.pages.sides import Other, answer, charts, differences
 from vebench.results.header import measured_in_turn, what_differs
 
 if TYPE_CHECKING:

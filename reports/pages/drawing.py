@@ -1,11 +1,12 @@
 """A machine drawn as boxes within boxes: packages, memory nodes, last-level caches, and the cores in them.
 
-Boxes that look alike are drawn once, and the others are named below that one.
+What holds what differs between machines: a node may hold packages, a cache may span nodes. A box is inside another if
+its CPUs are among the other's. Boxes that look alike are drawn once, and the others are named below that one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from rich.text import Text
 
 from vebench.machine.placement import format_cpu_list
 from vebench.reports import figures
-from vebench.reports.pages.boxes import cache, kind_name, nested
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from vebench.machine.sysfs import Cpus
     from vebench.machine.topology import Topology
-    from vebench.reports.pages.boxes import Box
 
 # On a machine with no more CPUs than this, every box is drawn.
 FOLD_ABOVE = 16
@@ -34,6 +33,30 @@ FOLD_ABOVE = 16
 MOST_CORES = 64
 FEWEST_IN_SERIES = 4
 STYLES = {"owned": "bold green", "barred": "dim", "free": ""}
+
+
+@dataclass
+class Box:
+    """A set of CPUs that belong together: ``names`` such as ``node 0``, and the details of each."""
+
+    cpus: frozenset[int]
+    names: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
+    inner: list[Box] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """All names with their details: ``package 0, node 0 (24 GiB), L3 32 MiB``."""
+        pairs = zip(self.names, self.details, strict=True)
+        return ", ".join(
+            f"{name} {detail}".strip() if name[0] == "L" else f"{name} ({detail})" if detail else name
+            for name, detail in pairs
+        )
+
+    @property
+    def loose(self) -> frozenset[int]:
+        """The CPUs that are in none of the boxes inside."""
+        return self.cpus.difference(*(inner.cpus for inner in self.inner))
 
 
 @dataclass(frozen=True)
@@ -80,11 +103,29 @@ def _nested(topology: Topology) -> Box:
     ]
     # A cache that belongs to one core is shared by nothing in the drawing: it is listed with the facts.
     named += [
-        (frozenset(shared.cpus), *cache(shared.level, shared.size_bytes))
+        (frozenset(shared.cpus), f"L{shared.level}", figures.size(shared.size_bytes) if shared.size_bytes else "")
         for shared in topology.last_level
         if frozenset(shared.cpus) not in cores
     ]
-    return nested(topology.online, named)
+    whole = Box(frozenset(topology.online))
+    for cpus, name, detail in sorted(named, key=lambda part: -len(part[0])):
+        _put(whole, cpus, name, detail)
+    return whole
+
+
+def _put(box: Box, cpus: frozenset[int], name: str, detail: str) -> None:
+    """Put a set of CPUs, no larger than any put before, into ``box`` or into a box in it."""
+    if cpus == box.cpus:
+        box.names.append(name)
+        box.details.append(detail)
+        return
+    for inner in box.inner:
+        if cpus <= inner.cpus:
+            _put(inner, cpus, name, detail)
+            return
+        if cpus & inner.cpus:  # neither holds the other: there is no way to draw it
+            return
+    box.inner.append(Box(cpus, [name], [detail]))
 
 
 def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
@@ -133,7 +174,9 @@ def _cores(cores: Sequence[Cpus], topology: Topology, marks: Marks) -> Iterator[
         if not here:
             continue
         if len(fastest_first) > 1:
-            yield Text(kind_name(rank, len(fastest_first)), style="dim")
+            last = rank + 1 == len(fastest_first)
+            middle = "slowest kind" if last else f"kind {rank + 1} of {len(fastest_first)}"
+            yield Text(middle if rank else "fastest kind", style="dim")
         shown = [core for at, core in enumerate(here) if at < MOST_CORES or marks.owned.intersection(core)]
         yield Columns([_core(core, width, marks) for core in shown], padding=(0, 1))
         if len(shown) < len(here):

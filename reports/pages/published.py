@@ -6,18 +6,19 @@ says nothing of intervals has none here.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Listing, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 FILE = "published.json"
 TITLE = "Published by others, not measured here"
@@ -40,28 +41,15 @@ class Published:
     date: str
     hardware: str
     machines: tuple[str, ...]
-    frames_per_second: Mapping[str, tuple[float | None, ...]]
-    counts: Mapping[str, str]
+    frames_per_second: dict[str, tuple[float | None, ...]]
+    counts: dict[str, str]
 
 
 @cache
 def published() -> tuple[Published, ...]:
     """Return all figures that are known."""
     text = files("vebench.reports").joinpath(FILE).read_text(encoding="utf-8")
-    return tuple(
-        Published(
-            of=tuple(entry["of"]),
-            task=entry["task"],
-            source=entry["source"],
-            url=entry["url"],
-            date=entry["date"],
-            hardware=entry["hardware"],
-            machines=tuple(entry["machines"]),
-            frames_per_second={name: tuple(rates) for name, rates in entry["frames_per_second"].items()},
-            counts=entry["counts"],
-        )
-        for entry in json.loads(text)
-    )
+    return msgspec.json.decode(text, type=tuple[Published, ...])
 
 
 def tables(envs: Iterable[str]) -> tuple[Table, ...]:

@@ -13,7 +13,7 @@ from vebench.plan.known_work import BEST_FIRST
 from vebench.reports import columns, figures, stepping
 from vebench.reports.document import Listing, Table, TableRow, Text
 from vebench.reports.pages import acting
-from vebench.reports.pages.column_places import of_column
+from vebench.reports.pages.all_cells import of_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.child.answers import CellProof
     from vebench.plan.spec import RunSpec
     from vebench.reports.document import Tone, Value
-    from vebench.reports.view import View
+    from vebench.reports.page import View
 
 DOUBTFUL = ("unverified", "different")
 DIFFERENCES = f"Not quite the same work as {REFERENCE}:"

@@ -16,16 +16,15 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import columns
 from vebench.reports.document import Document, FindingText
+from vebench.reports.page import DEFAULT, View
 from vebench.reports.pages import published, rates
 from vebench.reports.pages.answer import Told, answers
 from vebench.reports.pages.beside import document as side_by_side
 from vebench.reports.pages.charts import charts
-from vebench.reports.pages.conditions import OF_CONDITION
 from vebench.reports.pages.forecasts import predictions
 from vebench.reports.pages.forecasts import tables as forecasts
-from vebench.reports.pages.run_facts import KEY_FACTS, facts
+from vebench.reports.pages.run_facts import OF_CONDITION, facts
 from vebench.reports.pages.sides import Side, short_names
-from vebench.reports.view import DEFAULT, View
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
@@ -194,8 +193,6 @@ def _document(section: Section, view: View) -> Document:
         answers=answers(found, Told(head, section.name, section.findings)),
         charts=charts(cells, head, predicted),
         notes_left_out=len({one.code for one in findings if one.gravity is Gravity.NOTE} - {one.code for one in shown}),
-        key_facts=KEY_FACTS,
-        in_full=view.every_finding,
     )
 
 

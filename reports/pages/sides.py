@@ -1,4 +1,4 @@
-"""The runs of a page that are set beside each other: what they are called, and what is found of a task in two."""
+"""Runs that are set beside each other: their names, how they differ, what they say in sentences, and their figures."""
 
 from __future__ import annotations
 
@@ -6,13 +6,31 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.analysis.beside import best_of
+from vebench.analysis.cell import is_base
+from vebench.analysis.curves import curves, of_key
+from vebench.backends.environments.suites import short_name
+from vebench.backends.registry import REFERENCE
+from vebench.errors import one_line
 from vebench.reports import figures
+from vebench.reports.chart import Chart, Mark
+from vebench.reports.document import Answer, Table, TableRow, Text
+from vebench.reports.pages.charts import FEWEST_FOR_CURVE
+from vebench.reports.pages.curve_lines import curve_name, line_of
 
 if TYPE_CHECKING:
-    from vebench.analysis.beside import TaskBeside
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from vebench.analysis.beside import Best, TaskBeside
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.curves import Curve
     from vebench.analysis.statistics import Estimate
-    from vebench.results.records import RunRecord
+    from vebench.plan.cells import CellKey
+    from vebench.reports.chart import Series
+    from vebench.results.records import HostRecord, RunRecord
+
+    Fact = Callable[[HostRecord], str | None]
+    Curves = Mapping[CellKey, Curve]
 
 
 @dataclass(frozen=True)
@@ -44,3 +62,190 @@ def interval(ratio: Estimate) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{figures.number(ratio.median)}x (no interval)"
     return f"{figures.number(ratio.median)}x ({figures.number(ratio.low)} to {figures.number(ratio.high)})"
+
+
+HOST: tuple[tuple[str, Fact], ...] = (
+    ("CPU model", lambda host: host.cpu_model),
+    ("CPUs usable", lambda host: f"{host.usable_cpus} of {host.cpus_online}"),
+    ("cores", lambda host: None if host.topology is None else str(host.topology.cores)),
+    ("second threads", lambda host: _switch(host.smt)),
+    ("memory nodes", lambda host: None if host.topology is None else str(len(host.topology.nodes))),
+    ("memory", lambda host: None if host.memory_bytes is None else figures.size(host.memory_bytes)),
+    ("governor", lambda host: host.governor),
+    ("boost", lambda host: _switch(host.boost)),
+    ("huge pages", lambda host: host.thp),
+    ("CPU quota", lambda host: None if host.quota_cpus is None else f"{host.quota_cpus:g} CPUs"),
+    ("virtual machine", lambda host: _truth(host.virtual)),
+    ("container", lambda host: _truth(host.container)),
+    ("cells pinned", lambda host: _truth(host.pinning)),
+    ("architecture", lambda host: host.machine),
+    ("system", lambda host: f"{host.system} {host.kernel}"),
+    ("microcode", lambda host: host.microcode),
+    ("Python", lambda host: host.python or None),
+)
+PLAN = ("pin", "replicas", "repeats", "rounds", "duration", "warmup")
+ALWAYS = ("CPU model", "CPUs usable")
+UNKNOWN = "-"
+TITLE = "The runs, and what differs between them"
+
+
+def differences(sides: Sequence[Side]) -> tuple[Table, bool]:
+    """Return which runs these are and in what they differ, as a table, and whether they differ in anything at all.
+
+    What only some of them know makes no difference; a package that only some of them have does.
+    """
+    heads = [side.head for side in sides]
+    named = {
+        "file": [side.file for side in sides],
+        "started": [head.started for head in heads],
+    }
+    facts: dict[str, Sequence[str | None]] = {
+        **{name: [fact(head.host) for head in heads] for name, fact in HOST},
+        **{name: [head.packages.get(name, "none") for head in heads] for name in _packages(heads)},
+        **{f"--{name}": [_option(head, name) for head in heads] for name in PLAN},
+        "cells take turns": [_truth(head.spec.takes_turns) for head in heads],
+    }
+    differing = [name for name, values in facts.items() if len({value for value in values if value is not None}) > 1]
+    shown = {**named, **{name: facts[name] for name in dict.fromkeys((*ALWAYS, *differing))}}
+    rows = (
+        TableRow(one_line(name), tuple(Text((one_line(value or "") or UNKNOWN,)) for value in values))
+        for name, values in shown.items()
+    )
+    names = tuple(side.name for side in sides)
+    return Table(TITLE, "fact", names, tuple(rows), numbers=False, about="run"), bool(differing)
+
+
+def _packages(heads: Sequence[RunRecord]) -> list[str]:
+    return sorted({name for head in heads for name in head.packages})
+
+
+def _option(head: RunRecord, name: str) -> str:
+    value = getattr(head.spec, name)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _switch(on: bool | None) -> str | None:
+    return None if on is None else "on" if on else "off"
+
+
+def _truth(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"
+
+
+def answer(env: str, first: Side, others: Sequence[Other]) -> Answer:
+    """Return what is found of one task: by how much each of the other runs is faster than the first."""
+    sentences = [f"{one_line(short_name(env))}: {_verdict(first, other)}" for other in others]
+    for side, found in others:
+        if not (first.notice or side.notice):
+            whose = f"{side.name}, with" if len(others) > 1 else "With"
+            sentences += [f"{whose} {text}" for text in _details(found)]
+    return Answer(one_line(env), tuple(sentences), settled=any(_settled(first, other) for other in others))
+
+
+def _settled(first: Side, other: Other) -> bool:
+    """Return whether the other run is known to be faster, or slower."""
+    side, found = other
+    return not (first.notice or side.notice or found.best is None or _may_be_alike(found.best))
+
+
+def _may_be_alike(best: Best) -> bool:
+    low, high = best.ratio.low, best.ratio.high
+    return low is not None and high is not None and low <= 1 <= high
+
+
+def _verdict(first: Side, other: Other) -> str:
+    """Return by how much the other run is faster, or why nobody can say."""
+    side, found = other
+    for one in (first, side):
+        if one.notice:
+            return f"no verdict: {one.name} is {one.notice}."
+    if found.best is None:
+        lacking = " and ".join((first.name, side.name)[run] for run in found.lacking)
+        return f"no verdict: no cell of {lacking} has a rate that can be compared."
+    ratio, where, farther = found.best.ratio, _where(found.best, first, side), _farther(found, found.best, first, side)
+    if _may_be_alike(found.best):
+        speed = f"{side.name} is {interval(ratio)} as fast"
+        return f"each at its best, {first.name} and {side.name} cannot be told apart: {speed}, {where}.{farther}"
+    return f"{side.name} is {interval(ratio)} as fast as {first.name}, each at its best: {where}.{farther}"
+
+
+def _where(best: Best, first: Side, side: Side) -> str:
+    one, other = (f"{one_line(cell.label)} with {cell.key.size}" for cell in (best.one, best.other))
+    return f"{one} on both" if one == other else f"{other} on {side.name}, {one} on {first.name}"
+
+
+def _farther(found: TaskBeside, best: Best, first: Side, side: Side) -> str:
+    """Return that one run has its best where the other was not measured at all, after a blank; empty if neither has."""
+    for run, name, cell in ((0, first.name, best.other), (1, side.name, best.one)):
+        most = max(own.workers for place in found.places if (own := place.cells[run]) is not None)
+        if cell.workers > most:
+            return f" {name} was measured with {figures.counted(most, 'worker')} at most."
+    return ""
+
+
+def _details(found: TaskBeside) -> Iterator[str]:
+    """Yield what the ratio is of cells alike: the mean of all, and that of a plain loop, which uses one CPU."""
+    if found.mean is None or len(found.counted) == 1:
+        return
+    ratios = {place.key: place.ratio for place in found.counted if place.ratio is not None}
+    ends = [pick(ratios, key=lambda key: ratios[key].median) for pick in (min, max)]
+    smallest, largest = (
+        f"{figures.number(ratios[key].median)}x ({one_line(key.backend)} with {key.size})" for key in ends
+    )
+    cells = f"the geometric mean of {figures.counted(len(ratios), 'cell')}, from {smallest} to {largest}"
+    yield f"the same backend, workers and CPUs: {interval(found.mean)}, {cells}."
+    for ratio in [ratio for key, ratio in ratios.items() if is_base(key)][:1]:
+        yield f"{REFERENCE} and one worker: {interval(ratio)}."
+
+
+MOST_LINES = 4  # of two runs: two backends in each
+
+
+def charts(env: str, sides: Sequence[Side]) -> Iterator[Chart]:
+    """Yield the curves of one task: of two runs those of the best backends in both, of more the best of each."""
+    of_sides = [_by_rate(env, side) for side in sides]
+    wanted = _wanted(of_sides)
+    several = len({key.envs_per_worker for keys in wanted for key in keys}) > 1
+    chosen = [
+        (list(keys).index(key), index, _line(sides[index], of_sides[index][key], several=several))
+        for index, keys in enumerate(wanted)
+        for key in keys
+        if key in of_sides[index]
+    ]
+    series = tuple(line for _, _, line in sorted(chosen, key=lambda item: item[:2]) if line.points)
+    if any(len(line.points) >= FEWEST_FOR_CURVE for line in series):
+        most = max(x for line in series for x, _ in line.points)
+        title = f"{one_line(env)}: frames/s of the best backends"
+        yield Chart(one_line(env), "beside", title, "workers", "frames/s", series, tuple(_marks(sides, most)))
+
+
+def _by_rate(env: str, side: Side) -> Curves:
+    """Return the curves of a task that have a cell to choose, the one with the fastest first."""
+    known = [(best, curve) for curve in curves(c for c in side.cells if c.env == env) if (best := best_of(curve.cells))]
+    ordered = sorted(known, key=lambda item: item[0].sample.level, reverse=True)
+    return {of_key(curve.cells[0].key): curve for _, curve in ordered}
+
+
+def _wanted(of_sides: Sequence[Curves]) -> list[tuple[CellKey, ...]]:
+    """Return which curves are drawn of each run, in the order of the key."""
+    if len(of_sides) > 2:  # noqa: PLR2004 - two are a pair
+        return [tuple(found)[:1] for found in of_sides]
+    ranks = [key for found in zip(*map(list, of_sides), strict=False) for key in found]
+    rest = [key for found in of_sides for key in found]
+    both = tuple(dict.fromkeys((*ranks, *rest)))[: MOST_LINES // 2]
+    return [both for _ in of_sides]
+
+
+def _line(side: Side, curve: Curve, *, several: bool) -> Series:
+    """Return the line of a backend in one run."""
+    return line_of(curve, f"{side.name}: {curve_name(curve, several=several)}", lambda cell: cell.frames_per_second)
+
+
+def _marks(sides: Sequence[Side], most: float) -> Iterator[Mark]:
+    """Yield where workers begin to share CPUs in each run, if its sweep goes that far."""
+    names: dict[int, list[str]] = {}
+    for side in sides:
+        names.setdefault(side.head.usable_cpus, []).append(side.name)
+    for cpus, of in sorted(names.items()):
+        if cpus < most:
+            yield Mark(float(cpus), "CPUs end" if len(of) == len(sides) else f"CPUs of {' and '.join(of)} end")

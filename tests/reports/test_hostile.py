@@ -30,15 +30,15 @@ from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.formats import terminal
-from vebench.reports.formats.annotations import workflow_commands
 from vebench.reports.formats.registry import FORMATS
+from vebench.reports.formats.services import workflow_commands
 from vebench.reports.output import save
+from vebench.reports.page import View
 from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
 from vebench.reports.pages.verify import VerifyPage
-from vebench.reports.view import View
 from vebench.results.records import Run
 
 if TYPE_CHECKING:

@@ -8,18 +8,19 @@ from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.charts import WORKERS, around, make_chart
 
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
 from vebench.reports import needed, plots
 from vebench.reports.chart import Chart, Mark, Series
-from vebench.reports.plotting import colours
-from vebench.reports.plotting.panels import looks_of
 
 NAMES = ("for-loop", "gym-async", "shm-sync")
 HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d"
 PLAIN = "<script>alert(1)</script>"
+HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def parsed(text: str) -> ET.Element:
@@ -57,8 +58,66 @@ def test_each_point_is_drawn_and_can_be_pointed_at(drawn: str) -> None:
     assert "for-loop, predicted: 400,000 ±30%, workers: 128" in shown
 
 
-def test_ticks_are_plain_numbers(drawn: str) -> None:
-    assert {"1", "2", "4", "8", "16", "32", "64", "128", "10k", "50k", "100k", "500k", "1M"} <= set(texts(drawn))
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ((10_000, 40_000), {"10k", "20k"}),
+        ((1_000, 700_000), {"1k", "3k", "10k", "30k", "100k", "300k"}),
+        ((9_500, 10_500), {"9k", "10k", "11k"}),
+        ((0.9, 30), {"1", "2", "5", "10", "20"}),
+    ],
+)
+def test_ticks_of_rates_are_round_and_plain(values: tuple[float, float], labels: set[str]) -> None:
+    points = tuple((3.0 + index, Estimate(float(value))) for index, value in enumerate(values))
+    shown = texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=())]))
+    assert labels <= {*shown}
+    assert len(shown) < 15
+
+
+def test_a_linear_axis_begins_at_zero() -> None:
+    points = ((2.0, around(0.97)), (3.0, around(0.5)))
+    shown = texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=(), linear=True)]))
+    assert {"0", "0.2", "0.4", "0.6", "0.8"} <= {*shown}
+
+
+def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
+    points = ((1.0, around(100.0)), (2.0, Estimate(120.0, 1e-9, 1e12)))
+    shown = texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=())]))
+    ticks = [float(text) for text in shown if text.isdecimal() and text not in ("1", "2")]
+    assert ticks
+    assert 40 < min(ticks) <= max(ticks) < 300
+
+
+def test_a_mark_beyond_the_axis_is_not_drawn() -> None:
+    points = ((1.0, around(1.0)), (4.0, around(2.0)))
+    chart = make_chart("a", series=(Series("a", points),), marks=(Mark(2.0, "cores end"), Mark(16.0, "CPUs end")))
+    assert {"cores end", "CPUs end"} & {*texts(plots.svg([chart]))} == {"cores end"}
+
+
+def test_doubling_numbers_of_workers_have_a_tick_each(drawn: str) -> None:
+    assert {"1", "2", "4", "8", "16", "32", "64", "128"} <= {*texts(drawn)}
+
+
+def test_many_numbers_of_workers_have_ticks_at_powers_of_two() -> None:
+    points = tuple((float(workers), around(5.0 * workers)) for workers in range(1, 61))
+    shown = set(texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=())])))
+    assert {"1", "2", "4", "8", "16", "32"} <= shown
+    assert not {"3", "7", "31", "59"} & shown
+
+
+def test_the_key_has_the_series_in_the_order_in_which_their_lines_end(drawn: str) -> None:
+    shown = [text for text in texts(drawn) if text in {*NAMES, "ceiling", "ideal", "predicted"}]
+    assert shown == ["ceiling", "ideal", "shm-sync", "gym-async", "for-loop", "predicted"]
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=5)
+def test_a_long_name_is_shortened_in_its_middle(text: str) -> None:
+    name = f"envpool-async[{text},num_threads=8,a=1,ratio=2]"
+    (short,) = (shown for shown in texts(plots.svg([make_chart(name, title="t")])) if shown.startswith("envpool"))
+    assert len(short) <= 34
+    assert short.endswith("ratio=2]")
+    assert short.isprintable()
 
 
 def test_those_who_cannot_see_it_get_its_numbers(drawn: str) -> None:
@@ -69,39 +128,46 @@ def test_those_who_cannot_see_it_get_its_numbers(drawn: str) -> None:
     assert "for-loop (predicted): 300,000 at 64" in (root[1].text or "")
 
 
+def style_of(element: ET.Element) -> dict[str, str]:
+    pairs = (part.split(":", 1) for part in element.attrib.get("style", "").split(";") if ":" in part)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
 def test_a_forecast_is_dashed_and_nothing_measured_is(drawn: str) -> None:
-    dashed = [e for e in parsed(drawn).iter() if "stroke-dasharray" in e.attrib]
-    blue = [e for e in dashed if e.attrib["stroke"] == colours.SERIES[0].light]
-    assert len(blue) == 1
-    assert {e.attrib["stroke"] for e in dashed} == {colours.SERIES[0].light, colours.MUTED.light}
+    dashed = [style["stroke"] for e in parsed(drawn).iter() if "stroke-dasharray" in (style := style_of(e))]
+    assert dashed.count(plots.SERIES[0].light) == 1
+    assert {*dashed} == {plots.SERIES[0].light, plots.MUTED.light}
 
 
 def test_each_measured_series_has_a_colour_and_a_marker_of_its_own() -> None:
     many = make_chart(*(f"backend-{number}" for number in range(9)))
-    looks = [look for (_, role), look in looks_of([many]).items() if role == "measured"]
-    assert len({(look.colour, look.marker) for look in looks}) == 9
-    assert len({look.marker for look in looks}) == 9
+    root = parsed(plots.svg([many]))
+    markers = {(element.findtext("{*}title") or "").split(":")[0]: (element.get(HREF), style_of(element).get("fill"))
+               for element in root.iter() if tag(element) == "use"}  # fmt: skip
+    of_backends = [markers[f"backend-{number}"] for number in range(9)]
+    assert len({marker for marker, _ in of_backends}) == 9
+    assert len({colour for _, colour in of_backends}) == 8
 
 
-def test_colours_follow_the_readers_scheme_and_are_there_without_style_sheets(drawn: str) -> None:
-    blue = colours.SERIES[0]
+def test_colours_are_in_the_picture_for_light_ground_and_a_rule_has_those_for_dark(drawn: str) -> None:
     style = next(e.text or "" for e in parsed(drawn).iter() if tag(e) == "style")
-    light, dark = style.split("@media screen and (prefers-color-scheme:dark)")
-    assert f"--vebench-blue:{blue.light}" in light
-    assert f"--vebench-blue:{blue.dark}" in dark
-    ours = {colour.light for colour in colours.COLOURS}
-    for element in parsed(drawn).iter():
-        for name in ("fill", "stroke"):
-            value = element.attrib.get(name, "none")
-            if value != "none":
-                assert value in ours
-                assert f"{name}:var(--vebench-" in element.attrib["style"]
+    condition, *rules = re.split(r"[{}]+", style.rstrip("}"))
+    assert condition == "@media screen and (prefers-color-scheme:dark)"
+    dark = dict(zip(rules[::2], rules[1::2], strict=True))
+    used = {
+        (name, style_of(e)[name]) for e in parsed(drawn).iter() for name in ("fill", "stroke") if name in style_of(e)
+    }
+    assert {value for _, value in used} - {"none"} <= {colour.light for colour in plots.COLOURS}
+    for name, value in used:
+        if value != "none":
+            colour = next(one for one in plots.COLOURS if one.light == value)
+            assert dark[f'.vebench-figure [style*="{name}: {value}"]'] == f"{name}:{colour.dark}!important"
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_the_same_charts_give_the_same_text(*, inline: bool) -> None:
+@pytest.mark.parametrize("part", ["", "d1"])
+def test_the_same_charts_give_the_same_text(part: str) -> None:
     chart = make_chart(*NAMES)
-    assert plots.svg([chart], inline=inline) == plots.svg([chart], inline=inline)
+    assert plots.svg([chart], part=part) == plots.svg([chart], part=part)
 
 
 def test_pictures_and_pages_are_the_same_each_time_too() -> None:
@@ -113,41 +179,40 @@ def test_pictures_and_pages_are_the_same_each_time_too() -> None:
     assert b"Date" not in page
 
 
-def test_a_figure_in_a_page_has_no_ids_and_styles_nothing_else() -> None:
-    text = plots.svg([make_chart(*NAMES)], inline=True)
-    assert text.startswith("<svg ")
-    assert re.search(r"\bid=|url\(|href", text) is None
-    style = next(e.text or "" for e in parsed(text).iter() if tag(e) == "style")
-    assert set(re.findall(r"([^{}]+)\{--", style)) == {":where(.vebench-figure)"}
+def test_a_figure_in_a_page_shares_no_id_with_another_and_styles_nothing_else() -> None:
+    chart = make_chart(*NAMES)
+    one, other = (plots.svg([chart], part=part) for part in ("d1", "d2"))
+    assert one.startswith("<svg ")
+    ids = [set(re.findall(r'\bid="([^"]*)"', text)) for text in (one, other)]
+    assert ids[0]
+    assert ids[0].isdisjoint(ids[1])
+    assert set(re.findall(r'(?:href="|url\()#([^")]*)', one)) <= ids[0]
+    (style,) = re.findall("<style.*?</style>", one, re.DOTALL)
+    selectors = re.findall(r"[{}]([^{}@]+)\{", style)
+    assert selectors
+    assert all(selector.startswith(".vebench-figure ") for selector in selectors)
 
 
 def test_a_file_has_a_ground_and_a_figure_in_a_page_has_that_of_the_page() -> None:
     def is_ground(element: ET.Element, root: ET.Element) -> bool:
         width = root.attrib["viewBox"].split()[2]
-        return element.attrib.get("fill") == colours.GROUND.light and f"L {width} 0" in element.attrib.get("d", "")
+        return style_of(element).get("fill") == plots.GROUND.light and f"L {width} 0" in element.get("d", "")
 
-    for inline in (False, True):
-        root = parsed(plots.svg([make_chart("for-loop")], inline=inline))
-        assert any(is_ground(element, root) for element in root.iter()) is not inline
+    for part in ("", "d1"):
+        root = parsed(plots.svg([make_chart("for-loop")], part=part))
+        assert any(is_ground(element, root) for element in root.iter()) is not bool(part)
 
 
 def test_hostile_names_are_text_and_nothing_else() -> None:
     chart = make_chart(HOSTILE, title=HOSTILE, group=HOSTILE, x_label=HOSTILE, marks=(Mark(4.0, HOSTILE),))
-    for inline in (False, True):
-        text = plots.svg([chart], inline=inline)
+    for part in ("", "d1"):
+        text = plots.svg([chart], part=part)
         assert "<script" not in text
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert [shown for shown in texts(text) if shown.startswith(PLAIN[:8])]
-        assert {tag(element) for element in parsed(text).iter()} <= {
-            "svg",
-            "title",
-            "desc",
-            "style",
-            "g",
-            "path",
-            "text",
-        }
+        known = {"svg", "title", "desc", "style", "defs", "clipPath", "rect", "g", "path", "use", "text"}
+        assert {tag(element) for element in parsed(text).iter()} <= known
     assert plots.png([chart]).startswith(b"\x89PNG")
 
 
@@ -177,15 +242,9 @@ def test_charts_of_a_group_share_a_row_and_a_series_looks_the_same_in_all() -> N
     assert row[1] == alone[1]
     assert both == [alone[0], 2 * alone[1]]
     text = plots.svg([first, second])
-    for name, colour in zip(NAMES, colours.SERIES, strict=False):
-        samples = {
-            fill_of(path) for path in parsed(text).iter() if (path.findtext("{*}title") or "").startswith(f"{name}: ")
-        }
-        assert samples == {colour.light}
-
-
-def fill_of(path: ET.Element) -> str:
-    return path.attrib["fill"]
+    for name, colour in zip(NAMES, plots.SERIES, strict=False):
+        points = [e for e in parsed(text).iter() if (e.findtext("{*}title") or "").startswith(f"{name}: ")]
+        assert {style_of(point)["fill"] for point in points} == {colour.light}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from support.pages import document_of, page_of
 from support.records import make_cell, make_repeated, write_run
 
+from vebench.reports.page import View
 from vebench.reports.pages.published import TITLE, published, tables
 from vebench.reports.pages.run import RunPage
-from vebench.reports.view import View
 
 if TYPE_CHECKING:
     from pathlib import Path

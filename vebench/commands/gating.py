@@ -11,8 +11,8 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line
 from vebench.reports import console
-from vebench.reports.formats.annotations import workflow_commands
 from vebench.reports.formats.registry import JUNIT, MARKDOWN
+from vebench.reports.formats.services import workflow_commands
 from vebench.reports.output import save, show
 from vebench.results import paths, store
 

@@ -19,7 +19,6 @@ from vebench.child.window import Window
 from vebench.reports import figures
 from vebench.reports.chart import Chart, Series
 from vebench.reports.formats import html
-from vebench.reports.formats.html_figures import numbers_of
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run, TopologyRecord
 
@@ -126,7 +125,7 @@ def test_every_median_is_in_the_table_of_all_cells(root: ET.Element, of_sweep: R
 def test_a_page_needs_nothing_from_elsewhere(text: str, root: ET.Element) -> None:
     targets = [value for element in root.iter() for name, value in element.attrib.items() if name in ("src", "href")]
     assert [target for target in targets if not target.startswith(("#", "data:,"))] == []
-    assert re.findall(r"url\(|@import|<img|<iframe|<object", text) == []
+    assert re.findall(r"url\((?!#)|@import|<img|<iframe|<object", text) == []
 
 
 def test_a_page_of_54_cells_takes_less_than_500_kb(wide: str) -> None:
@@ -159,7 +158,7 @@ def test_a_page_can_be_read_by_its_headings_and_its_tables() -> None:
         assert table[0].tag == "caption"
         assert {head.attrib.get("scope") for head in table.iter("th")} == {"col", "row"}
     for figure in root.iter("figure"):
-        assert figure.attrib.get("class") == "machine" or [*figure.iter("table")] != []
+        assert [*figure.iter("table")] != []
 
 
 def test_what_needs_a_script_is_not_shown_without_one(root: ET.Element) -> None:
@@ -199,7 +198,7 @@ def test_what_a_model_expects_has_a_column_of_its_own() -> None:
         Series("a", ((1.0, Estimate(10.0, 9.0, 11.0)),)),
         Series("a", ((2.0, Estimate(19.0, 17.0, 21.0)),), "forecast"),
     ]
-    table = numbers_of(Chart("g", "scaling", "g: frames/s", "workers", "frames/s", tuple(rates)))
+    table = html.numbers_of(Chart("g", "scaling", "g: frames/s", "workers", "frames/s", tuple(rates)))
     assert table.columns == ("a", "a, predicted")
     assert [[text.lines[0] for text in row.texts] for row in table.rows] == [["10.0 ±10%", "-"], ["-", "19.0 ±11%"]]
 
@@ -398,5 +397,4 @@ def test_the_strip_marks_windows_that_were_disturbed_or_throttled() -> None:
     text = html.render(
         page_of(calm, make_cell("gym-sync", 1, (1000, 1000, 1000), windows=(*calm.windows, taken, held)))
     )
-    key = next(element for element in parsed(text).iter("ul") if element.attrib.get("class") == "key")
-    assert words(key) == "8 calm 1 disturbed 1 throttled"
+    assert {"8 calm", "1 disturbed", "1 throttled"} <= set(re.findall(">([^<>]+)</text>", text))

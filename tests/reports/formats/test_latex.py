@@ -12,8 +12,8 @@ from support.records import make_cell, make_repeated
 
 from vebench.reports.document import Answer
 from vebench.reports.formats import latex
+from vebench.reports.page import View
 from vebench.reports.pages.run import RunPage
-from vebench.reports.view import View
 
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+\{\}|[{}$&#%_])|\{\\char34\}|\{[\[\]*]\}|([-,])\{\}(?=\1)")
 

@@ -10,8 +10,8 @@ from support.records import make_cell, on_hosts
 from support.sweeps import header_of, sweep_of
 
 from vebench.reports.chart import Chart, Mark, Series
+from vebench.reports.page import View
 from vebench.reports.pages.run import RunPage
-from vebench.reports.view import View
 from vebench.results.records import Run
 
 if TYPE_CHECKING:

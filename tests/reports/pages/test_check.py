@@ -45,4 +45,4 @@ def test_why_a_check_says_what_it_says_is_explained_beside_the_verdict_but_is_no
     assert not any(isinstance(item, FindingText) for item in document.advice)
     assert "\n- **missing**: not in the candidate\n" in markdown.render(page)
     assert "\n- **machine**: for-loop itself is not as fast as it was" in markdown.render(page)
-    assert "\nmissing  not in the candidate" in on_terminal(page, 120)
+    assert "\nmissing\n  not in the candidate" in on_terminal(page, 120)

@@ -10,8 +10,8 @@ from support.pages import document_of
 from support.records import on_hosts
 from support.sweeps import header_of, sweep_of
 
+from vebench.reports.page import View
 from vebench.reports.pages.run import RunPage
-from vebench.reports.view import View
 from vebench.results.records import Run
 from vebench.results.store import RunWriter
 

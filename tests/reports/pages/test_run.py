@@ -23,9 +23,9 @@ from vebench.reports.document import Listing
 from vebench.reports.formats import csv as as_csv
 from vebench.reports.formats import json as as_json
 from vebench.reports.formats import markdown
+from vebench.reports.page import DEFAULT, View
 from vebench.reports.pages.run import RunPage
 from vebench.reports.stepping import INSTEAD, OWN
-from vebench.reports.view import DEFAULT, View
 from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:

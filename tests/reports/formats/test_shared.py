@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vebench.reports.formats.without_folders import without_folders
+from vebench.reports.formats.shared import without_folders
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""Texts for documents that others read: files go by their names, for where they lie on a machine is nobody's business.
-
-Names that were given as relative ones stay as they are, and so do the kernel's own files, which remedies name.
-"""
+"""What formats share: texts without the folders of this machine, and tables in few words."""
 
 from __future__ import annotations
 
@@ -9,8 +6,13 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from vebench.analysis.statistics import Estimate
+from vebench.reports import figures
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from vebench.reports.document import Table, Text
 
 KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
 # A path between quotation marks may hold spaces. Else it ends at the first character that few names have.
@@ -41,3 +43,16 @@ def _last_of(match: re.Match[str]) -> str:
 
 def _last(path: str) -> str:
     return PurePath(path).name
+
+
+def places_of(table: Table) -> Sequence[int | None]:
+    """Return the place of each column on the axis, None for one beside it; any number where there is no axis."""
+    return table.axis or [0] * len(table.columns)
+
+
+def in_few_words(text: Text) -> tuple[str, ...]:
+    """Return the lines of a place of a compact table: a rate has its speedup on the same line, without its interval."""
+    speedup = text.values.get("speedup")
+    if isinstance(speedup, Estimate):
+        return (f"{text.lines[0]} {figures.number(speedup.median)}x",)
+    return text.lines

@@ -10,7 +10,7 @@ from support.pages import page_of
 from support.records import make_cell
 
 from vebench.child.window import Window
-from vebench.reports.formats import bmf, github
+from vebench.reports.formats.services import bmf, github
 from vebench.reports.pages.run import RunPage
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_github_action_benchmark_gets_a_list_of_bigger_is_better(page: RunPage) -> None:
-    entries = json.loads(github.render(page))
+    entries = json.loads(github(page))
     assert all(set(entry) == {"name", "unit", "value", "range", "extra"} for entry in entries)
     (pool,) = (entry for entry in entries if entry["name"] == "ALE/Pong-v5 / envpool-sync / 2 workers")
     assert pool == {
@@ -31,7 +31,7 @@ def test_github_action_benchmark_gets_a_list_of_bigger_is_better(page: RunPage) 
 
 
 def test_bencher_gets_throughput_with_its_bounds(page: RunPage) -> None:
-    cells = json.loads(bmf.render(page))
+    cells = json.loads(bmf(page))
     metric = cells["ALE/Pong-v5 / envpool-sync / 2 workers"]["throughput"]
     assert set(metric) == {"value", "lower_value", "upper_value"}
     assert metric["value"] == pytest.approx(14402)
@@ -41,8 +41,8 @@ def test_bencher_gets_throughput_with_its_bounds(page: RunPage) -> None:
 
 def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_unique(page: RunPage) -> None:
     for names in (
-        [entry["name"] for entry in json.loads(github.render(page))],
-        list(json.loads(bmf.render(page))),
+        [entry["name"] for entry in json.loads(github(page))],
+        list(json.loads(bmf(page))),
     ):
         assert len(names) == len(set(names)) == 8
         assert not [name for name in names if "ceiling" in name or "null" in name]
@@ -51,25 +51,25 @@ def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_uniq
 
 def test_of_several_runs_names_begin_with_the_files(sweep: Run) -> None:
     both = RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep)])
-    names = list(json.loads(bmf.render(both)))
+    names = list(json.loads(bmf(both)))
     assert len(names) == 16
     assert {name.partition(": ")[0] for name in names} == {"a.jsonl", "b.jsonl"}
 
 
 def test_environments_for_each_worker_are_part_of_the_name() -> None:
     cells = (make_cell(steps=(5, 5)), make_cell(steps=(5, 5), envs_per_worker=4))
-    names = list(json.loads(bmf.render(page_of(*cells))))
+    names = list(json.loads(bmf(page_of(*cells))))
     assert names == ["ALE/Pong-v5 / for-loop / 1 worker", "ALE/Pong-v5 / for-loop / 1 worker x 4 envs"]
 
 
 def test_a_run_without_a_rate_is_an_empty_list() -> None:
     empty = page_of()
-    assert (github.render(empty), bmf.render(empty)) == ("[]\n", "{}\n")
+    assert (github(empty), bmf(empty)) == ("[]\n", "{}\n")
 
 
 def test_a_note_names_what_was_found_of_the_cell_and_that_its_run_is_unusable() -> None:
     taken = (Window(10**9, 1000, 0, others_ns=5 * 10**8),) * 4
     cells = (make_cell(steps=(900,) * 4), *(make_cell(name, windows=taken) for name in ("gym-sync", "shm-sync")))
-    extras = {entry["name"]: entry["extra"] for entry in json.loads(github.render(page_of(*cells)))}
+    extras = {entry["name"]: entry["extra"] for entry in json.loads(github(page_of(*cells)))}
     assert extras["ALE/Pong-v5 / for-loop / 1 worker"] == "900 steps/s, unusable"
     assert extras["ALE/Pong-v5 / gym-sync / 1 worker"] == "1,000 steps/s, disturbed, unusable"

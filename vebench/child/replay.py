@@ -16,7 +16,7 @@ import numpy as np
 from vebench.backends import registry, trees
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.bench import FailedError
-from vebench.child.proof.faults import NAMING_S, NOT_SOUGHT_FURTHER
+from vebench.child.proof.faults import NAMING_S
 from vebench.child.proof.followed import References
 from vebench.child.proof.judge import judge
 from vebench.child.proof.recording import About, Began, Broken, CutOffError, Ended, Failed, Rows, read
@@ -113,7 +113,7 @@ def _renamed(
     others = [env_id for env_id in env_ids if env_id != wrong][: TOGETHER - 1]
     with contextlib.suppress(CutOffError, FailedError):
         proof = judged(tuple(sorted((wrong, *others)))).proof
-        if proof.mismatch is not None and NOT_SOUGHT_FURTHER not in str(proof.fault):
+        if proof.mismatch is not None and proof.fault is not None:
             named = replace(first.proof, fault=proof.fault, mismatch=proof.mismatch)
             return [first._replace(proof=named), *(one for one in found if one is not first)]
     return found

@@ -26,7 +26,7 @@ from vebench.child.proof.reference import Reference
 from vebench.child.proof.rows import FIELDS, Row, alike, describe, digest, digested, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -63,11 +63,6 @@ class Bench:
         self._references = references
         self._guide: Guide | None = None
         self._has_enough = False
-        self._first_rows: dict[int, list[Row]] = {}  # of each environment, one for each reset before the last
-        # The first batch and the last, and the last before the reset, if every batch is recorded.
-        self._first_batch: Rows | None = None
-        self._last_batch: Rows | None = None
-        self._batch_before: Rows | None = None
 
     @property
     def about(self) -> About:
@@ -119,11 +114,8 @@ class Bench:
         self.history = History(self.about, record, self._tape)
         self.seeds.append(record.seed)
         self.batch = -1
-        self._batch_before = None if self._guide is None else self._last_batch  # a measured cell lacks most
         self._has_enough = False
         for followed in self.followed.values():
-            if 0 in followed.found:
-                self._first_rows.setdefault(followed.env_id, []).append(followed.found[0])
             followed.end()
         if self._guide is not None:
             for env_id in sorted(self._guide.full):
@@ -152,7 +144,6 @@ class Bench:
     def _compare(self, rows: Rows) -> None:
         """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
         self.batch = rows.number
-        self._first_batch, self._last_batch = self._first_batch if rows.number else rows, rows
         self.now.add(rows.number, rows.env_ids[None])
         if self._has_enough and self.mismatch is None:
             return
@@ -202,33 +193,6 @@ class Bench:
     def compared(self) -> int:
         """Rows compared so far."""
         return self._tally.rows
-
-    def first_rows(self, env_id: int) -> list[Row]:
-        """Return the backend's rows of the resets before the last."""
-        return self._first_rows.get(env_id, [])
-
-    def are_kept(self, env_id: int, fields: Sequence[str]) -> bool:
-        """Return whether these fields of the first batch are those that the same environments had before the reset.
-
-        Only if both are known, and the environment's among them.
-        """
-        first, before = self._first_batch, self._batch_before
-        if first is None or before is None:
-            return False
-        ids, one, other = np.intersect1d(first.env_ids, before.env_ids, return_indices=True)
-        same = all(np.array_equal(getattr(first, field)[one], getattr(before, field)[other]) for field in fields)
-        return same and env_id in ids
-
-    def age(self, env_id: int, step: int) -> int | None:
-        """Return how many rows after the first of its episode a row is, None if that is not known any more."""
-        followed = self.followed[env_id]
-        for before in range(step - 1, -1, -1):
-            row = followed.expected_at(before)
-            if row is None:
-                return None
-            if row.ended:
-                return step - before - 1
-        return step
 
     def proof(self) -> Proof:
         """Return the result so far."""

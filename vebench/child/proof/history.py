@@ -77,13 +77,6 @@ class History:
         if twice.size:
             raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
 
-    @property
-    def in_one_order(self) -> bool:
-        """Whether every batch has all environments in the order of their ids."""
-        if self._about.batch_size != self._about.num_envs:
-            return False
-        return all(bool((ids == np.arange(self._about.num_envs)).all()) for _, ids in self.blocks)
-
     def action(self, number: int, place: int) -> ArrayTree:
         """Return the action that answered row ``place`` of batch ``number``."""
         if self._acted is not None:

@@ -19,7 +19,6 @@ from vebench.child.proof.recording import Began, CutOffError, Ended
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vebench.child.proof.case import Again
     from vebench.child.proof.followed import References
     from vebench.child.proof.recording import Record
     from vebench.child.proof.trials import Guide
@@ -35,7 +34,6 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
     references: References,
     *,
     announce: Callable[[Proof, Bench], Proof] = lambda proof, _: proof,
-    again: Again | None = None,
     guide: Callable[[int], Guide] | None = None,
     go_on: Callable[[], None] = lambda: None,
     report: Callable[[Bench], None] = lambda _: None,
@@ -45,7 +43,7 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
     """Compare everything that is recorded with the reference, and return the result.
 
     A difference goes to ``announce`` as soon as it is seen, without its name, which then is sought for ``NAMING_S`` at
-    most; ``again`` steps the backend once more. What ``guide`` has no need of, for so many environments, is not
+    most. What ``guide`` has no need of, for so many environments, is not
     compared, and ``go_on`` called when it has enough of a history. ``report`` is called after each record.
 
     Declared differences may excuse ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this
@@ -78,13 +76,13 @@ def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backen
     until = time.monotonic() + NAMING_S
     beyond = _Beyond(bench, records, until)
     beyond.look(AFTER)
-    fault = name_fault(bench, again, beyond.look, until)
-    if beyond.broken:
-        fault += f"; then {beyond.broken}"
-    if bench.about.chance is not None:
-        fault += f"; its adapter says: {bench.about.chance}"
+    told = [
+        name_fault(bench, until),
+        f"then {beyond.broken}" if beyond.broken else None,
+        f"its adapter says: {bench.about.chance}" if bench.about.chance is not None else None,
+    ]
     bench.give_back()
-    return replace(proof, fault=fault)
+    return replace(proof, fault="; ".join(filter(None, told)) or None)
 
 
 class _Beyond:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from dataclasses import replace
 from functools import partial
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.child.answers import Answer, WorkVerdict
     from vebench.child.proof.bench import Bench
-    from vebench.child.proof.case import Rerun
     from vebench.child.proof.recording import Record
     from vebench.child.request import Request
 
@@ -374,21 +372,10 @@ class _Comparison:
         def report(bench: Bench) -> None:
             self._bench = bench
 
-        def again(rerun: Rerun) -> Iterator[Record]:
-            resets = (replace(trial.resets[0], seed=rerun.seed, tape_at=rerun.tape_at),)
-            one = replace(trial, tape_seed=rerun.tape_seed, resets=resets)
-            with self._start(self._request, [one]) as once_more:
-                if isinstance(once_more, Apart):
-                    timer = Timer(max(0.0, rerun.until - time.monotonic()), once_more.kill)
-                    timer.daemon = True
-                    timer.start()
-                yield from once_more.records()
-
         proof = judging.judge(
             stepping.records(),
             self._references(trial),
             announce=announce,
-            again=again,
             guide=lambda num_envs: Guide(trial, num_envs, self._stock.extent),
             go_on=stepping.go_on,
             report=report,

@@ -1,7 +1,7 @@
 """What faulty and honest adapters are made from: a for-loop whose rows, once it is due, are altered.
 
 ``On`` says on which task and in which layout a fault can show, and in which words its name may be given.
-``tests/peers/faults.py`` reads it; the adapters themselves do not.
+``tools/faults.py`` reads it; the adapters themselves do not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Faulty backends that were tried because real ones had such bugs, and honest ones in ways of their own.
 
-All of them, on more tasks and in measured cells, are tried by ``tests/peers/faults.py``.
+All of them, on more tasks and in measured cells, are tried by ``tools/faults.py``.
 """
 
 from __future__ import annotations

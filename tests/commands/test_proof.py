@@ -71,7 +71,7 @@ def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_i
     vebench: Command, tmp_path: Path, backend: str, words: str
 ) -> None:
     proof = proof_of(vebench, tmp_path, backend)
-    assert proof.verdict == "different"
+    assert proof.verdict == "different", proof
     assert words in f"{proof.fault} {proof.mismatch and proof.mismatch.field}"
 
 

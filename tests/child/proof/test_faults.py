@@ -15,22 +15,22 @@ from wrong_seeds import KeepsRunning
 
 from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.registry import find
-from vebench.child.loop import action_tape
-from vebench.child.proof import judge as judging
-from vebench.child.proof import prove as proving
-from vebench.child.proof.batches import about
-from vebench.child.proof.prove import Here, prove
-from vebench.child.proof.recording import Began, Broken, Ended, Rows, write
-from vebench.child.proof.trials import Reset, Trial
-from vebench.child.replay import replay
+from vebench.child import trials
+from vebench.child.actions import action_tape
+from vebench.child.proof import faults
+from vebench.child.proof.replay import prove, replay
+from vebench.child.record.batches import about
+from vebench.child.record.recording import Began, Broken, Ended, Rows, write
 from vebench.child.request import Proving, Replaying, Request, Settings
+from vebench.child.stepping import step_trials
+from vebench.child.trials import Reset, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from vebench.child.answers import CellProof
-    from vebench.child.proof.recording import Record
+    from vebench.child.record.recording import Record
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 SEED, OTHER_SEED = 1000, 300_000
@@ -39,23 +39,23 @@ LATER_ROWS = 40
 
 @pytest.fixture(autouse=True)
 def _however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "NAMING_S", 300.0)
+    monkeypatch.setattr(faults, "NAMING_S", 300.0)
 
 
 def request_for(task: Task) -> Request:
     settings = Settings(1.0, 1, 0.0, 0.0, 3000.0, "local")
-    return Request(Setup(task, workers=3), "for-loop", find("for-loop").target, {}, settings, "/", proving=Proving(50))
+    return Request(Setup(task, workers=3), "for-loop", find("for-loop").target, {}, settings, "/")
 
 
-def name(monkeypatch: pytest.MonkeyPatch, adapter: type[Altered], task: Task = CARTPOLE, first: int = 40) -> str:
-    """Return what a fault is called in a comparison that steps the backend ``first`` times, resets it, and goes on."""
-    resets = (Reset(SEED, 0, first, first), Reset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
-    trial = Trial(3, 1, False, 1, 5, 6, followed=3, longer=0, beside=0, chooser=7, goes_on=False, resets=resets)
-    monkeypatch.setattr(proving, "draw", lambda *_, **__: (trial,))
-    monkeypatch.setattr(proving, "load", lambda _: adapter)
-    proof = prove(request_for(task), Here)
+def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]) -> str | None:
+    """Return what a fault is called in a comparison that steps the backend 40 times, resets it, and goes on."""
+    resets = (Reset(SEED, 0, 40, 40), Reset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
+    monkeypatch.setattr(trials, "draw", lambda *_, **__: (Trial(3, 1, False, 1, 5, 6, resets),))
+    request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
+    step_trials(request, proving, adapter, lambda _: None)
+    proof = prove(request, proving, Replaying(proving.path))
     assert proof.verdict == "different"
-    return str(proof.fault)
+    return proof.fault
 
 
 class BehindSoon(BehindByOne):
@@ -81,9 +81,9 @@ LATE = "whole rows are one step late"
     ],
 )
 def test_whole_rows_that_are_late_are_told_from_observations_that_are_stale(
-    monkeypatch: pytest.MonkeyPatch, adapter: type[Altered], fault: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered], fault: str
 ) -> None:
-    assert name(monkeypatch, adapter) == fault
+    assert name(monkeypatch, tmp_path, adapter) == fault
 
 
 def found_in_cell(

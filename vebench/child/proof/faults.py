@@ -14,17 +14,21 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
+from vebench.child.proof.following import FaultError
 from vebench.child.proof.reference import Reference
 from vebench.child.proof.rows import Row, alike, digested
+from vebench.child.record.recording import Began, CutOffError, Ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from vebench.backends.interface import ArrayTree, Task
     from vebench.child.answers import Mismatch
-    from vebench.child.proof.bench import Bench
+    from vebench.child.proof.judge import Judge
+    from vebench.child.record.recording import Record
 
 NAMING_S = 10.0  # how long a name is sought
+AFTER = 24  # steps after the first row that differs that a name has to explain, too
 FRAME_SKIPS = range(1, 9)
 SEED_BITS = (16, 8)
 
@@ -54,14 +58,16 @@ class TimeUpError(Exception):
     """The search has taken long enough."""
 
 
-def name_fault(bench: Bench, until: float) -> str | None:
+def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     """Return the name of the known fault that explains the backend's rows, None if none does.
 
-    Where several explain them, all are named. The search ends at ``until``, by ``time.monotonic``.
+    Where several explain them, all are named. ``records`` are those that follow. The search ends after ``NAMING_S``.
     """
-    if bench.mismatch is None:
+    if judge.mismatch is None:
         return None
-    case = Case(bench, bench.mismatch, until)
+    until = time.monotonic() + NAMING_S
+    _look_on(judge, records, judge.mismatch, until)
+    case = Case(judge, judge.mismatch, until)
     if case.mismatch.field in MISCOUNTED:
         return MISCOUNTED[case.mismatch.field].format(found=case.mismatch.found, expected=case.mismatch.expected)
     altered = [(name, predict) for name, predict in _altered(case) if case.explained(predict)]
@@ -76,23 +82,35 @@ def name_fault(bench: Bench, until: float) -> str | None:
         pass
     except Exception as error:  # noqa: BLE001 - an environment may not bear what a fault would do to it
         print(f"no name was found: {type(error).__name__}: {error}")  # noqa: T201 - for the log
-    is_later_reset = case.step == 0 and len(bench.seeds) > 1
+    is_later_reset = case.step == 0 and len(judge.seeds) > 1
     return "a later reset does not begin as its seed says" if is_later_reset else None
+
+
+def _look_on(judge: Judge, records: Iterator[Record], mismatch: Mismatch, until: float) -> None:
+    """Let the judge take the ``AFTER`` steps that follow a difference, but none of another history."""
+    try:
+        while judge.followed[mismatch.env_id].step < mismatch.step + AFTER and time.monotonic() < until:
+            record = next(records, None)
+            if record is None or isinstance(record, (Began, Ended)):
+                return
+            judge.take(record)
+    except (CutOffError, FaultError):
+        pass  # what is there has to do
 
 
 class Case:
     """The rows of the environment whose row differs, digested: the reference's (``expected``) and the backend's."""
 
-    def __init__(self, bench: Bench, mismatch: Mismatch, until: float) -> None:
-        self.bench, self.mismatch = bench, mismatch
+    def __init__(self, judge: Judge, mismatch: Mismatch, until: float) -> None:
+        self.judge, self.mismatch = judge, mismatch
         self.env_id, self.step = mismatch.env_id, mismatch.step
-        self.found = bench.followed[self.env_id].found
-        self.actions: list[ArrayTree] = list(bench.followed[self.env_id].actions(bench.now))
+        self.found = judge.followed[self.env_id].found
+        self.actions: list[ArrayTree] = list(judge.followed[self.env_id].actions(judge.now))
         self._until = until
 
     def expected(self, step: int, env_id: int | None = None) -> Row | None:
         """Return the reference's row of a step, None if it is not known any more, or not yet."""
-        followed = self.bench.followed.get(self.env_id if env_id is None else env_id)
+        followed = self.judge.followed.get(self.env_id if env_id is None else env_id)
         return None if followed is None else followed.expected_at(step)
 
     def explained(self, predict: Callable[[int], Row | None]) -> bool:
@@ -126,14 +144,21 @@ class Case:
         runs_on: bool = False,
     ) -> Iterator[Row]:
         """Yield the rows of another reference, from its reset on. With ``runs_on`` it is not reset at the mismatch."""
-        same_step = (self.bench.about.autoreset == "same_step") != other_autoreset
-        reference = Reference(task or self.bench.task, self.env_id, None, variant or {}, same_step=same_step)
+        ordinary = task is None and variant is None
+        same_step = (self.judge.about.autoreset == "same_step") != other_autoreset
+        if ordinary:
+            reference = self.judge.references.take(self.env_id, same_step=same_step)
+        else:
+            reference = Reference(task or self.judge.task, self.env_id, None, variant or {}, same_step=same_step)
         try:
-            yield reference.reset(self.bench.seeds[-1] if seed is None else seed)
+            yield reference.reset(self.judge.seeds[-1] if seed is None else seed)
             for step, action in enumerate(actions, 1):
                 yield reference.step_on(action) if runs_on and step == self.step else reference.step(action)
         finally:
-            reference.close()
+            if ordinary:
+                self.judge.references.give_back(reference)
+            else:
+                reference.close()
 
 
 def _altered(case: Case) -> Iterator[tuple[str, Callable[[int], Row | None]]]:
@@ -152,7 +177,7 @@ def _altered(case: Case) -> Iterator[tuple[str, Callable[[int], Row | None]]]:
         yield f"rewards are multiplied by {by:.6g}", lambda step: _with_reward(case.expected(step), 0.0, by)
         if _moves(case):
             yield "observations stand still", lambda step: _seeing(case.expected(step), first)
-    for other in case.bench.followed:
+    for other in case.judge.followed:
         if other != case.env_id:
             name = _shown_as(case, other)
             yield name, lambda step, other=other: _seeing(case.found[step], case.expected(step, other))  # type: ignore[misc]
@@ -179,12 +204,12 @@ def _shown_as(case: Case, other: int) -> str:
     expected = case.expected(case.step, other)
     everywhere = [
         np.array_equal(followed.found[case.step].observation, expected.observation)
-        for followed in case.bench.followed.values()
+        for followed in case.judge.followed.values()
         if case.step in followed.found and expected is not None
     ]
     if len(everywhere) > 1 and all(everywhere):
         return f"row {other} stands for every environment"
-    back, own = case.bench.followed[other].found.get(case.step), case.expected(case.step)
+    back, own = case.judge.followed[other].found.get(case.step), case.expected(case.step)
     if back is not None and own is not None and np.array_equal(back.observation, own.observation):
         return f"environments {case.env_id} and {other} are swapped"
     return f"environment {case.env_id} shows the rows of environment {other}"
@@ -192,18 +217,18 @@ def _shown_as(case: Case, other: int) -> str:
 
 def _stepped_otherwise(case: Case) -> Iterator[tuple[str, Iterator[Row]]]:
     """Yield the faults of backends that step otherwise, each with the rows that follow from it."""
-    task, actions, since = case.bench.task, case.actions, max(0, case.step - 1)
+    task, actions, since = case.judge.task, case.actions, max(0, case.step - 1)
     before = case.expected(case.step - 1)
     if before is not None and before.ended:
         yield "no reset after the end", case.stepped(actions[: case.step], runs_on=True)
     real, reported = (
-        ("next_step", "same_step") if case.bench.about.autoreset == "same_step" else ("same_step", "next_step")
+        ("next_step", "same_step") if case.judge.about.autoreset == "same_step" else ("same_step", "next_step")
     )
     yield f"resets as {real}, but reports {reported}", case.stepped(actions, other_autoreset=True)
     if case.step == 0:
         for seed, name in _seeds(case).items():
             yield name, case.stepped((), seed=seed)
-    for name, variant in case.bench.followed[case.env_id].reference.faulty_variants.items():
+    for name, variant in case.judge.followed[case.env_id].reference.faulty_variants.items():
         yield name, case.stepped(actions, variant=variant)
     if actions and case.step:
         none = [trees.mapped(np.zeros_like, actions[0])] * len(actions)
@@ -219,7 +244,7 @@ def _stepped_otherwise(case: Case) -> Iterator[tuple[str, Iterator[Row]]]:
 
 def _seeds(case: Case) -> dict[int, str]:
     """Return other seeds that the reset may have taken, with the name of the fault."""
-    seed, given = case.bench.seeds[-1], case.bench.about.constructor_seed
+    seed, given = case.judge.seeds[-1], case.judge.about.constructor_seed
     ignored = "the reset ignores its seed: rows are those of seed"
     seeds = {
         ((seed + case.env_id) % (1 << bits)) - case.env_id: f"only {bits} bits of the seed count" for bits in SEED_BITS
@@ -228,9 +253,9 @@ def _seeds(case: Case) -> dict[int, str]:
         seed
         + other
         - case.env_id: f"environment {case.env_id} gets the seed of environment {other}, or ids are confused"
-        for other in case.bench.followed
+        for other in case.judge.followed
     }
-    seeds |= {earlier: f"{ignored} {earlier}, an earlier reset's" for earlier in case.bench.seeds[:-1]}
+    seeds |= {earlier: f"{ignored} {earlier}, an earlier reset's" for earlier in case.judge.seeds[:-1]}
     seeds[given] = f"{ignored} {given}, the constructor's"
     seeds.pop(seed, None)
     return seeds

@@ -1,4 +1,4 @@
-"""Tries faulty and honest backends as a user does: ``python tests/peers/faults.py``, 15 minutes on 2 CPUs.
+"""Tries faulty and honest backends as a user does: ``python tools/faults.py``, 15 minutes on 2 CPUs.
 
 Each adapter of ``tests/adapters/wrong_*.py`` has one fault, those of ``honest.py`` none. Each is given to ``vebench
 verify`` and a short ``vebench run``, on the task on which its fault can show. Printed is whether it was caught, under
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[1]
 ADAPTERS, ENVIRONMENTS = HERE / "tests" / "adapters", HERE / "tests" / "environments"
 FILED = HERE / "docs" / "faults.json"
 PAGE = HERE / "docs" / "same-work.md"

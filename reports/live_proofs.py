@@ -50,9 +50,6 @@ class ProofScreen:
     def compared(self, rows: int) -> None:
         """Show how many rows of the next cell are compared so far."""
 
-    def differs(self, words: str) -> None:
-        """Say that the next cell differs, before its fault has a name."""
-
     def ended(self, words: str) -> None:
         """Print what was found of the next cell."""
 
@@ -69,11 +66,6 @@ class TolerantProofs(Guarded[ProofScreen], ProofScreen):
         """Pass it on."""
         with self._drawing() as screen:
             screen.compared(rows)
-
-    def differs(self, words: str) -> None:
-        """Pass it on."""
-        with self._drawing() as screen:
-            screen.differs(words)
 
     def ended(self, words: str) -> None:
         """Pass it on."""
@@ -96,11 +88,6 @@ class ProofLines(ProofScreen):
 
     def _print(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
-
-    def differs(self, words: str) -> None:
-        """Say that the next cell differs, before its fault has a name."""
-        label = padded(name(self._cells[self._ended])[:2], self._widths)
-        self._print(f"{label}  different ({one_line(words)}): naming the fault")
 
     def ended(self, words: str) -> None:
         """Print what was found of the next cell."""
@@ -138,12 +125,6 @@ class LiveProofs(ProofLines):
     def compared(self, rows: int) -> None:
         """Show how many rows of the next cell are compared so far."""
         self._doing = f"comparing, {figures.counted(rows, 'row')} so far"
-        self._draw()
-
-    def differs(self, words: str) -> None:
-        """Say that the next cell differs, before its fault has a name."""
-        super().differs(words)
-        self._doing = "different: naming the fault"
         self._draw()
 
     def ended(self, words: str) -> None:

@@ -21,9 +21,9 @@ import numpy as np
 
 from vebench.backends import registry
 from vebench.backends.setup import Setup
-from vebench.child.actions import Tape
+from vebench.child.actions import Tape, action_tape
 from vebench.child.cell import build
-from vebench.child.loop import READINGS_PER_WINDOW, Loop, action_tape
+from vebench.child.loop import READINGS_PER_WINDOW, Loop
 from vebench.child.main import load
 from vebench.child.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.request import Request, Settings

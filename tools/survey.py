@@ -1,7 +1,7 @@
 """Surveys which tasks are the same work on which backends: ``python tools/survey.py``, 40 minutes on 2 CPUs.
 
 Each backend is compared on every task as ``vebench verify`` compares it, by the same code, but all of a task in one
-interpreter, so that the reference is stepped once. The answers are kept as they come, so that a survey that was ended
+interpreter. The answers are kept as they come, so that a survey that was ended
 goes on where it was. Then ``vebench/plan/survey.json`` gets what was found with the
 packages installed here, in place of what was known of the same packages and backends, and ``docs/same-work.md`` its
 tables. For another Python's packages: install vebench there, not as an editable package, and run this with that Python.
@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from orphans import end_with_parent
@@ -25,10 +26,12 @@ from orphans import end_with_parent
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
 from vebench.backends.setup import Setup, Task
-from vebench.child.answers import Failure, Proof
-from vebench.child.proof import trials
-from vebench.child.proof.prove import here, prove_each
-from vebench.child.request import Proving, Request, Settings
+from vebench.child import trials
+from vebench.child.answers import Proof
+from vebench.child.loading import load, one_line
+from vebench.child.proof import replay
+from vebench.child.request import Proving, Replaying, Request, Settings
+from vebench.child.stepping import step_trials
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.plan.grammar import parse_backends
@@ -39,8 +42,6 @@ from vebench.reports.pages.verify import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from vebench.child.answers import Answer
 
 HERE = Path(__file__).resolve().parents[1]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
@@ -122,6 +123,7 @@ def _quiet() -> None:
     """Leave out what libraries print, and end with the survey."""
     end_with_parent()
     trials.LEAST_S = 0.0  # there are hundreds of comparisons
+    replay._free_cpus = lambda: 1  # noqa: SLF001 - a process that has loaded adapters is not forked
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
 
@@ -153,30 +155,38 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
         if (problem := entry.why_not(task)) is not None:
             found[backend.label] = Proof("unverified", reason=problem, failed=True)
             continue
+        if (chance := entry.chance(replace(task, exact=True))) is not None:
+            found[backend.label] = Proof("unverified", reason=chance)
+            continue
         setup = Setup(
             replace(task, exact=True),
             num_envs or (TOGETHER if backend.name == "fast-sync" else ENVS),
             cpus=cpus,
         )
         target, options, folder = entry.target, backend.options, str(Path.cwd())
-        asked[backend.label] = Request(setup, backend.name, target, options, UNMEASURED, folder, proving=Proving(steps))
-    answers: list[Proof | Failure] = []
-
-    def answer(given: Answer) -> None:
-        # A difference is told twice: first without its name.
-        if isinstance(given, Failure) or (isinstance(given, Proof) and not given.unnamed):
-            answers.append(given)
-
-    prove_each(tuple(asked.values()), here, answer)
-    for label, given in zip(asked, answers, strict=True):
-        if isinstance(given, Failure):
-            found[label] = Proof("unverified", reason=given.reason, failed=True)
+        asked[backend.label] = Request(setup, backend.name, target, options, UNMEASURED, folder)
+    for label, request in asked.items():
+        given = _proof(request, steps)
+        if given.failed:
+            found[label] = given
         elif (own := given.own_classes) is not None and (own.refused or own.uncompiled):
             # What stepped is not what the answer would be known as.
             found[label] = Proof("unverified", reason=own.words, failed=True)
         else:
             found[label] = given
     return {backend.label: found[backend.label] for backend in backends}
+
+
+def _proof(request: Request, steps: int) -> Proof:
+    """Step a backend and compare what it returns, both in this process."""
+    failed = ""
+    with TemporaryDirectory() as folder:
+        proving = Proving(steps, path=str(Path(folder, "rows")))
+        try:
+            step_trials(request, proving, load(request.target), lambda _: None)
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+            failed = one_line(error)
+        return replay.prove(request, proving, Replaying(proving.path, failed=failed))
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:

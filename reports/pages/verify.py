@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from vebench.backends.environments.frames import THE_SIMULATOR
 from vebench.backends.registry import REFERENCE
 from vebench.backends.setup import Setup
-from vebench.child.proof import trials
+from vebench.child import trials
 from vebench.child.request import Proving
 from vebench.errors import one_line
 from vebench.plan.known_work import SAME
@@ -121,13 +121,12 @@ def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
 
 
 def _layout(trial: trials.Trial) -> str:
-    """Return in words how many environments a trial has, how many of them are compared, and over how many steps."""
+    """Return in words how many environments a trial has, and over how many steps they are compared."""
     count = trial.workers * trial.envs_per_worker
-    some = f", {trial.followed} of them compared," if trial.followed < count else ""
     least, most = (max(getattr(reset, name) for reset in trial.resets) for name in ("steps", "most"))
     ends = trials.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
     until = f"until it has ended {ends} times, or for {most:,} steps" if ends else f"for {least:,} steps or more"
-    return f"{figures.counted(count, 'environment')}{some} {until}"
+    return f"{figures.counted(count, 'environment')} {until}"
 
 
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
@@ -186,9 +185,7 @@ def _declared(proof: Proof) -> list[str]:
 
 def _facts(proof: Proof) -> dict[str, object]:
     """Return the proof's fields; ``parting`` is the name by which other programs know the mismatch."""
-    facts = {"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()}
-    del facts["unnamed"]  # a page has none
-    return facts
+    return {"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()}
 
 
 def _mismatch(first: Mismatch) -> str:

@@ -45,12 +45,12 @@ class _Idles(Altered):
 
 
 class SeesItsCaller(_Idles):
-    """Looks for the proof among its callers."""
+    """Looks among its callers for what steps it for a comparison."""
 
     def watched(self) -> bool:
         frame: Any = sys._getframe()
         while frame is not None:
-            if "proof" in frame.f_code.co_filename or "record" in frame.f_code.co_name:
+            if "stepping" in frame.f_code.co_filename or "record" in frame.f_code.co_name:
                 return True
             frame = frame.f_back
         return False
@@ -60,7 +60,7 @@ class SeesModules(_Idles):
     """Looks among the modules for those that only a comparison needs."""
 
     def watched(self) -> bool:
-        return any(name.endswith(("proof.prove", "proof.stepping")) for name in sys.modules)
+        return any(name.endswith("child.stepping") for name in sys.modules)
 
 
 class SeesCommand(_Idles):

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
-from vebench.child.actions import Tape
-from vebench.child.loop import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Loop, Stretch, action_tape
+from vebench.child.actions import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Tape, action_tape
+from vebench.child.loop import Loop, Stretch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,8 @@ from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Differen
 from vebench.child import recorder as module
 from vebench.child.actions import Tape
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
-from vebench.child.proof.batches import OUT_OF_ORDER
-from vebench.child.proof.recording import About, Began, Broken, Ended, Order, Rows, read
+from vebench.child.record.batches import OUT_OF_ORDER
+from vebench.child.record.recording import About, Began, Broken, Ended, Order, Rows, read
 from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.child.proof.recording import Record
+    from vebench.child.record.recording import Record
 
 TAPE = [np.full(1, number) for number in range(7)]
 
@@ -255,7 +255,7 @@ def test_arrays_that_change_long_after_they_were_handed_out_are_a_fault_if_reuse
         backend.info = replace(backend.info, reuses_buffers=reuses)
         records, _ = recorded(backend, spoil=in_turn)
         faults = [record.fault for record in records if isinstance(record, Broken)]
-        assert faults == ([] if reuses else [module.CHANGED])
+        assert faults == ([] if reuses else [module.ROWS_CHANGED])
 
 
 def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:

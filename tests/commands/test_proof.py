@@ -62,7 +62,7 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("wrong_seeds:EightBits", "only 8 bits of the seed count"),
         ("wrong_seeds:KeepsRunning", "a later reset does not begin as its seed says"),
         ("wrong_late:RaisesAtSecondReset", "a second reset, with another seed, fails"),
-        ("wrong_seeds:NoSeed", "another start than that of the seed, or other observations"),
+        ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "gets the seed of environment 1"),
         ("wrong_claims:BlankStarts", "declares differences in"),
     ],
@@ -71,7 +71,7 @@ def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_i
     vebench: Command, tmp_path: Path, backend: str, words: str
 ) -> None:
     proof = proof_of(vebench, tmp_path, backend)
-    assert proof.verdict == "different"
+    assert proof.verdict == "different", proof
     assert words in f"{proof.fault} {proof.mismatch and proof.mismatch.field}"
 
 

@@ -1,4 +1,4 @@
-"""Comparisons of several backends by one process, with a fake launch: nothing is started and nothing is timed."""
+"""Comparisons of backends by two processes each, with a fake launch: nothing is started and nothing is timed."""
 
 from __future__ import annotations
 
@@ -6,30 +6,35 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from vebench.backends.entry import Shape
+from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
-from vebench.child.answers import Comparing, Failure, Proof
+from vebench.child.answers import Comparing, Done, Failure, Proof
+from vebench.child.request import Proving
 from vebench.engine.conversation import CellError
 from vebench.engine.verifier import Printed, prove
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.child.answers import Answer
 
-PONG, HOPPER = Task("ALE/Pong-v5", "atari", 4), Task("Hopper-v5", "mujoco", 4)
-BEGINS, SAME = Comparing(0), Proof("identical", rows=9, ends=3)
+    Script = Sequence[Answer | Exception]
+
+PONG, MINE = Task("ALE/Pong-v5", "atari", 4), Task("mine/Own-v0", OTHER.name, 1)
+SAME = Proof("identical", rows=9, ends=3)
+HANGS = CellError("no end after 9 s (--timeout)")
 
 
 def cell(name: str, task: Task = PONG, skip: str | None = None) -> Cell:
-    return Cell(task, BackendChoice(name), "", 1, 1, Shape(1, 1, 1, 1), (0,), skip=skip)
+    return Cell(task, BackendChoice(name), "", 1, 1, Shape(1, 1, 1, 1), (0,), skip=skip, proving=Proving(50))
 
 
 class Process:
     """What one process answers; an exception in it is raised."""
 
-    def __init__(self, answers: Sequence[Answer | Exception]) -> None:
+    def __init__(self, answers: Script) -> None:
         self._answers = answers
 
     def messages(self) -> Iterator[Answer]:
@@ -42,60 +47,76 @@ class Process:
         return "printed"
 
 
-def proven(cells: Sequence[Cell], *processes: Sequence[Answer | Exception]) -> tuple[list[str], list[str]]:
-    """Return what is found of each cell, and for each process that was started which backends it was to compare."""
-    left, asked = list(processes), []
+def proven(
+    cells: Sequence[Cell], stepped: Mapping[str, Script], judged: Mapping[str, Script]
+) -> tuple[list[str], list[str]]:
+    """Return what is found of each cell, and which processes were started, given what these answer by backend."""
+    asked = []
 
     @contextmanager
-    def launch(first: Cell) -> Iterator[Process]:
-        asked.append(" ".join(one.backend.name for one in (first, *first.then)))
-        yield Process(left.pop(0))
+    def launch(cell: Cell) -> Iterator[Process]:
+        name = cell.backend.name
+        if cell.replaying is None:
+            asked.append(f"step {name}")
+            yield Process(stepped.get(name, [Done()]))
+        else:
+            asked.append(f"judge {name}{f' ({cell.replaying.failed})' if cell.replaying.failed else ''}")
+            yield Process(judged.get(name, [SAME]))
 
     found = [
         f"{one.backend.name} {answer.verdict} {answer.reason or ''}".strip()
         for one, answer in prove(tuple(cells), launch)
         if not isinstance(answer, (Comparing, Printed))
     ]
-    assert not left
     return found, asked
 
 
-def test_backends_of_a_task_are_compared_by_one_process() -> None:
-    cells = [cell("gym-sync"), cell("shm-sync"), cell("fast-sync", HOPPER)]
-    found, asked = proven(cells, [BEGINS, SAME, BEGINS, Failure("it raised")], [BEGINS, SAME])
-    assert found == ["gym-sync identical", "shm-sync unverified it raised", "fast-sync identical"]
-    assert asked == ["gym-sync shm-sync", "fast-sync"]
+def test_one_process_steps_a_backend_and_another_compares() -> None:
+    found, asked = proven([cell("gym-sync"), cell("shm-sync")], {"gym-sync": [Comparing(4), Done()]}, {})
+    assert found == ["gym-sync identical", "shm-sync identical"]
+    assert asked == ["step gym-sync", "judge gym-sync", "step shm-sync", "judge shm-sync"]
 
 
-def test_a_backend_that_takes_its_judge_along_costs_the_others_nothing() -> None:
+def test_what_a_backend_returned_before_it_failed_is_compared_all_the_same() -> None:
+    found, asked = proven(
+        [cell("gym-sync"), cell("shm-sync")],
+        {"gym-sync": [Failure("it raised")], "shm-sync": [HANGS]},
+        {"gym-sync": [Proof("different", 3)], "shm-sync": [Proof("unverified", reason="it hung, in step 3")]},
+    )
+    assert found == ["gym-sync different", "shm-sync unverified it hung, in step 3"]
+    assert asked[1] == "judge gym-sync (it raised)"
+
+
+def test_a_backend_that_writes_a_verdict_of_its_own_is_compared_all_the_same() -> None:
+    found, _ = proven([cell("gym-sync")], {"gym-sync": [SAME, Done()]}, {"gym-sync": [Proof("different", 3)]})
+    assert found == ["gym-sync different"]
+
+
+def test_a_judge_that_gives_no_proof_costs_the_other_backends_nothing() -> None:
     cells = [cell("gym-sync"), cell("shm-sync"), cell("fast-sync")]
-    found, asked = proven(cells, [BEGINS, SAME, BEGINS, CellError("no end after 9 s")], [BEGINS, SAME])
-    assert found == ["gym-sync identical", "shm-sync unverified no end after 9 s", "fast-sync identical"]
-    assert asked == ["gym-sync shm-sync fast-sync", "fast-sync"]
+    found, _ = proven(cells, {"gym-sync": [Failure("it raised")]}, {"gym-sync": [HANGS], "shm-sync": [HANGS]})
+    assert found == ["gym-sync unverified it raised", f"shm-sync unverified {HANGS}", "fast-sync identical"]
 
 
-def test_what_happens_between_two_backends_is_held_against_neither() -> None:
-    cells = [cell("gym-sync"), cell("shm-sync"), cell("fast-sync")]
-    found, asked = proven(cells, [BEGINS, SAME, CellError("ended by SIGKILL")], [CellError("again")], [BEGINS, SAME])
-    assert found == ["gym-sync identical", "shm-sync unverified again", "fast-sync identical"]
-    assert asked == ["gym-sync shm-sync fast-sync", "shm-sync fast-sync", "fast-sync"]
+def test_a_backend_that_cannot_run_or_be_compared_is_told_in_its_place_and_starts_nothing() -> None:
+    cells = [cell("gym-sync", skip="not installed"), cell("envpool-sync", Task("CartPole-v1", "classic", 1))]
+    found, asked = proven(cells, {}, {})
+    assert found[0] == "gym-sync unverified not installed"
+    assert found[1].startswith("envpool-sync unverified EnvPool draws the start")
+    assert asked == []
 
 
-def test_a_process_that_stops_answering_in_good_order_is_followed_by_another() -> None:
-    found, asked = proven([cell("gym-sync"), cell("shm-sync")], [SAME], [])
-    assert found == ["gym-sync identical", "shm-sync unverified it gave no answer"]
-    assert asked == ["gym-sync shm-sync", "shm-sync"]
+def test_an_environment_that_hangs_is_waited_for_once_and_not_by_each_backend() -> None:
+    cells = [cell("gym-sync", MINE), cell("shm-sync", MINE)]
+    hung = [Proof("unverified", reason=f"{HANGS}, in reset 1, with 1 environment", failed=True)]
+    found, asked = proven(cells, {"for-loop": [HANGS]}, {"for-loop": hung})
+    why = f"not compared, as for-loop cannot step mine/Own-v0: {hung[0].reason}"
+    assert found == [f"gym-sync unverified {why}", f"shm-sync unverified {why}"]
+    assert asked == ["step for-loop", f"judge for-loop ({HANGS})"]
 
 
-def test_a_backend_that_cannot_run_here_is_told_in_its_place_and_starts_nothing() -> None:
-    cells = [cell("gym-sync"), cell("shm-sync", skip="not installed"), cell("fast-sync")]
-    found, asked = proven(cells, [BEGINS, SAME], [BEGINS, SAME])
-    assert found == ["gym-sync identical", "shm-sync unverified not installed", "fast-sync identical"]
-    assert asked == ["gym-sync", "fast-sync"]
-
-
-def test_an_adapter_that_is_not_our_own_has_a_process_for_itself() -> None:
-    cells = [cell("gym-sync"), cell("mine:One"), cell("mine:Two"), cell("shm-sync")]
-    found, asked = proven(cells, [BEGINS, SAME], [CellError("it is gone")], [BEGINS, SAME], [BEGINS, SAME])
-    assert found == ["gym-sync identical", "mine:One unverified it is gone", "mine:Two identical", "shm-sync identical"]
-    assert asked == ["gym-sync", "mine:One", "mine:Two", "shm-sync"]
+def test_an_environment_that_goes_well_is_tried_once_before_several_backends_and_not_before_one() -> None:
+    _, asked = proven([cell("gym-sync", MINE), cell("shm-sync", MINE)], {}, {})
+    assert asked[:3] == ["step for-loop", "judge for-loop", "step gym-sync"]
+    assert len(asked) == 6
+    assert proven([cell("gym-sync", MINE)], {}, {})[1] == ["step gym-sync", "judge gym-sync"]

@@ -20,7 +20,9 @@ from support.fakes import fake_world
 
 from vebench.backends.setup import Setup
 from vebench.child import main as child
-from vebench.child.proof import judge, prove, silence, trials
+from vebench.child import trials
+from vebench.child.proof import faults
+from vebench.child.record import silence
 from vebench.child.request import Request
 from vebench.engine.launcher import settings_of
 from vebench.engine.messages import decode
@@ -84,10 +86,9 @@ class CellHere:
             settings=settings_of(spec),
             folder=str(Path.cwd()),
             go_ahead=go_ahead,
-            proving=cell.proving,
+            proving=cell.proving and replace(cell.proving, path=str(self._recordings / cell.proving.path)),
             recording=cell.recording and replace(cell.recording, path=str(self._recordings / cell.recording.path)),
             replaying=cell.replaying and replace(cell.replaying, path=str(self._recordings / cell.replaying.path)),
-            then=tuple(self._request(other, go_ahead) for other in cell.then),
         )
 
     @contextmanager
@@ -98,9 +99,8 @@ class CellHere:
             warnings.simplefilter("ignore")
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
             replaced = {
-                (prove, "apart"): prove.here,
-                (prove, "draw"): lambda *asked, **chance: trials.draw(*asked, **chance)[: self._layouts],
-                (judge, "NAMING_S"): 300.0,
+                (trials, "draw"): lambda *asked, draw=trials.draw, **chance: draw(*asked, **chance)[: self._layouts],
+                (faults, "NAMING_S"): 300.0,
                 (silence, "PATIENCE_S"): 1.0,
                 (trials, "LEAST_S"): 0.0,
                 (trials, "TIMES_LONGER"): 1,

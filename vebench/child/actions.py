@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from vebench.backends.trees import as_rows
+from vebench.backends import trees
+from vebench.backends.interface import sample
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -16,11 +17,28 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ArrayTree, BackendInfo, Batch
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, BackendInfo, Batch
     from vebench.child.policies.policy import Policy
     from vebench.child.recorder import Recorder
 
     Receive = Callable[[], Batch]
+
+
+# A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
+# actions, small enough to leave the caches to the environments.
+MOST_TAPE_BATCHES = 1024
+FEWEST_TAPE_BATCHES = 32
+MOST_TAPE_BYTES = 8 << 20
+
+
+def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
+    """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run gets.
+
+    They depend only on the arguments, so backends with the same batch size get the same bytes.
+    """
+    bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
+    count = min(MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
+    return list(trees.as_rows(sample(spaces, np.random.default_rng(seed), count, batch_size)))
 
 
 class Actions(Protocol):
@@ -214,7 +232,7 @@ class Fitting:
 
     def __next__(self) -> ArrayTree:
         self.taken += 1
-        actions: ArrayTree = as_rows(next(self._actions))[: self._rows]
+        actions: ArrayTree = trees.as_rows(next(self._actions))[: self._rows]
         self._last = actions
         return actions
 

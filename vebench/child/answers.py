@@ -174,10 +174,9 @@ class Proof:
     has its own copy. ``own_classes`` is that of ``BackendInfo``. ``simulated``: frames simulated during the comparison,
     counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
     counted. ``fewest_ends``: how often each environment has ended at least; ``cut_off``: ends by a limit on time among
-    ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused. ``unnamed``: the fault's name
-    is still sought, and another proof will come. ``log``: the file that has what the backend printed, such as the
-    traceback of its exception, if it was kept: the parent does that. ``invalid``: the first value of the environment
-    itself that is no reward, or that its space does not allow, with its step.
+    ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused. ``log``: the file that has
+    what the backend printed, such as the traceback of its exception, if it was kept: the parent does that. ``invalid``:
+    the first value of the environment itself that is no reward, or that its space does not allow, with its step.
     """
 
     verdict: WorkVerdict
@@ -197,7 +196,6 @@ class Proof:
     fewest_ends: int = 0
     cut_off: int = 0
     excused: int = 0
-    unnamed: bool = False
     log: str | None = None
     invalid: str | None = None
 
@@ -244,10 +242,9 @@ class CellProof:
 
 @dataclass(frozen=True)
 class Comparing:
-    """A comparison goes on: ``rows`` are compared so far. ``place`` is how far the backend is, in words."""
+    """A comparison goes on: the backend has returned ``rows`` so far."""
 
     rows: int
-    place: str = ""
 
     def __post_init__(self) -> None:
         check_counts(self, Comparing)

@@ -11,13 +11,13 @@ import numpy as np
 from vebench.backends import registry
 from vebench.backends.interface import Batch
 from vebench.child import delivering, schedule
-from vebench.child.actions import Acting, Fitting, Tape
+from vebench.child.actions import Acting, Fitting, Tape, action_tape
 from vebench.child.answers import Begins, Done, Ends, Layout, Ready, Warm
-from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch, action_tape
+from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch
 from vebench.child.policies.named import TAPE
 from vebench.child.policies.policy import make_policy
-from vebench.child.proof import silence
-from vebench.child.proof.batches import malformed, plain_arrays
+from vebench.child.record import silence
+from vebench.child.record.batches import BrokenInterfaceError, malformed, plain_arrays
 from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
 from vebench.child.window import Watched
@@ -225,10 +225,10 @@ def _again(backend: VectorBackend, seed: int) -> Batch:
 
 
 def check(batch: Sequence[Any], info: BackendInfo) -> None:
-    """Raise ValueError if the timed loop cannot use a batch. What else is wrong with it, the recorder finds."""
+    """Raise BrokenInterfaceError if the timed loop cannot use a batch. The recorder finds other faults."""
     fault = malformed(batch, info.num_envs, info.batch_size, info.fewest_rows)
     if fault is not None and not _usable(tuple(batch), info.num_envs):
-        raise ValueError(f"recv() breaks the interface: {fault}")
+        raise BrokenInterfaceError(fault)
 
 
 def _usable(arrays: tuple[Any, ...], num_envs: int) -> bool:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.backends import trees
-from vebench.backends.interface import sample
-from vebench.child.proof.batches import malformed
+from vebench.child.record.batches import BrokenInterfaceError, malformed
 from vebench.child.recorder import CONSECUTIVE
 
 if TYPE_CHECKING:
@@ -18,31 +16,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpaceTree, ArrayTree, VectorBackend
+    from vebench.backends.interface import VectorBackend
     from vebench.child.actions import Actions
     from vebench.child.recorder import Recorder
-
-# A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
-# actions, small enough to leave the caches to the environments.
-MOST_TAPE_BATCHES = 1024
-FEWEST_TAPE_BATCHES = 32
-MOST_TAPE_BYTES = 8 << 20
 
 # The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
 # window, and a window exceeds its duration by at most 1 %.
 READINGS_PER_WINDOW = 100
 
 FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
-
-
-def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
-    """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run gets.
-
-    They depend only on the arguments, so backends with the same batch size get the same bytes.
-    """
-    bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
-    count = min(MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
-    return list(trees.as_rows(sample(spaces, np.random.default_rng(seed), count, batch_size)))
 
 
 class Stretch(NamedTuple):
@@ -128,6 +110,11 @@ class Loop:
             self._recorder.keep(self.batches, batch, counts=True)
             self._recorder.let_go()
 
+    def go_on(self, wanted: Callable[[tuple[NDArray[Any], ...]], bool]) -> None:
+        """Step batches, each of which is handed to ``wanted``, as long as that returns that more are."""
+        while wanted(self._step(1)[2]):
+            pass
+
     def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
         """Step batches until each of these environments has answered, or ``duration_ns`` is over.
 
@@ -199,10 +186,10 @@ class Loop:
         return rows, ends
 
     def _check(self, arrays: tuple[Any, ...]) -> None:
-        """Raise ValueError if a batch breaks the interface; not if there was none, and all are None."""
+        """Raise BrokenInterfaceError if a batch breaks the interface; not if there was none, and all are None."""
         fault = malformed(arrays, len(self._ended), self._backend.info.batch_size, self._fewest_rows)
         if fault is not None and arrays[-1] is not None:
-            raise ValueError(f"recv() breaks the interface: {fault}")
+            raise BrokenInterfaceError(fault)
 
     def _stepped(self, batches: int, rows: int, taken: int) -> int:
         """Return how many of ``batches`` were stepped, which had so many rows; ``taken`` is the count before them."""

@@ -48,14 +48,12 @@ def main(request_file: str, answers: int) -> int:
     answer = writer(answers)
     try:
         if request.replaying is not None:
-            from vebench.child.replay import replay  # noqa: PLC0415 - it needs more than numpy, but no adapter
+            from vebench.child.proof.replay import prove, replay  # noqa: PLC0415 - it needs more than numpy, no adapter
 
-            answer(replay(request, request.replaying, clock))
-            return 0
-        if request.proving is not None:
-            from vebench.child.proof.prove import apart, prove_each  # noqa: PLC0415 - it needs more than numpy
-
-            prove_each((request, *request.then), apart, answer)
+            if request.proving is not None:
+                answer(prove(request, request.proving, request.replaying))
+            else:
+                answer(replay(request, request.replaying, clock))
             return 0
         if request.timing:
             from vebench.child.timing import time_steps  # noqa: PLC0415 - one use
@@ -63,10 +61,15 @@ def main(request_file: str, answers: int) -> int:
             answer(time_steps(request.setup, request.timing, clock))
             return 0
         factory = load(request.target)
+        if request.proving is not None:
+            from vebench.child.stepping import step_trials  # noqa: PLC0415 - not for what is timed
+
+            step_trials(request, request.proving, factory, answer)
+            return 0
         backend = measure(request, factory, Binding(affinity, unbound), started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
-        place = where(traceback.walk_tb(error.__traceback__))
+        place = "" if request.proving is not None else where(traceback.walk_tb(error.__traceback__))  # the judge tells
         answer(Failure(one_line(error) + (f", {place}" if place else "")))
         return 1
     backend.close()

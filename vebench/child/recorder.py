@@ -15,10 +15,9 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.interface import CountsFrames
 from vebench.child.loading import one_line
-from vebench.child.proof.batches import OUT_OF_ORDER, about, changed, malformed, out_of_order, plain_arrays
-from vebench.child.proof.history import NO_ROW
-from vebench.child.proof.recording import Acted, Began, Broken, Ended, Order, Rows, write
-from vebench.child.proof.silence import left_behind, silent
+from vebench.child.record.batches import CHANGED, OUT_OF_ORDER, about, changed, malformed, out_of_order, plain_arrays
+from vebench.child.record.recording import NO_ROW, Acted, Began, Broken, Ended, Order, Rows, write
+from vebench.child.record.silence import left_behind, silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
-    from vebench.child.proof.recording import About
+    from vebench.child.record.recording import About
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
 # windows that these would be more than MOST_MOMENTS has them in the first ones.
@@ -50,9 +49,9 @@ MOST_ACTION_BYTES = 64 << 20
 CONSECUTIVE = 3
 CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 NOTHING = np.empty(0, np.int64)
+ROWS_CHANGED = f"rows {CHANGED}, though no reuse of buffers is declared"
 # At the end of a cell, environments are waited for that are silent, and have been for this share of all batches.
 SILENT_SHARE = 0.25
-CHANGED = "rows change after they were handed out, though it does not report that"
 
 # The arrays of a batch, in the order of ``Batch``.
 Arrays = tuple["ArrayTree", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
@@ -295,7 +294,7 @@ class Recorder:
         """Note a fault if arrays of the last window have changed since. Call this outside a window."""
         for kept, arrays in self._held:
             if _differ(kept, arrays):
-                self._break(kept.number, CHANGED)
+                self._break(kept.number, ROWS_CHANGED)
         self._held.clear()
 
     def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:  # noqa: ANN401 - if malformed
@@ -509,7 +508,7 @@ class Recorder:
             return
         kept, arrays = self._last
         if kept.number == number - 1 and _differ(kept, arrays):
-            self._break(kept.number, CHANGED)
+            self._break(kept.number, ROWS_CHANGED)
 
     def _frames(self, env_ids: NDArray[Any]) -> NDArray[np.int64]:
         """Return the frames of each environment's episode so far, -1 where it is not known, empty if nothing is."""

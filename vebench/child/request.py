@@ -32,15 +32,17 @@ class Settings:
 
 @dataclass(frozen=True)
 class Proving:
-    """A comparison with the reference over ``steps`` steps of each environment at least, instead of a measurement.
+    """The backend is stepped in a few layouts, instead of a measurement, and what it returns is written to files.
 
-    Layouts, lengths and seeds are drawn from ``seed``. Pictures of the first observation that differs are written to
-    the folder ``frames``; with None, they are not.
+    Each environment makes ``steps`` at least. Layouts, lengths and seeds are drawn from ``seed``. Pictures of the first
+    observation that differs are written to the folder ``frames``; with None, they are not. What is returned in the
+    first layout goes to the file ``PATH.0``, and so on.
     """
 
     steps: int
     frames: str | None = None
     seed: int = 0
+    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ class Replaying:
     """What a measurement has recorded in the file ``path`` is compared with the reference, instead of a measurement.
 
     It ends after ``seconds``, or when all is compared. ``rows``: those that each of its windows has claimed, empty if
-    that is not known.
+    that is not known. With ``proving`` in the request, that is what was recorded; ``failed``: why it is cut off, empty
+    if it is whole.
     """
 
     path: str
-    seconds: float
+    seconds: float = 0.0
     rows: tuple[int, ...] = ()
+    failed: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))  # JSON has lists
@@ -87,10 +91,8 @@ class Request:
     is ``alone``, ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas
     of its cell).
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
-    ``vebench.child.lifeline``, negative if there is none. ``python`` is the backend's own interpreter, empty if it is
-    this one; the reference is always stepped in this one. With ``proving`` or ``replaying``, nothing is timed; ``then``
-    are further backends that the same process compares after this one. With ``timing``, steps of one environment are
-    timed for so many seconds, and no backend.
+    ``vebench.child.lifeline``, negative if there is none. With ``proving`` or ``replaying``, nothing is timed. With
+    ``timing``, steps of one environment are timed for so many seconds, and no backend.
     """
 
     setup: Setup
@@ -106,8 +108,6 @@ class Request:
     proving: Proving | None = None
     recording: Recording | None = None
     replaying: Replaying | None = None
-    then: tuple[Request, ...] = ()
-    python: str = ""
     timing: float = 0.0
 
     def written(self) -> str:
@@ -121,10 +121,7 @@ class Request:
     @classmethod
     def read(cls, text: str) -> Request:
         """Return the request from the JSON of ``written``."""
-        return cls._of(json.loads(text))
-
-    @classmethod
-    def _of(cls, body: dict[str, Any]) -> Request:
+        body: dict[str, Any] = json.loads(text)
         setup, settings = body["setup"], body["settings"]
         policy = settings["policy"]
         jobs = {"proving": Proving, "recording": Recording, "replaying": Replaying}
@@ -133,7 +130,6 @@ class Request:
             "setup": Setup(**setup),
             "settings": Settings(**settings | {"policy": PolicyChoice(**policy | {"sizes": tuple(policy["sizes"])})}),
             "nodes": tuple(body["nodes"]),
-            "then": tuple(cls._of(request) for request in body["then"]),
             **{name: None if body[name] is None else kind(**body[name]) for name, kind in jobs.items()},
         }
         return cls(**body)

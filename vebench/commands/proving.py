@@ -122,9 +122,6 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
             if isinstance(proof, Printed):
                 log = _kept_log(cell, spec, proof.text)
                 continue
-            if proof.unnamed:
-                screen.differs(reason(proof))
-                continue
             told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
             proofs.append((cell, told))
             found = concluded(proof, steps, cell.workers)

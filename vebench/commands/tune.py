@@ -20,7 +20,7 @@ from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
 from vebench.child.policies.named import PolicyChoice
-from vebench.child.proof.trials import ENDS, TIMES_LONGER
+from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
 from vebench.commands import knowing, measuring, planning, proving
 from vebench.engine.conversation import CellError, InterruptedCellError

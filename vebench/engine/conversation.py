@@ -24,7 +24,7 @@ class Conversation(Protocol):
     """A running cell: its answers, and its turns if it takes turns with other cells."""
 
     def messages(self) -> Iterator[Answer]:
-        """Yield the cell's answers up to ``Done``, ``Failure``, or a ``Proof`` for each backend that it compares.
+        """Yield the cell's answers up to ``Done``, ``Failure`` or a proof.
 
         Raises CellError if it cannot go on.
         """

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from vebench.backends.setup import Setup
-from vebench.child.answers import Begins, Comparing, Done, Ends, Failure, Ready
+from vebench.child.answers import Begins, Done, Ends, Failure, Ready
 from vebench.child.request import Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.far import started
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vebench.child.answers import Answer
-    from vebench.child.request import Recording, Replaying
+    from vebench.child.request import Proving, Recording, Replaying
     from vebench.engine.conversation import Conversation
     from vebench.engine.replicas import RunningReplica
     from vebench.hosts.site import Site
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 
-T = TypeVar("T", "Recording", "Replaying")
+T = TypeVar("T", "Proving", "Recording", "Replaying")
 
 # After its last window, a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
@@ -141,7 +141,7 @@ class Launcher:
                 request.write_text(self._request(cell, replica, child_end).written(), encoding="utf-8")
                 process = subprocess.Popen(
                     [
-                        (cell.python if _is_timed(cell) else "") or self._python,
+                        (cell.python if cell.replaying is None else "") or self._python,
                         "-X",
                         "faulthandler",
                         "-m",
@@ -175,6 +175,7 @@ class Launcher:
                 keep_off,
                 watch,
                 cell.patience,
+                cell.proving is None,
             )
             stack.callback(running.wait_for_close)
             yield running
@@ -196,7 +197,6 @@ class Launcher:
                 self._pinned and _is_timed(cell),
             ),
             backend=cell.backend.name,
-            python=cell.python,
             target=cell.target,
             options=cell.backend.options,
             settings=settings_of(self._spec),
@@ -205,11 +205,10 @@ class Launcher:
             mode=cell.mode,
             go_ahead=go_ahead,
             lifeline=self._guarded.lifeline,
-            proving=cell.proving,
+            proving=None if cell.proving is None else self._with_path(cell.proving),
             timing=cell.timing,
             recording=self._recording(cell, replica),
             replaying=None if cell.replaying is None else self._with_path(cell.replaying),
-            then=tuple(self._request(other, other.all_replicas[0], go_ahead) for other in cell.then),
         )
 
     def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
@@ -283,9 +282,10 @@ def _is_timed(cell: Cell) -> bool:
 class RunningCell:
     """A cell's process, the pipe for its answers (``results``), and the pipe that lets it go on (``go_ahead``).
 
-    ``mark`` is the token that all its processes have in their environment. ``timeout`` is in seconds, without rests,
-    and for each backend that the cell compares. ``keep_off`` takes this process off the cell's CPUs; ``watch`` sees
-    that the guardians are alive. ``patience`` is that of the cell.
+    ``mark`` is the token that all its processes have in their environment. ``timeout`` is in seconds, without rests.
+    ``keep_off`` takes this process off the cell's CPUs; ``watch`` sees
+    that the guardians are alive. ``patience`` is that of the cell. ``tells_where``: a cell that hangs is asked how far
+    it is.
     """
 
     process: subprocess.Popen[bytes]
@@ -298,6 +298,7 @@ class RunningCell:
     keep_off: Callable[[], None]
     watch: Callable[[], None]
     patience: float | None = None
+    tells_where: bool = True
 
     def __post_init__(self) -> None:
         self._pace = Pace(time.perf_counter_ns)
@@ -364,14 +365,7 @@ class RunningCell:
             self._is_ready |= isinstance(answer, Ready)
             if isinstance(answer, Done):
                 self._may_close_until = wakeful() + CLOSE_S
-            elif isinstance(answer, Comparing) and not answer.place:
-                self._begin_anew()
             return answer
-
-    def _begin_anew(self) -> None:
-        """Give a process that compares several backends as much time for the next, and an empty log."""
-        self._deadline = wakeful() + self._whole
-        self.output.clear()
 
     def _receive(self) -> bool:
         """Return whether a line has come, without waiting. Raises CellError if none will."""
@@ -407,7 +401,7 @@ class RunningCell:
         self.watch()
         if wakeful() > self._deadline:
             option = "--timeout" if self._whole == self.timeout else "--budget"
-            raise CellError(f"no end after {self._whole:.3g} s ({option}){self._how_far()}")
+            raise CellError(f"no end after {self._whole:.3g} s ({option}){self._how_far() if self.tells_where else ''}")
         self.output.keep_short()
         if fault := short_of_memory():
             raise CellError(fault)

@@ -1,22 +1,31 @@
-"""Gets the proofs of one backend after another. Like the runner, it neither prints nor stores anything."""
+"""Gets the proofs of one backend after another. Like the runner, it neither prints nor stores anything.
+
+One process steps a backend and writes what it returns to files. Another, which does not load the adapter, compares.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import secrets
+from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
-from vebench.child.answers import Comparing, Failure, Proof
+from vebench.backends.environments.suites import SUITES
+from vebench.child.answers import Comparing, Done, Failure, Proof
+from vebench.child.request import Proving, Replaying
 from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
+    from vebench.backends.interface import Task
     from vebench.child.answers import Answer
     from vebench.engine.conversation import Launch
     from vebench.plan.cells import Cell
+
+LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
 
 
 @dataclass(frozen=True)
@@ -26,89 +35,82 @@ class Printed:
     text: str
 
 
-def prove(cells: tuple[Cell, ...], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
-    """Yield each cell with its proof, and before that how far it is, a difference without a name among it.
+def prove(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
+    """Yield each cell with its proof, and before that how far it is.
 
     Right before the proof of a cell that failed comes what it printed. A cell that fails or cannot run is
-    ``unverified``, with the reason; but if a difference was shown before it failed, it is ``different``. Raises
+    ``unverified``, with the reason. Where several backends are to be compared on an environment that vebench does not
+    know, the plain loop is tried first: what it cannot step would hang or fail with each of them. Raises
     KeyboardInterrupt if the user interrupts.
     """
-    for _, group in groupby(cells, key=_process):
-        left = deque(group)
-        while left and left[0].skip is not None:
-            cell = left.popleft()
+    backends = Counter(cell.task for cell in cells if cell.skip is None)
+    tried: dict[Task, Proof] = {}
+    for cell in cells:
+        task = cell.task
+        if cell.skip is not None:
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
-        while left:
-            yield from _launched(left, launch)
+            continue
+        chance = registry.find(cell.backend.name).chance(replace(task, exact=True))
+        if chance is not None:
+            yield cell, Proof("unverified", reason=chance)
+            continue
+        if backends[task] > 1 and not SUITES[task.suite].ours and task not in tried:
+            *_, (_, found) = _proven(_plain_loop(cell), launch)
+            tried[task] = found if isinstance(found, Proof) else Proof("unverified")
+        if task in tried and tried[task].failed:
+            why = f"not compared, as {registry.REFERENCE} cannot step {task.id}: {tried[task].reason}"
+            yield cell, Proof("unverified", reason=why, failed=True)
+        else:
+            yield from _proven(cell, launch)
 
 
-def _process(cell: Cell) -> tuple[object, ...]:
-    """Return what the cells have in common that one process compares.
+def _plain_loop(cell: Cell) -> Cell:
+    """Return the comparison of the reference itself over a few steps, in place of that of a cell."""
+    target = registry.find(registry.REFERENCE).target
+    proving = Proving(LOOP_STEPS) if cell.proving is None else replace(cell.proving, steps=LOOP_STEPS, frames=None)
+    return replace(cell, backend=BackendChoice(registry.REFERENCE), target=target, python="", proving=proving)
 
-    An adapter that is not our own has one for itself, as whatever it leaves or breaks is to be its own.
-    """
-    return cell.task, cell.skip is None, None if cell.backend.name in registry.BY_NAME else cell.key
+
+def _proven(cell: Cell, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | Printed]]:
+    """Let one process step a cell's backend, and another compare what it has returned, even if it has failed."""
+    path = f"{secrets.token_hex(8)}.rows"
+    failed = printed = ""
+    for answer in _answers(replace(cell, proving=cell.proving and replace(cell.proving, path=path)), launch):
+        if isinstance(answer, Comparing):
+            yield cell, answer
+        elif isinstance(answer, Failure):
+            failed = answer.reason
+        elif isinstance(answer, Printed):
+            printed = answer.text
+    found = Proof("unverified", reason=failed or "it gave no answer", failed=True)
+    for answer in _answers(replace(cell, replaying=Replaying(path, failed=failed)), launch):
+        if isinstance(answer, Proof):
+            found = answer
+        elif isinstance(answer, Failure):
+            found = replace(found, reason=failed or answer.reason)
+        elif isinstance(answer, Printed) and not failed:
+            printed = answer.text
+    if found.failed:
+        yield cell, Printed(printed)
+    yield cell, found
 
 
-def _launched(left: deque[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
-    """Let one process compare the cells that are left, up to the first after which it cannot go on."""
-    first, *others = left
-    so_far, printed, why = _SoFar(), "", "it gave no answer"
+def _answers(cell: Cell, launch: Launch) -> Iterator[Answer | Printed]:
+    """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last what it has printed."""
+    printed = ""
     try:
-        with launch(replace(first, then=tuple(others))) as conversation:
+        with launch(cell) as conversation:
             try:
-                for message in conversation.messages():
-                    so_far.take(message)
-                    if so_far.result is not None:
-                        yield from _ended(left.popleft(), so_far.result, conversation.log())
-                        so_far = _SoFar()
-                    elif isinstance(message, (Comparing, Proof)):
-                        yield left[0], message
-                    if not left:
-                        return
+                for answer in conversation.messages():
+                    yield answer
+                    if isinstance(answer, (Done, Failure)) or (
+                        cell.replaying is not None and isinstance(answer, Proof)
+                    ):
+                        break
             finally:
                 printed = conversation.log()
     except InterruptedCellError:
-        if left and so_far.difference is not None:
-            yield left[0], so_far.ended("interrupted")
         raise KeyboardInterrupt from None
     except (CellError, OSError) as error:
-        why = str(error)
-    if left and (so_far.begun or left[0] is first):  # otherwise it is not its fault: it gets a process of its own
-        yield from _ended(left.popleft(), so_far.ended(why), printed)
-
-
-def _ended(cell: Cell, proof: Proof, printed: str) -> Iterator[tuple[Cell, Proof | Printed]]:
-    """Yield a cell's proof, and before it what was printed if the cell failed."""
-    if proof.failed:
-        yield cell, Printed(printed)
-    yield cell, proof
-
-
-class _SoFar:
-    """What is known of a cell: whether it has ``begun``, its ``result``, before that a difference without a name."""
-
-    def __init__(self) -> None:
-        self.begun = False
-        self.result: Proof | None = None
-        self.difference: Proof | None = None
-        self._rows, self._place = 0, ""
-
-    def take(self, message: Answer) -> None:
-        """Learn from an answer."""
-        self.begun = True
-        if isinstance(message, Failure):
-            self.result = self.ended(message.reason)
-        elif isinstance(message, Comparing):
-            self._rows, self._place = message.rows, message.place
-        elif isinstance(message, Proof) and message.unnamed:
-            self.difference = message
-        elif isinstance(message, Proof):
-            self.result = message
-
-    def ended(self, why: str) -> Proof:
-        """Return the proof of a cell that has ended without one."""
-        if self.difference is not None:
-            return replace(self.difference, unnamed=False, fault=f"no name was found for its fault: {why}")
-        reason = f"{why}, {self._place}" if self._place else why
-        return Proof("unverified", reason=reason, rows=self._rows, failed=True)
+        yield Failure(str(error))
+    yield Printed(printed)

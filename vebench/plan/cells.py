@@ -90,7 +90,7 @@ class Cell:
 
     ``target`` is ``module:Class`` of the adapter. ``cpus`` are the CPUs that the cell owns, in the order of placement;
     ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
-    With ``proving``, the cell is compared with the reference instead of timed, and after it those in ``then``. With
+    With ``proving``, the cell is compared with the reference instead of timed. With
     ``recording``, some of what it returns while it is timed is kept, and with ``replaying`` that is compared.
     ``python`` is the path of the backend's own interpreter, empty if it has none, and ``engines`` are the simulators in
     it that are not those here. ``replicas`` is empty if there is only one. ``side`` names the interpreter if the cells
@@ -118,7 +118,6 @@ class Cell:
     python: str = ""
     engines: tuple[Engine, ...] = ()
     group: int | None = None
-    then: tuple[Cell, ...] = ()
     timing: float = 0.0
     patience: float | None = None
 

@@ -1,112 +1,353 @@
 """Judges what a backend returned: computes it anew with the reference, and finds where the two first differ.
 
-The judge is not in the process that steps the backend, and takes nothing from there but the records
-(``recording.py``). What it knows of them is in ``bench.py``, the names of faults in ``faults.py``.
+The judge is not in the process that steps the backend, and takes nothing from there but the records. The reference
+steps one environment at a time, with the for-loop's own code, so that it can follow a backend that returns rows in any
+order: the comparison is always of environment i after its k-th step.
 """
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.child.answers import Proof
-from vebench.child.proof.bench import MOST_SHARE, Bench, FailedError
-from vebench.child.proof.faults import NAMING_S, name_fault
-from vebench.child.proof.history import FaultError
-from vebench.child.proof.recording import Began, CutOffError, Ended
+import numpy as np
+
+from vebench.backends import trees
+from vebench.backends.environments.engine_copies import Engine
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.own_classes import OwnClasses
+from vebench.child.actions import action_tape
+from vebench.child.answers import Mismatch, Proof
+from vebench.child.proof.following import MOST_EXCUSED, FaultError, Followed, History, References
+from vebench.child.proof.reference import Reference
+from vebench.child.proof.rows import FIELDS, Row, alike, describe, digest, digested, same
+from vebench.child.record.recording import About, Acted, Began, Broken, CutOffError, Order, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from numpy.typing import NDArray
 
-    from vebench.child.proof.case import Again
-    from vebench.child.proof.followed import References
-    from vebench.child.proof.recording import Record
-    from vebench.child.proof.trials import Guide
+    from vebench.backends.interface import ActionSpaceTree, Task
+    from vebench.child.answers import WorkVerdict
+    from vebench.child.record.recording import Record
 
-AFTER = 24  # steps after the first row that differs that are looked at to name the fault
-NOT_REPEATABLE = (
-    "the environment gives other results each time, or beside others, with the same seed and the same actions"
-)
+MOST_SHARE = 0.2  # of all rows that declared differences may excuse. More could hide any other fault.
 
 
-def judge(  # noqa: PLR0913 - what a recording lacks that comes while the backend is stepped
-    records: Iterator[Record],
-    references: References,
-    *,
-    announce: Callable[[Proof, Bench], Proof] = lambda proof, _: proof,
-    again: Again | None = None,
-    guide: Callable[[int], Guide] | None = None,
-    go_on: Callable[[], None] = lambda: None,
-    report: Callable[[Bench], None] = lambda _: None,
-    most_share: float = MOST_SHARE,
-    of_steps: bool = False,
-) -> Proof:
-    """Compare everything that is recorded with the reference, and return the result.
-
-    A difference goes to ``announce`` as soon as it is seen, without its name, which then is sought for ``NAMING_S`` at
-    most; ``again`` steps the backend once more. What ``guide`` has no need of, for so many environments, is not
-    compared, and ``go_on`` called when it has enough of a history. ``report`` is called after each record.
+class Judge:
+    """What is known of a recording so far: the environments since the last reset, and the first row that differs.
 
     Declared differences may excuse ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this
     share of all steps instead, since rows that are recorded are not drawn evenly.
-
-    Raises CutOffError for records that break off before any difference is seen, FailedError if the backend did, and
-    whatever the reference raises.
     """
-    bench = Bench(references, guide)
-    bench.most_share, bench.of_steps = most_share, of_steps
-    try:
-        for record in records:
-            bench.take(record)
-            report(bench)
-            if bench.mismatch is not None:
-                break
-            if bench.has_enough():
-                go_on()
-    except FaultError as error:
-        proof = replace(bench.proof(), verdict="different", fault=str(error))
-        bench.give_back()
-        return proof
-    proof = bench.proof()
-    if bench.mismatch is None:
-        bench.give_back()
-        return proof
-    if not bench.repeatable():
-        return Proof("unverified", reason=NOT_REPEATABLE)
-    proof = announce(proof, bench)
-    until = time.monotonic() + NAMING_S
-    beyond = _Beyond(bench, records, until)
-    beyond.look(AFTER)
-    fault = name_fault(bench, again, beyond.look, until)
-    if beyond.broken:
-        fault += f"; then {beyond.broken}"
-    if bench.about.chance is not None:
-        fault += f"; its adapter says: {bench.about.chance}"
-    bench.give_back()
-    return replace(proof, fault=fault)
+
+    def __init__(self, task: Task, *, most_share: float = MOST_SHARE, of_steps: bool = False) -> None:
+        self.task = task
+        self.mismatch: Mismatch | None = None
+        self.rows: tuple[Row, Row] | None = None  # the first two that differ: the reference's, the backend's
+        self.followed: dict[int, Followed] = {}
+        self.seeds: list[int] = []  # of the resets
+        self.batch = -1  # the last since then
+        self.references = References(task)
+        self._history: History | None = None
+        self._about: About | None = None
+        self._most_share, self._of_steps = most_share, of_steps
+        self._tally = Tally((), most_share)
+        self._fewest = 0
+
+    @property
+    def about(self) -> About:
+        """The first record. Raises CutOffError if there was none."""
+        if self._about is None:
+            raise CutOffError("the recording does not begin with what the backend reports about itself")
+        return self._about
+
+    @property
+    def now(self) -> History:
+        """The history since the last reset. Raises CutOffError if there was none."""
+        if self._history is None:
+            raise CutOffError("rows come before any reset")
+        return self._history
+
+    def take(self, record: Record) -> None:
+        """Judge one record. Raises FaultError for what breaks the interface, CutOffError for what is no recording."""
+        if isinstance(record, Rows):
+            self._compare(record)
+        elif isinstance(record, Order):
+            self.now.add(record.first, record.env_ids)
+        elif isinstance(record, Acted):
+            self.now.act(record)
+        elif isinstance(record, Began):
+            self._begin(record)
+        elif isinstance(record, About):
+            self._about = record
+            self._tally = Tally(tuple(Difference(*each) for each in record.differences), self._most_share)
+            self._frames = Frames(self.task, record)
+            space = declared_space(record, self.task, self.references.actions)
+            self._tape = action_tape(space, record.tape_seed, record.batch_size)
+        elif isinstance(record, Broken) or record.fault:
+            raise FaultError(record.fault)
+
+    def _begin(self, record: Began) -> None:
+        self._count_ends()
+        self._history = History(self.about, record, self._tape)
+        self.seeds.append(record.seed)
+        self.batch = -1
+        for followed in self.followed.values():
+            self.references.give_back(followed.reference)
+        self.followed.clear()
+
+    def _count_ends(self) -> None:
+        """Remember how often each environment has ended at least, in the history in which that is most."""
+        self._fewest = max(self._fewest, min((followed.ends for followed in self.followed.values()), default=0))
+
+    def _compare(self, rows: Rows) -> None:
+        """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
+        self.batch = rows.number
+        self.now.add(rows.number, rows.env_ids[None])
+        places = {int(index): place for place, index in enumerate(rows.shown)}
+        for index, env_id in enumerate(rows.env_ids.tolist()):
+            shown = index in places
+            if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
+                continue
+            if env_id not in self.followed:
+                reference = self.references.take(env_id, same_step=self.about.autoreset == "same_step")
+                self.followed[env_id] = Followed(env_id, reference, self.now)
+            followed = self.followed[env_id]
+            expected = followed.go_to(rows.number, self.now, self._frames.claim)
+            observation = trees.part(rows.observations, places[index]) if shown else None
+            found = Row(
+                expected.observation if observation is None else digest(observation),
+                float(rows.rewards[index]),
+                bool(rows.terminated[index]),
+                bool(rows.truncated[index]),
+            )
+            followed.keep(found)
+            if self.mismatch is None and alike(expected, found):
+                self._tally.count(expected)
+            elif self.mismatch is None:
+                whole = followed.reference.rows[-1]
+                seen = found._replace(observation=whole.observation if observation is None else observation)
+                self.mismatch = self._tally.compare(env_id, followed, whole, seen)
+                self.rows = self._tally.different_rows
+            if self.mismatch is None:
+                self.mismatch = self._frames.check(followed, rows.frames) or _ends(followed, rows.ends)
+
+    def proof(self) -> Proof:
+        """Return the result so far, without the fault's name."""
+        if self._about is None:
+            return Proof("unverified")
+        self._count_ends()
+        proof = self._tally.proof(self.mismatch, self._ages() if self._of_steps else None)
+        own = self._about.own_classes
+        return replace(
+            self._frames.onto(proof),
+            fewest_ends=self._fewest,
+            engines=tuple(Engine(**engine) for engine in self._about.engines),
+            own_classes=None if own is None else OwnClasses(**own),
+            invalid=self.references.invalid,
+        )
+
+    def _ages(self) -> Counter[int]:
+        """Return how many steps were so many rows after the first of their episode, and under -1 how many ended one.
+
+        The first start and the first end of each environment are left out, since little may follow.
+        """
+        ages: Counter[int] = Counter()
+        for followed in self.followed.values():
+            ages.update(followed.ages)
+            ages.subtract(range(min(MOST_EXCUSED, followed.step)))
+            ages[-1] += max(0, followed.ends - 1)
+        return +ages
+
+    def repeatable(self) -> bool:
+        """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
+        if SUITES[self.task.suite].ours or self.mismatch is None:
+            return True
+        followed = self.followed[self.mismatch.env_id]
+        same_step = self.about.autoreset == "same_step"
+        again = Reference(self.task, followed.env_id, self.now.seed, same_step=same_step)
+        # Those that draw from a generator of their process depend on what else is there.
+        beside = Reference(self.task, followed.env_id + 1, self.now.seed, same_step=same_step)
+        rows = [again.rows[-1]]
+        for action in followed.actions(self.now):
+            beside.step(action)
+            rows.append(again.step(action))
+        again.close()
+        beside.close()
+        kept = followed.expected
+        return all(alike(one, digested(other)) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
 
 
-class _Beyond:
-    """What is recorded after a difference. ``broken``: how it broke off, empty if it did not."""
+def declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
+    """Return the space of actions that the backend reports, which is the task's. Raises FaultError if it is not.
 
-    def __init__(self, bench: Bench, records: Iterator[Record], until: float) -> None:
-        self.broken = ""
-        self._bench, self._records, self._until = bench, records, until
-        self._over = False
+    A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
+    suites whose simulators count frames, the frame skip is not checked here but compared with what they count.
+    """
+    bounds = [about.action_dtype], [about.low], [about.high]
+    if about.action_form is not None:
+        bounds = about.action_dtype, about.low, about.high
+    spaces = [
+        ActionSpace(np.asarray(low, dtype), np.asarray(high, dtype)) for dtype, low, high in zip(*bounds, strict=True)
+    ]
+    own: ActionSpaceTree = trees.filled(about.action_form, spaces)
+    if trees.form(own) != trees.form(actions):
+        words = (trees.in_words(trees.form(space)) for space in (own, actions))
+        raise FaultError(f"actions are drawn from another space than the task's: {', not '.join(words)}")
+    for (name, one), other in zip(trees.named_leaves(own), trees.leaves(actions), strict=True):
+        if one.integer != other.integer or not (_one_bound(one.low, other.low) and _one_bound(one.high, other.high)):
+            differ = f"bounds, shape or type differ{f' ({name})' if name else ''}"
+            raise FaultError(f"actions are drawn from another space than the task's: {differ}")
+    if SUITES[task.suite].frames is None and about.frame_skip != task.frame_skip:
+        raise FaultError(f"claims {about.frame_skip} frames in a step that has {task.frame_skip}")
+    return own
 
-    def look(self, steps: int) -> None:
-        """Take records up to so many steps after the first row that differs, but no others than of its history."""
-        mismatch = self._bench.mismatch
-        try:
-            while not self._over and mismatch is not None and time.monotonic() < self._until:
-                if self._bench.followed[mismatch.env_id].step >= mismatch.step + steps:
-                    return
-                record = next(self._records, None)
-                self._over = record is None or isinstance(record, (Began, Ended))
-                if record is not None and not self._over:
-                    self._bench.take(record)
-        except CutOffError:
-            self._over, self.broken = True, "it was cut off"
-        except (FaultError, FailedError) as error:
-            self._over, self.broken = True, f"it failed: {error}"
+
+def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+    kind = np.int64 if np.issubdtype(one.dtype, np.integer) else np.float32
+    return one.shape == other.shape and bool(np.array_equal(one.astype(kind), other.astype(kind)))
+
+
+class Frames:
+    """Compares the frames that a backend simulates with those that it claims: ``claim`` in each step, None if unknown.
+
+    It claims its frame skip. Not every suite's simulator counts.
+    """
+
+    def __init__(self, task: Task, about: About) -> None:
+        counted = SUITES[task.suite].frames is not None
+        self.claim = about.frame_skip if counted else None
+        self._from = about.frames_from if counted else None
+        self._simulated: int | None = None
+        self._claimed = 0
+
+    def check(self, followed: Followed, frames: NDArray[np.integer]) -> Mismatch | None:
+        """Count the frames since the last look. Returns a mismatch, None if frames are as claimed.
+
+        The mismatch's field is ``frames`` if the backend has not simulated as many frames as it claims. It is ``claimed
+        frames`` if it claims another number than the reference has simulated. A step that ends an episode may take
+        fewer frames.
+        """
+        if self.claim is None:
+            return None
+        if len(frames) and frames[followed.env_id] >= 0:  # below 0: not known at this batch
+            steps, followed.steps_since = followed.steps_since, 0
+            now, before = int(frames[followed.env_id]), followed.frames_at
+            followed.frames_at = now
+            if before is not None and steps:
+                most, made = self.claim * steps, now - before
+                self._claimed += most
+                self._simulated = (self._simulated or 0) + max(0, made)
+                least = most - (self.claim - 1 if followed.expected[-1].ended else 0)
+                if not least <= made <= most:
+                    return _miscount(followed.env_id, followed.step, "frames", most, made)
+        if followed.miscounted is not None:
+            step, made = followed.miscounted
+            return _miscount(followed.env_id, step, "claimed frames", made, self.claim)
+        return None
+
+    def onto(self, proof: Proof) -> Proof:
+        """Return the proof with what was counted."""
+        if self._simulated is None:
+            return proof
+        return replace(proof, simulated=self._simulated, claimed=self._claimed, frames_from=self._from)
+
+
+def _miscount(env_id: int, step: int, field: str, expected: int, found: int) -> Mismatch:
+    return Mismatch(env_id, step, field, str(expected), str(found), abs(found - expected))
+
+
+def _ends(followed: Followed, ends: NDArray[np.integer]) -> Mismatch | None:
+    """Return a mismatch if an environment has reported another number of ends since the reset, None if it has not."""
+    if not len(ends) or int(ends[followed.env_id]) == followed.ends:
+        return None
+    return _miscount(followed.env_id, followed.step, "ends", followed.ends, int(ends[followed.env_id]))
+
+
+class Tally:
+    """Counts of what was compared. ``different_rows``: the first two that differ (the reference's, the backend's)."""
+
+    def __init__(self, declared: tuple[Difference, ...], most_share: float) -> None:
+        self._declared, self._most_share = declared, most_share
+        self.rows = self._ends = self._cut_off = self._excused = 0
+        self._rounded = False
+        self._allowed: dict[str, None] = {}
+        self._first_excused: Mismatch | None = None
+        self.different_rows: tuple[Row, Row] | None = None
+
+    def count(self, expected: Row) -> None:
+        """Count a row that was compared."""
+        self.rows += 1
+        self._ends += expected.ended
+        self._cut_off += expected.truncated
+
+    def compare(self, env_id: int, followed: Followed, expected: Row, found: Row) -> Mismatch | None:
+        """Compare a row. Returns where it differs from the reference's, None if it is equal or excused."""
+        self.count(expected)
+        is_excused = False
+        for field in FIELDS:
+            sameness = same(field, expected, found)
+            self._rounded = self._rounded or sameness == "equal"
+            if sameness != "different":
+                continue
+            # No declaration excuses a different end, because steps are counted by ends.
+            hidden = field in ("terminated", "truncated") and expected.ended != found.ended
+            excuse = None if hidden else excused(self._declared, field, expected, followed.fresh_for)
+            mismatch = describe(env_id, followed.step, field, expected, found)
+            if excuse is None:
+                self.different_rows = (expected, found)
+                return mismatch
+            self._first_excused = self._first_excused or mismatch
+            self._allowed[excuse] = None
+            is_excused = True
+        self._excused += is_excused
+        return None
+
+    def proof(self, mismatch: Mismatch | None, ages: Counter[int] | None = None) -> Proof:
+        """Return the result of the comparison. With ``ages`` of all steps, excuses are weighed by these."""
+        proof = Proof(
+            self._verdict(mismatch),
+            self.rows,
+            self._ends,
+            tuple(self._allowed),
+            mismatch,
+            cut_off=self._cut_off,
+            excused=self._excused,
+        )
+        count, of = (self._excused, self.rows) if ages is None else self._applied(ages)
+        if mismatch is not None or count <= self._most_share * of:
+            return proof
+        share = f"{count / of:.0%}"
+        fault = f"declares differences in {share} of all rows, of which they may excuse {self._most_share:.0%}"
+        return replace(proof, verdict="different", mismatch=self._first_excused, fault=fault)
+
+    def _applied(self, ages: Counter[int]) -> tuple[int, int]:
+        """Return to how many steps the differences that occurred apply, and how many steps there were."""
+        seen = [each for each in self._declared if each.text in self._allowed]
+        first = max((min(each.count, MOST_EXCUSED) for each in seen if each.rows == "start"), default=0)
+        at_ends = ages[-1] if any(each.rows == "end" for each in seen) else 0
+        return at_ends + sum(ages[age] for age in range(first)), max(1, sum(ages.values()) - ages[-1])
+
+    def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:
+        if mismatch is not None:
+            return "different"
+        if self._allowed:
+            return "equivalent"
+        return "equal" if self._rounded else "identical"
+
+
+def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
+    """Return the text of the declared difference that excuses this field of this row, None if there is none."""
+    for difference in declared:
+        if difference.field == field and covers(difference, expected, since_reset):
+            return difference.text
+    return None
+
+
+def covers(difference: Difference, expected: Row, since_reset: int) -> bool:
+    """Return whether a declared difference excuses this row. A difference declared for every row excuses none."""
+    if difference.rows == "end":
+        return expected.ended
+    return difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)

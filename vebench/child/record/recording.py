@@ -1,7 +1,7 @@
-"""What a backend returned, as the judge gets it: a stream of records, written by the process that steps the backend.
+"""What a backend returned, as the judge gets it: a file of records, written by the process that steps the backend.
 
 The judge is another process, which trusts nothing here: a record is a line of JSON with the type and shape of each of
-its arrays, and then their bytes. There is nothing in it that could run code.
+its arrays, and then their bytes, compressed where there are many. There is nothing in it that could run code.
 
 A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. Its batches are numbered from
 0, the rows of the reset; each later one answers a batch of the action tape, in the tape's order: batch ``number`` is
@@ -9,13 +9,13 @@ what the environments of batch ``number - 1`` returned, in its order, for the ta
 ``(tape_at + number - 1) % len(tape)``. Where a policy has acted, ``Acted`` takes the place of the tape: batch
 ``number`` answers its batch ``number - 1``. Which environments are in which batch is known
 without a record if ``About.in_order``, otherwise from ``Order``, or from the batch itself where every batch is
-recorded. ``Rows`` is one recorded batch. ``Ended`` or ``Failed`` is the last record; a stream without one was cut off.
-Of a backend that is compared apart from a measurement, ``Closed`` follows ``Ended``.
+recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record; a file without one was cut off.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass, field, fields
 from math import prod
 from typing import IO, TYPE_CHECKING, Any
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 
 # What a record may take: its line of JSON holds a few names and counts, its arrays the rows of one batch.
 MOST_LINE, MOST_BYTES = 1 << 20, 1 << 32
+PACKED_FROM = 1 << 12  # bytes of an array from which on it is compressed: stacks of pictures shrink to a tenth
 # Fields that may be a dict or tuple of arrays, nested or not.
 TREES = frozenset({"observations", "actions"})
 # Flags, integers and floating-point numbers; anything else would not be plain data.
 PLAIN = "biuf"
+NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Acted:
 class Order:
     """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on.
 
-    Those of a batch with fewer rows are filled up with -1.
+    Those of a batch with fewer rows are filled up with ``NO_ROW``.
     """
 
     first: int
@@ -144,22 +146,8 @@ class Ended:
         object.__setattr__(self, "windows", tuple(self.windows))  # JSON has lists
 
 
-@dataclass(frozen=True)
-class Failed:
-    """The last record, too: the backend raised an exception, in one line."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Closed:
-    """The backend has been closed."""
-
-
-Record = About | Began | Acted | Order | Rows | Broken | Ended | Failed | Closed
-_KINDS: dict[str, type[Record]] = {
-    kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Broken, Ended, Failed, Closed)
-}
+Record = About | Began | Acted | Order | Rows | Broken | Ended
+_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Broken, Ended)}
 
 
 class CutOffError(Exception):
@@ -167,24 +155,25 @@ class CutOffError(Exception):
 
 
 def write(file: IO[bytes], record: Record) -> None:
-    """Append a record to a pipe or a file. Raises OSError if nobody reads it any more."""
+    """Append a record to a file, in one call. Raises OSError if it cannot be written."""
     values = {item.name: getattr(record, item.name) for item in fields(record)}
     held = {name: value for name, value in values.items() if name in TREES or isinstance(value, np.ndarray)}
     body = {name: value for name, value in values.items() if name not in held}
     arrays = [(name, array) for name, tree in held.items() for array in trees.leaves(tree)]
-    kinds = [(name, array.dtype.str, array.shape) for name, array in arrays]
+    parts = [_packed(array) for _, array in arrays]
+    kinds = [(name, array.dtype.str, array.shape, len(part)) for (name, array), part in zip(arrays, parts, strict=True)]
     forms = {name: trees.form(tree) for name, tree in held.items() if not trees.is_leaf(tree)}
     head = {"kind": type(record).__name__, "arrays": kinds, **({"forms": forms} if forms else {})}
-    file.write(json.dumps({**head, **body}).encode() + b"\n")
-    for _, array in arrays:
-        file.write(array.tobytes())
+    file.write(b"".join((json.dumps({**head, **body}).encode(), b"\n", *parts)))
 
 
-def read(file: IO[bytes], last: type[Record] = Ended) -> Iterator[Record]:
-    """Yield the records up to the ``last`` or ``Failed``.
+def _packed(array: NDArray[np.generic]) -> bytes:
+    data = array.tobytes()
+    return zlib.compress(data, 1) if len(data) >= PACKED_FROM else data
 
-    Raises CutOffError for anything that ``write`` would not have written.
-    """
+
+def read(file: IO[bytes]) -> Iterator[Record]:
+    """Yield the records up to ``Ended``. Raises CutOffError for anything that ``write`` would not have written."""
     while True:
         line = file.readline(MOST_LINE)
         if not line.endswith(b"\n"):
@@ -194,23 +183,25 @@ def read(file: IO[bytes], last: type[Record] = Ended) -> Iterator[Record]:
             kind = _KINDS[body.pop("kind")]
             forms = body.pop("forms", {})
             arrays: dict[str, list[NDArray[np.generic]]] = {}
-            for name, dtype, shape in body.pop("arrays"):
-                arrays.setdefault(name, []).append(_array(file, np.dtype(dtype), tuple(shape)))
+            for name, dtype, shape, length in body.pop("arrays"):
+                arrays.setdefault(name, []).append(_array(file, np.dtype(dtype), tuple(shape), length))
             for name, leaves in arrays.items():
                 body[name] = trees.filled(forms.get(name), leaves)
             record = kind(**body)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
             raise CutOffError(f"a record that cannot be read: {error}") from None
         yield record
-        if isinstance(record, (last, Failed)):
+        if isinstance(record, Ended):
             return
 
 
-def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[np.generic]:
+def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> NDArray[np.generic]:
     size = dtype.itemsize * prod(shape)
-    if dtype.kind not in PLAIN or min(shape, default=0) < 0 or size > MOST_BYTES:
+    if dtype.kind not in PLAIN or min(shape, default=0) < 0 or not 0 <= length <= MOST_BYTES or size > MOST_BYTES:
         raise ValueError(f"an array of {dtype} and shape {shape}")
-    data = file.read(size)
+    data = file.read(length)
+    if len(data) == length and size >= PACKED_FROM:
+        data = zlib.decompressobj().decompress(data, size)
     if len(data) < size:
         raise CutOffError("the recording is cut off")
     return np.frombuffer(data, dtype).reshape(shape)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends import trees
-from vebench.child.proof.recording import PLAIN, About
+from vebench.child.record.recording import PLAIN, About
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import BackendInfo
 
+CHANGED = "change after they were handed out"
 OUT_OF_ORDER = "environments are not in the order of their ids, though it declares that they always are"
 NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
 # The kinds of numbers that a field may have, and how the message calls them.
@@ -28,6 +29,14 @@ KINDS = {
     "truncated": ("b", "bool"),
     "env_ids": ("iu", "whole numbers"),
 }
+
+
+class BrokenInterfaceError(ValueError):
+    """A batch breaks the interface, by this ``fault``."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"recv() breaks the interface: {fault}")
+        self.fault = fault
 
 
 def plain_arrays(batch: Sequence[Any], *, exactly: bool = False) -> list[NDArray[Any]] | None:

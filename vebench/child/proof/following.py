@@ -1,0 +1,217 @@
+"""One environment of a backend: the actions that it got, and the reference, which gets the same."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vebench.backends import trees
+from vebench.child.proof.reference import Reference
+from vebench.child.proof.rows import Row, digested
+from vebench.child.record.batches import OUT_OF_ORDER, out_of_order
+from vebench.child.record.recording import NO_ROW, CutOffError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
+    from vebench.child.record.recording import About, Acted, Began
+
+# What a declared difference may excuse: rows after a reset. More could hide any other fault.
+MOST_EXCUSED = 16
+KEPT = 4096  # the last steps of each environment
+
+
+class FaultError(Exception):
+    """What was recorded breaks the interface. The text says how."""
+
+
+class History:
+    """The batches since a reset: which environments are in which, and which actions they got."""
+
+    def __init__(self, about: About, began: Began, tape: list[ArrayTree]) -> None:
+        self.seed = began.seed
+        self.in_order = about.in_order
+        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
+        self.tape_at = began.tape_at
+        self._about = about
+        self._tape = tape
+        self._known = 0
+        self._acted: ArrayTree | None = None
+        self._batches_acted = 0
+
+    def act(self, acted: Acted) -> None:
+        """Take these actions, and not those of the tape. Raises CutOffError if they are no actions of this backend."""
+        if trees.form(acted.actions) != trees.form(self._tape[0]):
+            raise CutOffError(f"actions are {trees.in_words(trees.form(acted.actions))}")
+        for actions, known in zip(trees.leaves(acted.actions), trees.leaves(self._tape[0]), strict=True):
+            expected = (self._about.batch_size, *known.shape[1:])
+            if actions.shape[1:] != expected or actions.dtype != known.dtype:
+                raise CutOffError(f"actions of {actions.dtype} and shape {actions.shape[1:]}, not {expected}")
+        self._acted = acted.actions
+        self._batches_acted = len(trees.leaves(acted.actions)[0])
+
+    def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
+        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
+        if self.in_order:
+            if any(out_of_order(ids, self._about.num_envs) for ids in env_ids):
+                raise FaultError(f"{OUT_OF_ORDER}: batch {first} is not")
+            return
+        if first > self._known:
+            raise CutOffError(f"nothing says which environments are in batch {self._known}")
+        if self._about.fewest_rows is not None and env_ids.shape[-1] < self._about.batch_size:
+            missing = self._about.batch_size - env_ids.shape[-1]
+            env_ids = np.pad(env_ids.astype(np.int64), ((0, 0), (0, missing)), constant_values=NO_ROW)
+        if env_ids.ndim != 2 or env_ids.shape[1] != self._about.batch_size:  # noqa: PLR2004 - batches and rows
+            raise FaultError(f"a batch of {env_ids.shape[-1]} rows, where {self._about.batch_size} are reported")
+        news = env_ids[self._known - first :]
+        if not len(news):
+            return
+        self._check(news)
+        self.blocks.append((self._known, news))
+        self._known += len(news)
+
+    def _check(self, env_ids: NDArray[np.integer]) -> None:
+        least = 0 if self._about.fewest_rows is None else NO_ROW
+        if env_ids.min() < least or env_ids.max() >= self._about.num_envs:
+            raise FaultError(f"env_ids that are not in 0..{self._about.num_envs - 1}")
+        ascending = np.sort(env_ids, axis=1)
+        twice = ascending[:, 1:][(ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] != NO_ROW)]
+        if twice.size:
+            raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
+
+    def action(self, number: int, place: int) -> ArrayTree:
+        """Return the action that answered row ``place`` of batch ``number``."""
+        if self._acted is not None:
+            if number >= self._batches_acted:
+                raise CutOffError(f"nothing says which actions answered batch {number}")
+            chosen: ArrayTree = trees.part(self._acted, (number, place))
+            return chosen
+        action: ArrayTree = trees.part(self._tape[(self.tape_at + number) % len(self._tape)], place)
+        return action
+
+
+class References:
+    """References of one task. Those that nobody uses any more are used again, since it takes time to make one."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._all: list[Reference] = []
+        self._spare: list[Reference] = []
+
+    @property
+    def actions(self) -> ActionSpaceTree:
+        """The space of one action."""
+        if not self._all:
+            self.give_back(self.take(0, same_step=False))
+        return self._all[0].actions
+
+    @property
+    def invalid(self) -> str | None:
+        """The first value that the environment's spaces do not allow, None so far."""
+        return next((reference.invalid for reference in self._all if reference.invalid), None)
+
+    def take(self, env_id: int, *, same_step: bool) -> Reference:
+        """Return a reference for an environment, which is not reset yet."""
+        if not self._spare:
+            self._all.append(Reference(self._task, env_id))
+            self._spare.append(self._all[-1])
+        reference = self._spare.pop()
+        reference.stand_for(env_id, same_step=same_step)
+        return reference
+
+    def give_back(self, reference: Reference) -> None:
+        """Leave a reference to others."""
+        self._spare.append(reference)
+
+
+class Followed:
+    """One environment of the backend since the last reset, and the reference that follows it.
+
+    ``step``: steps since the reset, -1 before the row of the reset. ``fresh_for``: rows since the first of an episode.
+    ``expected`` and ``found``: the last rows of both, digested; ``found`` by step.
+    """
+
+    def __init__(self, env_id: int, reference: Reference, history: History) -> None:
+        self.env_id = env_id
+        self.reference = reference
+        self.step = -1
+        self.ends = self.fresh_for = 0
+        self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
+        self.steps_since = 0  # transitions since then
+        self.ages: Counter[int] = Counter()  # steps by the rows since the first of their episode
+        self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
+        self.expected: deque[Row] = deque(maxlen=KEPT)
+        self.found: dict[int, Row] = {}
+        self._frames: int | None = None  # of the reference, after its last row
+        self._places = array("q")  # batch and place of each row
+        self._coming: deque[tuple[int, int]] = deque()
+        self._blocks = 0
+        self._next = 0
+        reference.reset(history.seed)
+
+    def actions(self, history: History) -> Iterator[ArrayTree]:
+        """Yield the action of each step so far."""
+        for at in range(0, 2 * self.step, 2):
+            yield history.action(self._places[at], self._places[at + 1])
+
+    def expected_at(self, step: int) -> Row | None:
+        """Return the reference's row of a step, digested; None if it is not kept any more, or not there yet."""
+        at = step - (self.step - len(self.expected) + 1)
+        return self.expected[at] if 0 <= at < len(self.expected) else None
+
+    def go_to(self, number: int, history: History, claim: int | None) -> Row:
+        """Go as far as the environment is in batch ``number``, and return the reference's row there, digested.
+
+        ``claim``: the frames that the backend claims to simulate in each step, None if nobody counts them.
+        """
+        for at, place in self._rows_up_to(number, history):
+            if self.step >= 0:
+                self.reference.step(history.action(self._places[-2], self._places[-1]))
+                self._count(claim)
+            self._places.extend((at, place))
+            self.step += 1
+            self._frames = self.reference.frames
+            self.expected.append(digested(self.reference.rows[-1]))
+        if not self._places or self._places[-2] != number:
+            raise CutOffError(f"environment {self.env_id} is not in batch {number}")
+        return self.expected[-1]
+
+    def _rows_up_to(self, number: int, history: History) -> Iterator[tuple[int, int]]:
+        if history.in_order:
+            for at in range(self._next, number + 1):
+                yield at, self.env_id
+            self._next = number + 1
+            return
+        for first, env_ids in history.blocks[self._blocks :]:
+            self._coming.extend((first + int(at), int(place)) for at, place in np.argwhere(env_ids == self.env_id))
+        self._blocks = len(history.blocks)
+        while self._coming and self._coming[0][0] <= number:
+            yield self._coming.popleft()
+
+    def _count(self, claim: int | None) -> None:
+        ended = self.reference.rows[-1].ended
+        self.ends += ended
+        self.fresh_for += 1
+        if self.reference.fresh:
+            self.fresh_for, self.frames_at, self.steps_since = 0, None, 0
+        self.ages[min(self.fresh_for, MOST_EXCUSED)] += 1
+        if self.reference.fresh:
+            return
+        self.steps_since += 1
+        frames = self.reference.frames
+        if claim is None or frames is None or self._frames is None or self.miscounted is not None:
+            return
+        count = frames - self._frames
+        if not (1 if ended else claim) <= count <= claim:
+            self.miscounted = self.step + 1, count
+
+    def keep(self, found: Row) -> None:
+        """Keep a row of the backend's, digested."""
+        self.found[self.step] = found
+        self.found.pop(self.step - KEPT, None)

@@ -1,0 +1,428 @@
+"""Compares with the reference what a backend has returned, in a process that loads no adapter.
+
+``replay`` judges what a measured cell has recorded, ``prove`` what was recorded of a backend for ``vebench verify``.
+Both let several processes judge, each some of the environments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from vebench.backends import registry, trees
+from vebench.child.answers import CellProof, Proof
+from vebench.child.proof.faults import NAMING_S, name_fault
+from vebench.child.proof.following import FaultError
+from vebench.child.proof.judge import MOST_SHARE, Judge
+from vebench.child.proof.reference import Reference
+from vebench.child.record.recording import About, Began, Broken, CutOffError, Ended, Rows, read
+from vebench.child.trials import planned
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from vebench.backends.interface import Task
+    from vebench.child.answers import WorkVerdict
+    from vebench.child.proof.rows import Row
+    from vebench.child.record.recording import Record
+    from vebench.child.request import Proving, Replaying, Request
+    from vebench.child.trials import Trial
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# So many neighbours are looked at together for what came right after a reset. After BEGINNINGS_NS only the rows of the
+# resets themselves are, after RESETS_NS of no more environments.
+TOGETHER, BEGINNINGS_NS, RESETS_NS = 8, 500_000_000, 2_000_000_000
+# Of --timeout, a search for a name among all environments may end at this share, and what is known be told in time.
+MOST_OF_TIMEOUT = 0.8
+WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
+NOTHING_COMPARED = "nothing that it returned could be compared"
+BROKE_OFF = "its rows broke off"
+NOT_REPEATABLE = (
+    "the environment gives other results each time, or beside others, with the same seed and the same actions"
+)
+
+
+class Judged(NamedTuple):
+    """The proof of some environments, and how far it goes: the reset, counted from 1, and the batch since then.
+
+    ``rows``: the first two that differ, the reference's and the backend's.
+    """
+
+    proof: Proof
+    reset: int = 0
+    batch: int = -1
+    rows: tuple[Row, Row] | None = None
+
+
+class Outline(NamedTuple):
+    """What a recording is of: what the backend reports, the last batch, a fault, and how it breaks off if it does.
+
+    The last of its ``histories`` is that of the measured steps, in which ``env_ids`` are shown; in those before, which
+    are short, ``first_ids`` are. ``is_over``: nothing was left to do but to close the backend.
+    """
+
+    about: About | None
+    env_ids: tuple[int, ...]
+    first_ids: tuple[int, ...]
+    histories: int
+    batch: int
+    fault: str | None
+    is_over: bool
+    cut_off: str | None
+
+
+def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
+    """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
+    task = request.setup.task
+    named_until = clock() + int((MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9)
+    try:
+        outline = _outline(job.path, job.rows)
+        verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
+        chance = registry.find(request.backend).chance(task)
+        if outline.about is None or outline.cut_off is not None:
+            return CellProof("unverified", reason=outline.cut_off)
+        if chance is not None:
+            return CellProof(verdict, fault=outline.fault, reason=chance, impossible=True)
+        try:
+            found, begun = _compared(job, task, outline, clock, named_until)
+        except CutOffError as error:
+            return CellProof(verdict, fault=outline.fault, reason=None if outline.fault else str(error))
+        return _of_cell(found, begun, outline, outline.about)
+    finally:
+        os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib
+
+
+def _compared(
+    job: Replaying, task: Task, outline: Outline, clock: Callable[[], int], named_until: int
+) -> tuple[list[Judged], list[Judged]]:
+    """Compare the measured steps, and what came right after the resets. Returns what was found of both."""
+    resets, last = range(outline.histories - 1), range(outline.histories - 1, outline.histories)
+    begin = partial(_begun, job.path, task, clock, resets)
+    begun = [one for found in _in_parallel(begin, _groups(outline.first_ids)) for one in found]
+    wrong = [one for one in begun if one.proof.verdict == "different"]
+    found: list[Judged] = []
+    # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
+    if all(one.reset > 1 for one in wrong):
+        follow = partial(judged, job.path, task, last, of_steps=True)
+        try:
+            found = _in_parallel(
+                partial(follow, is_wanted=Until(clock, int(job.seconds * 1e9))), _shares(outline.env_ids)
+            )
+        except CutOffError:
+            if not wrong:
+                raise
+        else:
+            time_left = Until(clock, named_until - clock())
+            found = _named(found, outline.env_ids, partial(follow, is_wanted=time_left, naming=True))
+    if not any(one.proof.verdict == "different" for one in found):
+        beginning = partial(judged, job.path, task, resets, most_share=1.0, naming=True)
+        begun = _named(begun, outline.first_ids, beginning)
+    return found, begun
+
+
+def _of_cell(found: Sequence[Judged], begun: Sequence[Judged], outline: Outline, about: About) -> CellProof:
+    """Return what was found of all environments, and what of the first batches, ``begun``."""
+    seen = [one.proof for one in (*found, *begun) if one.proof.rows or one.proof.reason or one.proof.fault]
+    worst = min(seen, key=lambda proof: WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
+    if worst.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
+        worst = Proof("different", fault=outline.fault)
+    nothing = worst.verdict != "different" and not any(one.proof.rows for one in found)
+    return CellProof(
+        "unverified" if nothing else worst.verdict,
+        rows=sum(one.proof.rows for one in (*found, *begun)),
+        ends=min((one.proof.fewest_ends for one in found), default=0),
+        environments=len(outline.env_ids),
+        num_envs=about.num_envs,
+        steps=max(0, min((one.batch for one in found), default=0)) * about.batch_size // about.num_envs,
+        of_steps=max(0, outline.batch) * about.batch_size // about.num_envs,
+        allowed=tuple(dict.fromkeys(text for one in found for text in one.proof.allowed)),
+        mismatch=worst.mismatch,
+        fault=worst.fault,
+        reason=worst.reason or (NOTHING_COMPARED if nothing else None),
+        invalid=next((one.proof.invalid for one in (*found, *begun) if one.proof.invalid), None),
+    )
+
+
+def prove(request: Request, proving: Proving, job: Replaying) -> Proof:
+    """Compare what was recorded of each trial with the reference, and return the result. The files are removed."""
+    trials = planned(request, proving)
+    paths = [f"{job.path}.{number}" for number in range(len(trials))]
+    paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - likewise
+    so_far, place = Proof("unverified"), f"while it was built {trials[0].words}"
+    failed, whole = job.failed, 0  # nobody believes a backend that says that it is done
+    try:
+        for path, trial in zip(paths, trials):  # noqa: B905 - those after a failure were not stepped
+            outline = _outline(path)
+            place, whole = _place(outline, trial), whole + outline.is_over
+            proof = _of_trial(request, proving, path, trial, outline)
+            if proof.verdict == "different" and proof.fault and path != paths[0]:
+                proof = replace(proof, fault=f"{proof.fault} ({trial.words_of(outline.about)})")
+            so_far = proof if path == paths[0] else _merged((so_far, proof), so_far.fewest_ends)
+            if so_far.verdict == "different" or so_far.reason:
+                break
+    finally:
+        for path in paths:
+            os.unlink(path)  # noqa: PTH108 - likewise
+    if so_far.verdict == "different":
+        told = (so_far.fault, f"then it failed: {failed}" if failed else None)
+        return replace(so_far, fault="; ".join(filter(None, told)) or None)
+    if not so_far.reason and (failed or whole < len(trials)):
+        return replace(so_far, verdict="unverified", reason=f"{failed or BROKE_OFF}, {place}", failed=True)
+    if so_far.verdict != "equivalent" or so_far.excused <= MOST_SHARE * so_far.rows:
+        return so_far
+    share = f"{so_far.excused / so_far.rows:.0%}"
+    fault = f"declares differences in {share} of all rows, of which they may excuse {MOST_SHARE:.0%}"
+    return replace(so_far, verdict="different", fault=fault)
+
+
+def _of_trial(request: Request, proving: Proving, path: str, trial: Trial, outline: Outline) -> Proof:
+    env_ids = tuple(sorted({*outline.first_ids, *outline.env_ids}))
+    task = trial.setup(request.setup).task
+    follow = partial(judged, path, task, range(outline.histories), most_share=1.0)  # a trial may have few steps
+    found = _in_parallel(follow, _shares(env_ids))
+    found = _named(found, env_ids, partial(follow, naming=True))
+    proof = _merged([one.proof for one in found], min((one.proof.fewest_ends for one in found), default=0))
+    if outline.fault is not None and proof.verdict != "different":
+        proof = replace(proof, verdict="different", fault=outline.fault)
+    shown = next((one for one in found if one.rows is not None and one.proof.mismatch is proof.mismatch), None)
+    return proof if shown is None else replace(proof, pictures=_pictures(request, proving, shown))
+
+
+def _place(outline: Outline, trial: Trial) -> str:
+    """Return how far a backend is, in words: ``in step 3 after reset 1, with 2 environments``."""
+    words = trial.words_of(outline.about)
+    if outline.about is None:
+        return f"while it was built {words}"
+    if outline.is_over:
+        return f"while it was closed, {words}"
+    if not outline.histories:
+        return f"before its first reset, {words}"
+    if outline.batch < 0:
+        return f"in reset {outline.histories}, {words}"
+    return f"in step {outline.batch + 1} after reset {outline.histories}, {words}"
+
+
+def _pictures(request: Request, proving: Proving, found: Judged) -> tuple[str, ...]:
+    """Write the observations that differ, if the request asks for it. Returns the paths of the files."""
+    mismatch = found.proof.mismatch
+    if proving.frames is None or mismatch is None or mismatch.field != "observations" or found.rows is None:
+        return ()
+    from vebench.child.proof import pictures  # noqa: PLC0415 - on use only
+
+    expected, seen = (row.observation for row in found.rows)
+    if trees.form(expected) != trees.form(seen):
+        return ()
+    options = "".join(f" {key}={value}" for key, value in request.options.items())
+    name = f"{request.setup.task.id} {request.backend}{options} env{mismatch.env_id} step{mismatch.step}"
+    return pictures.save(proving.frames, name, *(trees.leaf_of(each, mismatch.leaf) for each in (expected, seen)))
+
+
+def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
+    """Return proofs of one backend as one, with the worst verdict and what belongs to that."""
+    worst = min(proofs, key=lambda proof: WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
+    counted = [proof for proof in proofs if proof.simulated is not None and proof.claimed is not None]
+    return replace(
+        worst,
+        rows=sum(proof.rows for proof in proofs),
+        ends=sum(proof.ends for proof in proofs),
+        cut_off=sum(proof.cut_off for proof in proofs),
+        excused=sum(proof.excused for proof in proofs),
+        fewest_ends=fewest_ends,
+        allowed=tuple(dict.fromkeys(text for proof in proofs for text in proof.allowed)),
+        engines=next((proof.engines for proof in proofs if proof.engines), ()),
+        own_classes=next((proof.own_classes for proof in proofs if proof.own_classes), None),
+        simulated=sum(proof.simulated or 0 for proof in counted) if counted else None,
+        claimed=sum(proof.claimed or 0 for proof in counted) if counted else None,
+        frames_from=counted[0].frames_from if counted else None,
+        invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
+    )
+
+
+def _outline(path: str, rows: Sequence[int] = ()) -> Outline:
+    """Return what a recording is of, whose windows claim so many rows, as far as it can be read."""
+    about: About | None = None
+    shown: set[int] = set()
+    first: set[int] = set()
+    histories, batch, fault, cut_off, is_over = 0, -1, None, None, False
+    with open(path, "rb") as file:  # noqa: PTH123 - likewise
+        try:
+            for record in read(file):
+                if isinstance(record, About):
+                    about = record
+                elif isinstance(record, Began):
+                    first |= shown
+                    shown, batch, histories = set(), -1, histories + 1
+                elif isinstance(record, Rows):
+                    shown.update(record.env_ids[record.shown].tolist())
+                    batch = record.number
+                elif isinstance(record, Broken):
+                    fault = record.fault
+                elif isinstance(record, Ended):
+                    is_over = True
+                    fault = fault or record.fault or (None if about is None else _miscounted(about, record, rows))
+        except CutOffError as error:
+            cut_off = str(error)
+    return Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batch, fault, is_over, cut_off)
+
+
+def _miscounted(about: About, ended: Ended, rows: Sequence[int]) -> str | None:
+    """Return the fault if a window has claimed other rows than its batches have, None if none has."""
+    for count, claimed in zip(ended.windows, rows):  # noqa: B905 - not all may be known
+        returned = count * about.batch_size if about.fewest_rows is None else count
+        if claimed != returned:
+            return f"rows counted that were not returned: {claimed:,} in a window with {returned:,}"
+    return None
+
+
+class Until:
+    """Rows are wanted for ``span`` nanoseconds of ``clock``, without the time in which environments are built."""
+
+    def __init__(self, clock: Callable[[], int], span: int) -> None:
+        self._clock, self._span = clock, span
+        self._asked = 0
+        self._deadline = 0
+
+    def __call__(self, _rows: Rows) -> bool:
+        """Return whether these rows are wanted. Environments are built for those that it is asked of first."""
+        self._asked += 1
+        if self._asked == 2:  # noqa: PLR2004 - the second time
+            self._deadline = self._clock() + self._span
+        return self._asked <= 2 or self._clock() <= self._deadline  # noqa: PLR2004 - likewise
+
+
+def _begun(
+    path: str, task: Task, clock: Callable[[], int], resets: range, groups: tuple[tuple[int, ...], ...]
+) -> list[Judged]:
+    """Compare what environments returned right after a reset, group by group, for as long as it may take.
+
+    Where that is too short, groups are smaller, and rows or environments fewer.
+    """
+    found: list[Judged] = []
+    began = clock()
+    Reference(task, 0).close()
+    if TOGETHER * (clock() - began) > BEGINNINGS_NS:  # one that can stand for all must do
+        groups = tuple((env_id,) for env_ids in groups for env_id in env_ids)
+
+    def is_wanted(rows: Rows) -> bool:
+        return not rows.number or clock() <= began + BEGINNINGS_NS
+
+    for env_ids in groups:
+        if found and (found[-1].proof.verdict == "different" or clock() > began + RESETS_NS):
+            break
+        found.append(judged(path, task, resets, env_ids, is_wanted=is_wanted, most_share=1.0))
+    return found
+
+
+def judged(  # noqa: PLR0913 - what is compared, and how
+    path: str,
+    task: Task,
+    histories: range,
+    env_ids: tuple[int, ...],
+    *,
+    is_wanted: Callable[[Rows], bool] = lambda _: True,
+    most_share: float = MOST_SHARE,
+    of_steps: bool = False,
+    naming: bool = False,
+) -> Judged:
+    """Compare what a file holds of these environments with the reference, up to the first difference.
+
+    With ``naming``, the name of its fault is sought. Raises CutOffError for records that cannot be of one recording,
+    and whatever the reference raises.
+    """
+    judge = Judge(task, most_share=most_share, of_steps=of_steps)
+    with open(path, "rb") as file:  # noqa: PTH123 - likewise
+        records = _chosen(read(file), histories, env_ids, is_wanted)
+        try:
+            for record in records:
+                judge.take(record)
+                if judge.mismatch is not None:
+                    break
+        except FaultError as error:
+            proof = replace(judge.proof(), verdict="different", fault=str(error))
+            return Judged(proof, len(judge.seeds), judge.batch)
+        found = Judged(judge.proof(), len(judge.seeds), judge.batch, judge.rows)
+        if judge.mismatch is None:
+            return found
+        if not judge.repeatable():
+            return found._replace(proof=Proof("unverified", reason=NOT_REPEATABLE))
+        if naming:
+            chance = judge.about.chance
+            told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
+            return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))
+        return found
+
+
+def _chosen(
+    records: Iterator[Record], histories: range, env_ids: tuple[int, ...], is_wanted: Callable[[Rows], bool]
+) -> Iterator[Record]:
+    """Yield the records of these histories up to where they break off, with the observations of these environments."""
+    history = -1
+    with contextlib.suppress(CutOffError):
+        for record in records:
+            history += isinstance(record, Began)
+            if history >= histories.stop:
+                return
+            if history not in (-1, *histories):
+                continue
+            if not isinstance(record, Rows):
+                yield record
+            elif is_wanted(record):
+                wanted = np.isin(record.env_ids[record.shown], env_ids)
+                observations = trees.part(record.observations, wanted)
+                yield replace(record, shown=record.shown[wanted], observations=observations)
+
+
+def _named(found: list[Judged], env_ids: tuple[int, ...], judged: Callable[[tuple[int, ...]], Judged]) -> list[Judged]:
+    """Return what was found, with the name of the first fault, which is sought beside other environments.
+
+    Some faults, such as one row that stands for all, only show there.
+    """
+    wrong = [one for one in found if one.proof.mismatch is not None]
+    if not wrong:
+        return found
+    first = min(wrong, key=lambda one: (one.reset, one.batch))
+    mismatch = first.proof.mismatch
+    others = [env_id for env_id in env_ids if mismatch is not None and env_id != mismatch.env_id][: TOGETHER - 1]
+    with contextlib.suppress(CutOffError):
+        again = judged(tuple(sorted((*others, *(() if mismatch is None else (mismatch.env_id,))))))
+        if again.proof.mismatch is not None:
+            named = replace(first.proof, fault=again.proof.fault, mismatch=again.proof.mismatch)
+            return [again._replace(proof=named), *(one for one in found if one is not first)]
+    return found
+
+
+def _shares(env_ids: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return environments in shares, one for each CPU that is free."""
+    count = min(len(env_ids), _free_cpus())
+    return [env_ids[number::count] for number in range(count)]
+
+
+def _groups(env_ids: tuple[int, ...]) -> list[tuple[tuple[int, ...], ...]]:
+    """Return neighbours in groups, in an order that nobody can foresee, in shares: one for each CPU that is free."""
+    groups = [env_ids[first : first + TOGETHER] for first in range(0, len(env_ids), TOGETHER)]
+    random.SystemRandom().shuffle(groups)
+    count = min(len(groups), _free_cpus())
+    return [tuple(groups[number::count]) for number in range(count)]
+
+
+def _in_parallel(work: Callable[[T], R], shares: list[T]) -> list[R]:
+    """Return what work on each share gives, each in a process of its own if there are several."""
+    if len(shares) <= 1:
+        return [work(share) for share in shares]
+    with ProcessPoolExecutor(len(shares), get_context("fork")) as pool:
+        return list(pool.map(work, shares))
+
+
+def _free_cpus() -> int:
+    return len(pinning.allowed() or (0,))

@@ -1,0 +1,1 @@
+"""What a backend returned, kept while it is timed or compared, and the format of that on disk."""

@@ -1,0 +1,167 @@
+"""Steps a backend through the trials of a comparison, and writes to files what it returns.
+
+Its batches are received by the same loop as those of a measured cell. Nothing is timed, and each batch is written as
+soon as it is there: of a backend that hangs or dies, the files have all that came before.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends import trees
+from vebench.backends.interface import CountsFrames
+from vebench.child import trials
+from vebench.child.actions import Fitting, Tape, action_tape
+from vebench.child.answers import Comparing, Done
+from vebench.child.loop import Loop
+from vebench.child.record.batches import CHANGED, NAMES, BrokenInterfaceError, about, changed, malformed
+from vebench.child.record.recording import Began, Broken, Ended, Rows, write
+from vebench.child.record.silence import Silence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import IO
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ArrayTree, Factory, VectorBackend
+    from vebench.child.actions import Actions
+    from vebench.child.answers import Answer
+    from vebench.child.request import Proving, Request
+    from vebench.child.trials import Reset, Trial
+
+BETWEEN_S = 0.25  # how often it is said how many rows there are
+MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
+
+
+def step_trials(request: Request, proving: Proving, factory: Factory, answer: Callable[[Answer], None]) -> None:
+    """Step the backend in each trial. What the first one returns goes to the file ``PATH.0``, and so on."""
+    rows = 0
+    for number, trial in enumerate(trials.planned(request, proving)):
+        with open(f"{proving.path}.{number}", "wb", buffering=0) as file:  # noqa: PTH123 - as in child/main.py
+            transcript = Transcript(file, answer, rows)
+            _step(request, trial, factory, transcript)
+            rows = transcript.rows
+    answer(Done())
+
+
+def _step(request: Request, trial: Trial, factory: Factory, transcript: Transcript) -> None:
+    """Build the backend, reset and step it as the trial says, and close it."""
+    backend = factory(trial.setup(request.setup), **request.options)
+    try:
+        info = backend.info
+        reported = about(
+            info,
+            tape_seed=trial.tape_seed,
+            constructor_seed=trial.seed,
+            in_order=info.in_order,
+            frames_from=backend.frames_from if isinstance(backend, CountsFrames) else None,
+        )
+        transcript.write(reported)
+        tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
+        for reset in trial.resets:
+            transcript.begin(backend, reset)
+            backend.reset(reset.seed)
+            first = backend.recv()
+            at = reset.tape_at % len(tape)
+            actions: Actions = Tape([*tape[at:], *tape[:at]])
+            if info.fewest_rows is not None:
+                actions = Fitting(actions, len(first[4]))
+            loop = Loop(backend, actions, time.perf_counter_ns)
+            try:
+                if transcript.take(first):
+                    loop.go_on(transcript.take)
+            except BrokenInterfaceError as error:
+                transcript.breaks(error.fault)
+            if transcript.is_broken:
+                break
+        now = about(backend.info, tape_seed=trial.tape_seed, constructor_seed=trial.seed)
+        transcript.write(Ended(0, changed(reported, now) or ""))
+    finally:
+        backend.close()
+
+
+class Transcript:
+    """Writes every batch of a trial to a file, and says when it has enough of a reset. ``rows``: those so far."""
+
+    def __init__(self, file: IO[bytes], answer: Callable[[Answer], None], rows: int) -> None:
+        self.rows = rows
+        self.is_broken = False
+        self._file, self._answer = file, answer
+        self._said = time.monotonic()
+
+    def write(self, record: Any) -> None:  # noqa: ANN401 - any record
+        """Append a record."""
+        write(self._file, record)
+
+    def begin(self, backend: VectorBackend, reset: Reset) -> None:
+        """Begin a history, which ``reset`` asks for."""
+        self._backend, self._info, self._reset = backend, backend.info, reset
+        self._number = -1
+        self._made = np.full(self._info.num_envs, -1, np.int64)  # steps of each environment
+        self._most = max(reset.most, trials.MOST_TIMES * reset.steps)
+        self._ends = 0
+        always_all = self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None
+        self._silence = None if always_all else Silence(self._info.num_envs)
+        self._last: tuple[Sequence[ArrayTree], list[ArrayTree]] = ((), [])
+        self._until, self._end = time.process_time() + trials.LEAST_S, time.monotonic() + trials.WHILE_S
+        self.write(Began(reset.seed, reset.tape_at))
+
+    def take(self, batch: Sequence[Any]) -> bool:
+        """Write a batch. Returns whether another one is wanted."""
+        self._number += 1
+        info = self._info
+        fault = malformed(batch, info.num_envs, info.batch_size, info.fewest_rows)
+        if fault is None and not info.reuses_buffers and (fault := self._changed()) is not None:
+            fault += ", though no reuse of buffers is declared"
+        if fault is None and self._silence is not None:
+            fault = self._silence.note(batch[4])
+        if fault is not None:
+            return self.breaks(fault, self._number)
+        copies = [trees.mapped(np.copy, array) for array in batch]
+        self._last = batch, copies
+        observations, rewards, terminated, truncated, env_ids = copies
+        self._made[env_ids] += 1
+        shown = np.flatnonzero(self._made[env_ids] <= self._most)  # others have to wait for one that is slow
+        observations = trees.part(observations, shown)
+        self.write(Rows(self._number, env_ids, rewards, terminated, truncated, shown, observations, self._frames()))
+        self._ends += int(np.count_nonzero(terminated | truncated))
+        self.rows += len(env_ids)
+        if time.monotonic() > self._said + BETWEEN_S:
+            self._said = time.monotonic()
+            self._answer(Comparing(self.rows))
+        if (fault := self._changed()) is not None:
+            return self.breaks(f"{fault}, before the next actions were sent", self._number)
+        return not self._has_enough()
+
+    def breaks(self, fault: str, number: int | None = None) -> bool:
+        """Write that a batch, by default the next, breaks the interface. Returns that no other is wanted."""
+        self.write(Broken(self._number + 1 if number is None else number, fault))
+        self.is_broken = True
+        return False
+
+    def _has_enough(self) -> bool:
+        reset, made = self._reset, int(self._made.min())
+        if self._file.tell() > MOST_BYTES:
+            return True
+        if made < reset.steps:
+            return False
+        has_time = time.process_time() < self._until and time.monotonic() < self._end
+        if reset.goes_on and has_time and made < trials.MOST_TIMES * reset.steps:
+            return False
+        return self._ends >= reset.ends or made >= reset.most
+
+    def _changed(self) -> str | None:
+        """Return the fault if an array of the last batch is not what it was when it was copied."""
+        for field, arrays, copies in zip(NAMES, *self._last):  # noqa: B905 - none before the first batch
+            for (name, array), copy in zip(trees.named_leaves(arrays, field), trees.leaves(copies), strict=True):
+                if array.tobytes() != copy.tobytes():
+                    return f"{name} {CHANGED}"
+        return None
+
+    def _frames(self) -> NDArray[np.int64]:
+        frames = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
+        return np.empty(0, np.int64) if frames is None else np.array(frames)

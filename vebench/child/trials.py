@@ -1,0 +1,179 @@
+"""What a comparison steps: a few trials, each a backend built anew in a layout of its own, with several resets.
+
+Everything is drawn from one seed, so that the same comparison can be asked for again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from vebench.backends import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vebench.backends.setup import Setup
+    from vebench.child.record.recording import About
+    from vebench.child.request import Proving, Request
+
+# The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the
+# layout asked for, one environment ends.
+ENDS, TIMES_LONGER = 3, 8
+END, TIMES_FOR_ONE = 1, 3
+# Where steps are cheap, the layout asked for is stepped until this much time of a CPU has gone, but for this many times
+# the steps at most: some faults begin late. Steps that sleep take no time of a CPU, and are not cheap: after a while
+# that ends it, too.
+LEAST_S, MOST_TIMES, WHILE_S = 1.0, 10, 5.0
+# Environments in the layout of many, and for how many steps.
+MANY, MANY_STEPS = (4, 7), (20, 40)
+ONE_STEPS = (40, 80)
+MOST_PER_WORKER = 4
+FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
+MOST_SEED = 1 << 30
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A reset with ``seed``, after which the tape goes on with its batch ``tape_at``.
+
+    Each environment makes ``steps`` at least, and then goes on until all together have ended ``ends`` times, up to
+    ``most`` steps. With ``goes_on`` it takes some time even if it could be quick.
+    """
+
+    seed: int
+    tape_at: int
+    steps: int
+    most: int
+    ends: int = 0
+    goes_on: bool = False
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One backend, built with ``seed``. ``exact``: on the variant of the task without chance, with ``no_ops``."""
+
+    workers: int
+    envs_per_worker: int
+    exact: bool
+    no_ops: int
+    seed: int
+    tape_seed: int
+    resets: tuple[Reset, ...]
+
+    def setup(self, asked: Setup) -> Setup:
+        """Return what the adapter is built with; the rest is as in ``asked``."""
+        return replace(
+            asked,
+            task=replace(asked.task, exact=self.exact, no_ops=self.no_ops),
+            workers=self.workers,
+            envs_per_worker=self.envs_per_worker,
+            cpus=asked.cpus[: max(1, self.workers)],
+            seed=self.seed,
+        )
+
+    @property
+    def words(self) -> str:
+        """The layout in words, before it is known how many environments are alive."""
+        return self.words_of(None)
+
+    def words_of(self, about: About | None) -> str:
+        """Return the layout in words: ``with 2 environments``."""
+        count = self.workers * self.envs_per_worker if about is None else about.num_envs
+        envs = "1 environment" if count == 1 else f"{count} environments"
+        return f"with {envs}" if self.exact else f"with {envs}, chance included"
+
+
+def planned(request: Request, proving: Proving) -> tuple[Trial, ...]:
+    """Return the trials of a request's backend."""
+    setup, entry = request.setup, registry.find(request.backend)
+    shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
+    return draw(
+        setup,
+        proving,
+        chance=entry.chance(replace(setup.task, exact=False)) is None,
+        alive=shape.num_envs // shape.batch_size,
+        no_ops=entry.no_ops,
+    )
+
+
+def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:
+    """Draw the trials of a comparison: the layout asked for, then one environment, then many.
+
+    ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
+    many environments the backend has for each row of a batch. ``no_ops``: what its entry says.
+    """
+    rng = Random(proving.seed)  # noqa: S311 - it is to be repeated
+    lengths = Random(f"{proving.seed} lengths")  # noqa: S311 - likewise; with other steps, all else is to be the same
+    seeds = _seeds(rng)
+    most = setup.batch_size
+    workers, each = _layout(rng, most, most + 1 if most > 1 >= alive else most, setup)
+    length = proving.steps + lengths.randrange(max(1, proving.steps // 10))
+    main = Trial(
+        workers,
+        each,
+        exact=True,
+        no_ops=no_ops,
+        seed=next(seeds),
+        tape_seed=next(seeds),
+        resets=(
+            Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_FOR_ONE * length, END, goes_on=True),
+            _short(rng, lengths, next(seeds), (1, max(2, min(length, max(20, length // 10))))),
+        ),
+    )
+    long = Reset(next(seeds), rng.randrange(1 << 20), min(length, ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
+    one = Trial(
+        1,
+        1,
+        exact=not chance,
+        no_ops=no_ops,
+        seed=next(seeds),
+        tape_seed=next(seeds),
+        resets=(_short(rng, lengths, next(seeds), _within(ONE_STEPS, proving.steps)), long),
+    )
+    count = max(2, rng.randrange(*MANY) // alive)
+    workers, each = _layout(rng, count, count, setup)
+    many = Trial(
+        workers,
+        each,
+        exact=not chance,
+        no_ops=no_ops,
+        seed=next(seeds),
+        tape_seed=next(seeds),
+        resets=(_short(rng, lengths, next(seeds), _within(MANY_STEPS, proving.steps)),),
+    )
+    return main, one, many
+
+
+def _within(steps: tuple[int, int], asked: int) -> tuple[int, int]:
+    """Return bounds of a number of steps that are no more than was asked for."""
+    return min(steps[0], asked), min(steps[1], asked + 1)
+
+
+def _short(rng: Random, lengths: Random, seed: int, steps: tuple[int, int]) -> Reset:
+    length = lengths.randrange(steps[0], max(steps[0] + 1, steps[1]))
+    return Reset(seed, rng.randrange(1 << 20), length, length)
+
+
+def _seeds(rng: Random) -> Iterator[int]:
+    """Yield seeds so far apart that no environment of one has the seed of an environment of another."""
+    taken: set[int] = set()
+    while True:
+        place = rng.randrange(MOST_SEED // FAR_APART)
+        if place not in taken:
+            taken.add(place)
+            yield place * FAR_APART + rng.randrange(FAR_APART // 2)
+
+
+def _layout(rng: Random, least: int, most: int, setup: Setup) -> tuple[int, int]:
+    """Return workers and environments of each: together from ``least`` to ``most``, those asked for among them."""
+    if least == most == setup.batch_size:
+        return setup.workers, setup.envs_per_worker
+    layouts = [
+        (count // each, each)
+        for count in range(least, most + 1)
+        for each in range(1, MOST_PER_WORKER + 1)
+        if count % each == 0
+    ]
+    return rng.choice(layouts)

@@ -1,7 +1,6 @@
 """rlpyt's ``GpuSampler``, of which the adapter takes the place of the action server.
 
-rlpyt is on no registry. Its checkout is named by the option ``checkout``, or by the variable ``RLPYT``; it runs
-unmodified.
+rlpyt is on no registry. The variable ``RLPYT`` names its checkout; it runs unmodified.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ class GpuSampler(OneInFlight):
     float32. It cannot be reset: each ``reset`` starts other processes.
     """
 
-    def __init__(self, setup: Setup, *, checkout: str = "", steps_per_batch: int = 64) -> None:
-        folder = checkout or os.environ.get(CHECKOUT, "")
+    def __init__(self, setup: Setup, *, steps_per_batch: int = 64) -> None:
+        folder = os.environ.get(CHECKOUT, "")
         if not os.path.isdir(os.path.join(folder, "rlpyt")):  # noqa: PTH112, PTH118 - nothing else here needs pathlib
-            raise ValueError(
-                f"rlpyt is on no registry: name its checkout with [checkout=DIR], or by the variable {CHECKOUT}"
-            )
+            raise ValueError(f"rlpyt is on no registry: name its checkout by the variable {CHECKOUT}")
         if folder not in sys.path:
             sys.path.append(folder)
         example = make(setup.task)

@@ -78,7 +78,7 @@ RLPYT = Installation(
     "rlpyt",
     "what rlpyt needs",
     (Step((TORCH, "psutil==7.1.3", "PyPrind==2.11.3")),),
-    note="clone github.com/astooke/rlpyt, and name the folder: -b 'rlpyt[checkout=DIR]', or the variable RLPYT",
+    note="clone github.com/astooke/rlpyt, and name the folder by the variable RLPYT",
 )
 # Its metadata wants a gymnasium and a numpy of years ago; with numpy 2.4 its workers fail.
 SAMPLE_FACTORY = Installation(
@@ -133,10 +133,6 @@ _MJBATCH_TASKS = frozenset(
 
 def _by_physics_alone(task: Task) -> str | None:
     return task.id if task.id in _MJBATCH_TASKS else None
-
-
-def _text(text: str) -> str:
-    return text
 
 
 ENTRIES: tuple[BackendEntry, ...] = (
@@ -265,7 +261,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         shapes.process_per_worker,
         packages=(_TORCH, _PSUTIL, _PYPRIND),
         options={
-            "checkout": Option(_text, None, "the folder of rlpyt's checkout (default: the variable RLPYT)"),
             "steps_per_batch": Option(whole, 64, "steps after which all workers meet at barriers"),
         },
         by_default=False,

@@ -94,7 +94,7 @@ class TunePage:
                     *((name, known[name]) for name in names if name in known),
                     ("how sure", one_line(self.certainty)),
                     ("look at it", f"vebench report {shlex.quote(self.file)}"),
-                    ("go on", f"vebench tune --resume {shlex.quote(self.file)}"),
+                    ("go on", self.run.header.resume_command(self.file)),
                 ),
                 tables=(table, *self._policy()),
                 explanations=tuple(self._doubts()),
@@ -194,8 +194,8 @@ class TunePage:
         if self.choice.lack is Lack.WIDE:
             return f"the rate of {_place(best)}, {_rate(best)}, is little more than a guess"
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
-            return f"the run is {finding.code}: {finding.message}; {finding.remedy}"
-        return f"{'; '.join(self._faster())}"
+            return "; ".join((f"the run is {finding.code}: {finding.message}; {finding.remedy}", *self._faster()))
+        return "; ".join(self._faster())
 
     def _faster(self) -> Iterator[str]:
         """Yield what is faster than the best setting that may be offered, by how much, and why it may not be."""

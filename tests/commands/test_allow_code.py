@@ -18,6 +18,7 @@ from support.fakes import FakeStart, fake_world, interrupted
 from support.places import ADAPTERS
 from support.records import make_cell, make_header, write_run
 
+from vebench.backends.registry import ENTRIES
 from vebench.interpreters.lookup import PLUGINS
 from vebench.plan.grammar import parse_envs, parse_policy
 from vebench.plan.spec import RunSpec
@@ -157,6 +158,13 @@ def test_somebody_has_decided_for_each_field_of_a_spec_whether_a_file_may_set_it
     assert NAMED.keys() | HARMLESS == {field.name for field in fields(RunSpec)}
     assert not NAMED.keys() & HARMLESS
     assert len(HOSTILE) > 80
+
+
+def test_no_option_of_a_backend_is_free_text_which_may_name_a_folder_or_a_module() -> None:
+    for entry in ENTRIES:
+        for option in entry.options.values():
+            with pytest.raises(ValueError, match=r"\w"):
+                option.parse("/tmp/folder")  # noqa: S108 - nothing is written there
 
 
 @pytest.mark.usefixtures("nothing_starts")

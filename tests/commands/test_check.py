@@ -328,6 +328,18 @@ def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(c
             assert words in " ".join(allowed.out.split())
 
 
+def test_the_yardstick_is_no_measure_where_python_or_numpy_differ_unless_that_is_allowed(
+    check: Check, runs: Runs
+) -> None:
+    python = runs("python.jsonl", host=msgspec.structs.replace(make_header().host, python="3.13.1"))
+    one, two = (runs(f"{version}.jsonl", packages={"numpy": version}) for version in ("1.26", "2.0"))
+    for a, b in ((one, two), (runs("a.jsonl"), python)):
+        refused = check(a, b)
+        assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
+        assert check(a, b, "--allow-different-host").status == 0
+        assert check(a, b, *SPEEDUPS).status == 0
+
+
 def test_another_version_of_vebench_is_reported_and_not_refused(check: Check, runs: Runs) -> None:
     a, b = (runs(f"{version}.jsonl", packages={"vebench": version}) for version in ("1", "2"))
     found = check(a, b)

@@ -126,6 +126,11 @@ def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
     assert len({frozenset(order) for order in orders}) == 1
 
 
+def test_the_first_pass_begins_with_the_plain_loop_which_tells_whether_a_task_can_be_stepped() -> None:
+    cells = plan(replace(SPEC, interleave=False), CART_POLE).cells
+    assert (cells[0].backend.name, cells[0].workers) == ("for-loop", 1)
+
+
 def test_the_order_follows_from_the_seed() -> None:
     assert plan(SPEC, PONG, CART_POLE) == plan(SPEC, PONG, CART_POLE)
     first, second = (plan(replace(SPEC, seed=seed), PONG, CART_POLE).cells for seed in (0, 1))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
 
 # Fewer workers, or a simpler backend that cannot be told from the fastest, do as well if they reach this share of the
-# best rate: a loss of 5 % is what a gate lets pass by default.
+# best rate.
 AS_GOOD = 0.95
 # Where none does, fewer are worth a word if they give up a fifth of the rate at most.
 WORTH_A_WORD = 0.8

@@ -191,6 +191,8 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
             "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
         )
+    if request.metric == "yardstick" and not request.allow_different_host:
+        _refuse_another_yardstick(before, after)
     if before.spec.takes_turns != after.spec.takes_turns:
         differences.append("cells took turns (interleave) in only one of them")
     # Different versions of these are reported, but not refused.
@@ -200,6 +202,21 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
         if before.packages[name] != after.packages[name]
     ]
     return tuple(map(one_line, (*differences, *ours)))
+
+
+def _refuse_another_yardstick(before: RunRecord, after: RunRecord) -> None:
+    """Raise NotComparableError if the yardstick, which is Python and numpy at work, was not the same program."""
+    for name, one, other in (
+        ("Python", *(".".join(run.host.python.split(".")[:2]) for run in (before, after))),
+        ("numpy", *(run.packages.get("numpy", "") for run in (before, after))),
+    ):
+        if one and other and one != other:
+            raise NotComparableError(
+                one_line(
+                    f"{name} {one} against {other}: the yardstick runs on it, and is another one: measure a baseline "
+                    "with the same, compare with --metric fps or speedup, or add --allow-different-host"
+                )
+            )
 
 
 def _placement_differences(before: RunRecord, after: RunRecord) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -441,7 +440,7 @@ class _Racing:
     @property
     def _go_on(self) -> str:
         """The command that goes on with the race."""
-        return f"vebench tune --resume {shlex.quote(str(self._writer.path))}"
+        return self._run().header.resume_command(str(self._writer.path))
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, as far as is known: its work need not be known to be the same yet.

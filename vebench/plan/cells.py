@@ -395,8 +395,13 @@ def _together(shapes: Sequence[Shape]) -> Shape:
 
 
 def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
-    """Return the cells of pass number ``repeat`` in an order that depends only on the seed and this number."""
+    """Return the cells of pass number ``repeat`` in an order that depends only on the seed and this number.
+
+    In the first pass the plain loop comes first: if that hangs, nothing else is tried.
+    """
     order = list(cells)
     # The same string seeds the same way in every version of Python, and different pairs give different strings.
     Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
+    if repeat == 0:
+        order.sort(key=lambda cell: cell.key.backend != registry.REFERENCE or cell.workers > 1)
     return order

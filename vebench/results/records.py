@@ -267,7 +267,8 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         """
         if self.interpreter is not None:
             return self.command
-        return shlex.join(["vebench", "run", "--resume", file, *([ALLOW] if any(not_ours(self.spec)) else [])])
+        command = "tune" if self.spec.only else "run"  # only a race names its cells
+        return shlex.join(["vebench", command, "--resume", file, *([ALLOW] if any(not_ours(self.spec)) else [])])
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:
         """Return the command that compares the work of these backends on a task of the run, of all if none is named."""

@@ -1,6 +1,6 @@
 """Measures our own classes beside EnvPool: ``python tools/fast_figures.py FOLDER --env Pong,Hopper``.
 
-For each task and size it runs ``vebench run --interleave`` with ``fast-sync`` and ``envpool-sync`` on two CPUs, keeps
+For each task and size it runs ``vebench run`` with ``fast-sync`` and ``envpool-sync`` on two CPUs, keeps
 the run file in the folder, and prints a row in Markdown: the median over repeats of the ratio of windows that were
 measured in turn, and the lowest and highest repeat. What is in the folder already is not measured again. About 3
 minutes for a MuJoCo task, 6 for a game, whose 256 environments take 20 s to start.
@@ -19,7 +19,7 @@ from typing import Any
 # Environments: workers, environments of each.
 SIZES = {1: (1, 1), 2: (2, 1), 8: (2, 4), 64: (2, 32), 256: (2, 128)}
 OURS, THEIRS = "fast-sync", "envpool-sync"
-SETTINGS = "--set base=false --interleave --rounds 4 --duration 0.4 --warmup 0.3 --timeout 240 --quiet"
+SETTINGS = "--set base=false --rounds 4 --duration 0.4 --warmup 0.3 --timeout 240 --quiet"
 
 
 def main() -> int:

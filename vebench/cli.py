@@ -13,6 +13,7 @@ import typer
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
+from vebench.options import HOW_LONG, OUTPUT, VERDICT, WHAT, option
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
@@ -152,24 +153,20 @@ def run(  # noqa: PLR0913 - one parameter for each option
     proof: options.Proof = "auto",
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="First compare backends with a plain loop.", rich_help_panel=options.VERDICT),
+        option(VERDICT, "", "First compare backends with a plain loop.", "--verify"),
     ] = False,
     settings: Annotated[list[str] | None, options.settings("base", "interleave", "memory")] = None,
     output: options.RunFile = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Finish the run in this file, by its own plan.", rich_help_panel=options.OUTPUT
-        ),
+        option(OUTPUT, "FILE", "Finish the run in this file, by its own plan."),
     ] = None,
     allow_code: options.AllowCode = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print the plan and measure nothing.", rich_help_panel=options.OUTPUT),
+        option(OUTPUT, "", "Print the plan and measure nothing.", "--dry-run"),
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress and no table.", rich_help_panel=options.OUTPUT)
-    ] = False,
+    quiet: Annotated[bool, option(OUTPUT, "", "No progress and no table.", "--quiet", "-q")] = False,
 ) -> int:
     """Measure, and print a table. Exit status: 0 done, 1 a cell failed, 2 bad input, 3 others disturbed most cells.
 
@@ -264,27 +261,19 @@ def check(  # noqa: PLR0913 - one parameter for each option
     tolerance: options.Tolerance = "10%",
     metric: Annotated[
         str,
-        typer.Option(
-            metavar="METRIC",
-            help="What is compared: yardstick (rates relative to fixed work of vebench's own), speedup or fps.",
-            rich_help_panel=options.VERDICT,
+        option(
+            VERDICT,
+            "METRIC",
+            "What is compared: yardstick (rates relative to fixed work of vebench's own), speedup or fps.",
         ),
     ] = "yardstick",
     history: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Earlier runs, which show by how much runs differ. Default: an assumption.",
-            rich_help_panel=options.VERDICT,
-        ),
+        option(VERDICT, "DIR", "Earlier runs, which show by how much runs differ. Default: an assumption."),
     ] = None,
     allow_different_host: Annotated[
         bool,
-        typer.Option(
-            "--allow-different-host",
-            help="Compare even if machines or simulators differ.",
-            rich_help_panel=options.VERDICT,
-        ),
+        option(VERDICT, "", "Compare even if machines or simulators differ.", "--allow-different-host"),
     ] = False,
     form: options.CheckFormat = "terminal",
     junit: options.Junit = None,
@@ -353,12 +342,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     junit: options.Junit = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            *("--output", "-o"),
-            metavar="FILE",
-            help="Run files; -a and -b are added to the name.",
-            rich_help_panel=options.OUTPUT,
-        ),
+        option(OUTPUT, "FILE", "Run files; -a and -b are added to the name.", "--output", "-o"),
     ] = None,
 ) -> int:
     """Measure the same cells in Python A and Python B, in turn on the same CPUs, and judge whether B is slower.
@@ -425,41 +409,24 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     backends: options.Backends = None,
     batch: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Rows of a batch, as the learner takes them. Default: any number.",
-            rich_help_panel=options.WHAT,
-        ),
+        option(WHAT, "N", "Rows of a batch, as the learner takes them. Default: any number."),
     ] = None,
     asynchronous: Annotated[
         str,
-        typer.Option(
-            "--async",
-            metavar="ok|no",
-            help="Whether rows may come from whichever environments are ready.",
-            rich_help_panel=options.WHAT,
-        ),
+        option(WHAT, "ok|no", "Whether rows may come from whichever environments are ready.", "--async"),
     ] = "ok",
     learner: options.Learner = None,
     settings: Annotated[list[str] | None, options.settings("memory", "pin", "policy", "seed", "timeout")] = None,
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
     margin: Annotated[
         str,
-        typer.Option(
-            metavar="SHARE",
-            help="Accept this much less throughput for a simpler setup.",
-            rich_help_panel=options.VERDICT,
-        ),
+        option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup."),
     ] = "5%",
     form: options.TuneFormat = "terminal",
     output: options.RunFile = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Go on with the race in this run file, for as long again.",
-            rich_help_panel=options.OUTPUT,
-        ),
+        option(OUTPUT, "FILE", "Go on with the race in this run file, for as long again."),
     ] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
@@ -496,19 +463,11 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     backends: options.Backends = None,
     steps: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Steps of each environment in the first layout, at least.",
-            rich_help_panel=options.HOW_LONG,
-        ),
+        option(HOW_LONG, "N", "Steps of each environment in the first layout, at least."),
     ] = 400,
     num_envs: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Environments stepped at a time in the first layout, or one more.",
-            rich_help_panel=options.WHAT,
-        ),
+        option(WHAT, "N", "Environments stepped at a time in the first layout, or one more."),
     ] = 2,
     seed: options.Seed = None,
     timeout: options.Timeout = 300.0,

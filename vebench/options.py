@@ -7,7 +7,6 @@ than typer.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,11 +14,11 @@ import typer
 from typer.core import TyperCommand
 
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import MAX_SEED, RunSpec, check_seconds
+from vebench.plan.spec import RunSpec
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from typer.models import OptionInfo
 
@@ -39,154 +38,104 @@ class Grouped(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT)}
         for one in self.get_params(ctx):
             if (line := one.get_help_record(ctx)) is not None:
-                groups.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(line)
+                groups.setdefault(getattr(one, "rich_help_panel", None) or "Help", []).append(line)
         for name, lines in groups.items():
             if lines:
                 with formatter.section(name):
                     formatter.write_dl(lines)
 
 
-def _duration(name: str, meaning: str, group: str = HOW_LONG) -> OptionInfo:
+def option(group: str, metavar: str, meaning: str, *names: str, **how: Any) -> OptionInfo:  # noqa: ANN401 - as typer has it
+    """Return an option of this group of the help. A flag has no metavar."""
+    made: OptionInfo = typer.Option(*names, metavar=metavar or None, help=meaning, rich_help_panel=group, **how)
+    return made
+
+
+def duration(name: str, meaning: str, parse: str = "parse_duration") -> OptionInfo:
     """Return an option that is a time, in seconds once it is parsed. A default is in seconds already."""
 
-    def parse(text: str | float) -> float:
-        from vebench.plan.grammar import parse_duration  # noqa: PLC0415 - imported on use
+    def seconds(text: str | float) -> float:
+        from vebench.plan import grammar  # noqa: PLC0415 - imported on use
 
-        return parse_duration(name, str(text))
+        found: float = getattr(grammar, parse)(name, str(text))
+        return found
 
-    return _option(name, metavar="TIME", help=meaning, parser=parse, rich_help_panel=group)
+    return option(HOW_LONG, "TIME", meaning, name, parser=seconds)
 
 
-def _option(*names: str, **how: Any) -> OptionInfo:  # noqa: ANN401 - as typer has it
-    option: OptionInfo = typer.Option(*names, **how)
-    return option
+def budget(meaning: str) -> OptionInfo:
+    """Return the option for the longest time that a command may take, or add."""
+    return duration("--budget", meaning, "parse_budget")
 
 
 def _format(kind: Kind, default: str = "") -> OptionInfo:
     """Return the option that names a format for pages of this kind."""
-    meaning = f"{registry.choices(kind)}.{default}"
-    return _option("--format", "-f", metavar="FORMAT", help=meaning, rich_help_panel=OUTPUT)
+    return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")
 
+
+Texts = list[str] | None
 
 # The plan of a run: fields of RunSpec.
 Envs = Annotated[
-    list[str] | None,
-    _option(
-        *("--env", "-e"),
-        metavar="ENV",
-        help="Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...",
-        rich_help_panel=WHAT,
-    ),
+    Texts, option(WHAT, "ENV", "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...", "--env", "-e")
 ]
 Backends = Annotated[
-    list[str] | None,
-    _option(
+    Texts,
+    option(
+        *(WHAT, "NAME", "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers. Default: the usual ones."),
         *("--backend", "-b"),
-        metavar="NAME",
-        help="NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers. Default: the usual ones.",
-        rich_help_panel=WHAT,
     ),
 ]
 Workers = Annotated[
-    list[str] | None,
-    _option(
+    Texts,
+    option(
+        *(WHAT, "COUNTS", "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Default: 1..4."),
         *("--workers", "-w"),
-        metavar="COUNTS",
-        help="8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Default: 1..4.",
-        rich_help_panel=WHAT,
     ),
 ]
-EnvsPerWorker = Annotated[
-    list[str] | None,
-    _option(metavar="COUNTS", help="Environments of each worker. Default: 1.", rich_help_panel=WHAT),
-]
+EnvsPerWorker = Annotated[Texts, option(WHAT, "COUNTS", "Environments of each worker. Default: 1.")]
 Policy = Annotated[
     str | None,
-    _option(
-        metavar="POLICY",
-        help="mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Default: tape (drawn beforehand).",
-        rich_help_panel=WHAT,
+    option(
+        *(WHAT, "POLICY"),
+        "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Default: tape (drawn beforehand).",
     ),
 ]
 Learner = Annotated[
     str | None,
-    _option(
-        metavar="TIME[/STEPS]",
-        help="Assumed time of learning for each batch (4ms), or for each STEPS steps (300ms/2048).",
-        rich_help_panel=WHAT,
+    option(
+        WHAT, "TIME[/STEPS]", "Assumed time of learning for each batch (4ms), or for each STEPS steps (300ms/2048)."
     ),
 ]
-Seed = Annotated[int | None, _option(metavar="N", help="Seed of all that is drawn at random.", rich_help_panel=WHAT)]
-Duration = Annotated[float, _duration("--duration", "Length of one window.")]
-Rounds = Annotated[int, _option(metavar="N", help="Windows of a cell in each pass.", rich_help_panel=HOW_LONG)]
-Warmup = Annotated[float, _duration("--warmup", "Least time before the first window.")]
-Repeats = Annotated[int, _option(metavar="N", help="Passes, each in fresh processes.", rich_help_panel=HOW_LONG)]
-Until = Annotated[
-    str | None,
-    _option(metavar="SHARE", help="Add passes until intervals are this narrow, such as 2%.", rich_help_panel=HOW_LONG),
-]
-Timeout = Annotated[float, _duration("--timeout", "Longest time for one cell.")]
+Seed = Annotated[int | None, option(WHAT, "N", "Seed of all that is drawn at random.")]
+Duration = Annotated[float, duration("--duration", "Length of one window.")]
+Rounds = Annotated[int, option(HOW_LONG, "N", "Windows of a cell in each pass.")]
+Warmup = Annotated[float, duration("--warmup", "Least time before the first window.")]
+Repeats = Annotated[int, option(HOW_LONG, "N", "Passes, each in fresh processes.")]
+Until = Annotated[str | None, option(HOW_LONG, "SHARE", "Add passes until intervals are this narrow, such as 2%.")]
+Timeout = Annotated[float, duration("--timeout", "Longest time for one cell.")]
 Pin = Annotated[
     str | None,
-    _option(
-        metavar="CPUS",
-        help="compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].",
-        rich_help_panel=WHERE,
-    ),
+    option(WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."),
 ]
 Replicas = Annotated[
     str | None,
-    _option(
-        metavar="N",
-        help="Copies of the backend in each cell: a number, or node for one on each memory node.",
-        rich_help_panel=WHERE,
-    ),
+    option(WHERE, "N", "Copies of the backend in each cell: a number, or node for one on each memory node."),
 ]
 OnHosts = Annotated[
     str | None,
-    _option(
-        "--hosts",
-        metavar="HOSTS",
-        help="A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].",
-        rich_help_panel=WHERE,
-    ),
+    option(WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
 ]
-Proof = Annotated[
-    str,
-    _option(
-        metavar="HOW",
-        help="Compare what cells returned with a plain loop: auto, full or off.",
-        rich_help_panel=VERDICT,
-    ),
-]
+Proof = Annotated[str, option(VERDICT, "HOW", "Compare what cells returned with a plain loop: auto, full or off.")]
 
 # Options of several commands that are no part of a plan.
-OnlyEnvs = Annotated[
-    list[str] | None, _option("--env", "-e", metavar="ENV", help="These only. Comma or repeat.", rich_help_panel=WHAT)
-]
-OnlyBackends = Annotated[
-    list[str] | None,
-    _option("--backend", "-b", metavar="NAME", help="These only. Comma or repeat.", rich_help_panel=WHAT),
-]
-Tolerance = Annotated[
-    str, _option(metavar="SHARE", help="How much slower a backend may be: 5% or 0.05.", rich_help_panel=VERDICT)
-]
-Junit = Annotated[
-    Path | None, _option(metavar="FILE", help="Also write the verdicts as JUnit XML.", rich_help_panel=OUTPUT)
-]
-RunFile = Annotated[
-    str | None,
-    _option(
-        "--output", "-o", metavar="FILE", help="Run file. Default: a new one in .vebench/.", rich_help_panel=OUTPUT
-    ),
-]
-ReportFile = Annotated[
-    str | None, _option("--output", "-o", metavar="FILE", help="Write the report to this file.", rich_help_panel=OUTPUT)
-]
-AllowCode = Annotated[
-    bool,
-    _option("--allow-code", help="Use the code, Pythons and hosts that the file names.", rich_help_panel=OUTPUT),
-]
+OnlyEnvs = Annotated[Texts, option(WHAT, "ENV", "These only. Comma or repeat.", "--env", "-e")]
+OnlyBackends = Annotated[Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
+Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
+Junit = Annotated[Path | None, option(OUTPUT, "FILE", "Also write the verdicts as JUnit XML.")]
+RunFile = Annotated[str | None, option(OUTPUT, "FILE", "Run file. Default: a new one in .vebench/.", "--output", "-o")]
+ReportFile = Annotated[str | None, option(OUTPUT, "FILE", "Write the report to this file.", "--output", "-o")]
+AllowCode = Annotated[bool, option(OUTPUT, "", "Use the code, Pythons and hosts that the file names.", "--allow-code")]
 _BY_SUFFIX = " Default: from the suffix of -o, or terminal."
 CheckFormat = Annotated[str, _format("check")]
 TuneFormat = Annotated[str, _format("tune")]
@@ -194,19 +143,6 @@ MachineFormat = Annotated[str, _format("machine")]
 VerifyFormat = Annotated[str, _format("verify")]
 ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
 HistoryFormat = Annotated[str | None, _format("history", _BY_SUFFIX)]
-
-
-def budget(meaning: str) -> OptionInfo:
-    """Return the option for the longest time that a command may take, or add."""
-
-    def parse(text: str | float) -> float:
-        from vebench.plan.grammar import parse_duration  # noqa: PLC0415 - imported on use
-
-        seconds = parse_duration("--budget", str(text))
-        check_seconds("--budget", seconds)
-        return seconds
-
-    return _option("--budget", metavar="TIME", help=meaning, parser=parse, rich_help_panel=HOW_LONG)
 
 
 def settings(*names: str) -> OptionInfo:
@@ -221,7 +157,7 @@ def settings(*names: str) -> OptionInfo:
         return given or []
 
     meaning = f"Another setting: {', '.join(names)}. Repeat."
-    return _option("--set", metavar="KEY=VALUE", help=meaning, callback=checked)
+    return option(WHAT, "KEY=VALUE", meaning, "--set", callback=checked)
 
 
 def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN401 - values of fields
@@ -230,38 +166,18 @@ def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN4
     Parameters of the command with the names of fields are those that are read, and the list ``settings``. ``defaults``
     are those of fields that the command has no option for, or none with a default.
     """
-    from vebench.plan import grammar  # noqa: PLC0415 - imported on use
+    from vebench.plan.grammar import PARSERS  # noqa: PLC0415 - imported on use
 
-    parsers: dict[str, Callable[[Any], object]] = {
-        "envs": grammar.parse_envs,
-        "workers": grammar.parse_workers,
-        "backends": grammar.parse_backends,
-        "envs_per_worker": grammar.parse_envs_per_worker,
-        "until": partial(grammar.parse_share, "--until"),
-        "pin": grammar.parse_pin,
-        "replicas": grammar.parse_replicas,
-        "hosts": grammar.parse_hosts,
-        "policy": grammar.parse_policy,
-        "learner": partial(grammar.parse_learner, "--learner"),
-    }
-    of_settings: dict[str, Callable[[str], object]] = {
-        "base": partial(grammar.parse_flag, "--set base"),
-        "interleave": partial(grammar.parse_flag, "--set interleave"),
-        "memory": partial(grammar.parse_memory, "--set memory"),
-        "proof": str,
-        "seed": partial(grammar.parse_whole, "--set seed", most=MAX_SEED),
-        "timeout": partial(grammar.parse_duration, "--set timeout"),
-        "warmup": partial(grammar.parse_duration, "--set warmup"),
-    }
     known = RunSpec.__dataclass_fields__
     values: dict[str, Any] = defaults | {
-        name: parsers[name](value) if name in parsers else value
+        # Numbers and times are parsed by typer.
+        name: PARSERS[name](value) if isinstance(value, str | list) and name in PARSERS else value
         for name, value in context.params.items()
         if name in known and value not in (None, [], ())
     }
     for text in context.params.get("settings") or ():
         key, _, value = text.partition("=")
-        values[key] = (of_settings | parsers)[key](value)
+        values[key] = PARSERS[key](value)
     return RunSpec(**{"envs": (), **values})
 
 

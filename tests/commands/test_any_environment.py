@@ -13,6 +13,7 @@ from support.fakes import fake_world
 from support.in_this_process import world_here
 
 from vebench.backends.interface import ActionSpace
+from vebench.child.policies.named import parse_policy
 from vebench.child.policies.policy import make_policy
 from vebench.child.request import Settings
 from vebench.results import store
@@ -183,22 +184,8 @@ def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Pa
 def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(
     vebench: Command, tmp_path: Path, backend: str, policy: str
 ) -> None:
-    run = (
-        "run",
-        *NESTED,
-        "-b",
-        backend,
-        "--set",
-        "base=false",
-        *BRIEF[:-1],
-        "2",
-        "-q",
-        "-o",
-        "run.jsonl",
-        "--policy",
-        policy,
-    )
-    assert vebench(*run, world=world_here()).status == 0
+    run = ("run", *NESTED, "-b", backend, "--set", "base=false", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl")
+    assert vebench(*run, "--policy", policy, world=world_here()).status == 0
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.reason is None
     assert cell.proof is not None
@@ -215,7 +202,7 @@ def test_actions_of_another_form_are_the_reason_of_the_cell(vebench: Command, tm
 
 
 def test_a_network_says_in_one_line_that_it_takes_one_array() -> None:
-    settings = Settings(1.0, 1, 0.0, 0.0, 10.0, "local", policy="mlp:64x64")
+    settings = Settings(1.0, 1, 0.0, 0.0, 10.0, "local", policy=parse_policy("mlp:64x64"))
     seen = {"camera": np.zeros((2, 4)), "arm": (np.zeros(2), np.zeros(2))}
     with pytest.raises(
         ValueError, match="policy mlp:64x64 takes one array of observations and one of actions, not"

@@ -280,8 +280,8 @@ def test_what_does_not_start_is_refused_in_a_line_that_names_it_once_if_that_is_
 ) -> None:
     done = vebench("compare", sys.executable, path, "-e", "CartPole")
     assert done.status == 2
-    example = "name a Python, such as venv/bin/python"
-    assert done.refusal == f"vebench: B {path}: {reason.format(absolute=shown(str(tmp_path / path)))}: {example}\n"
+    why = f"{reason.format(absolute=shown(str(tmp_path / path)))}: name a Python, such as venv/bin/python"
+    assert done.refusal == f"vebench: Python B {path}: {why}\n"
     assert not list(tmp_path.iterdir())
 
 

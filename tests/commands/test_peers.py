@@ -144,7 +144,7 @@ def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytes
         monkeypatch.setattr(setting_up.subprocess, "Popen", interrupted_popen(uv))
 
     with pytest.raises(KeyboardInterrupt):
-        setting_up.make(slow, None, interrupt)
+        setting_up.make(slow, interrupt)
     assert not folder_of("one").exists()
     assert eventually(lambda: not processes_that_name(tmp_path / "tools"))
 

@@ -114,7 +114,7 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_meas
 
 
 def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Command, tmp_path: Path) -> None:
-    pair = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null", "--interleave", "--repeats", "1")
+    pair = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null", "--repeats", "1")
     assert vebench("run", *pair, *SHORT, "-o", "run.jsonl", "-q").status == 0
     _, *cells = lines(tmp_path / "run.jsonl")
     assert {cell["backend"] for cell in cells} == {"for-loop", "null", "yardstick"}
@@ -126,11 +126,10 @@ def test_cells_that_take_turns_are_measured_each_with_its_windows(vebench: Comma
 def test_replicas_take_no_turns_since_they_run_in_step(vebench: Command) -> None:
     if json.loads(vebench("doctor", "-f", "json").out)["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")
-    for more in ((), ("--interleave",)):
-        start = FakeStart({"shm-sync": failing("replicas have no fake")})
-        asked = ("-e", "Pong", "-w", "2", "-b", "shm-sync", "--set", "base=false", "--replicas", "2", *more)
-        vebench("run", *asked, "-q", world=fake_world(start))
-        assert [cell.mode for cell, _ in start.started] == ["in_step"] * 3
+    start = FakeStart({"shm-sync": failing("replicas have no fake")})
+    asked = ("-e", "Pong", "-w", "2", "-b", "shm-sync", "--set", "base=false", "--replicas", "2")
+    vebench("run", *asked, "-q", world=fake_world(start))
+    assert [cell.mode for cell, _ in start.started] == ["in_step"] * 3
 
 
 def test_a_run_is_planned_measured_stored_and_shown(vebench: Command, tmp_path: Path) -> None:
@@ -155,7 +154,7 @@ def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Command, tmp_pa
     assert result.status == 0
     assert "ALE/Pong-v5" in result.out
     assert "Ant-v5" in result.out
-    assert "--pin compact, --smt last" in result.out
+    assert "--pin compact" in result.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,7 +194,7 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
         (("-e", "Pong", "-o", "nowhere/run.jsonl"), ["nowhere/run.jsonl"]),
         (("-e", "Pong", "--pin", "0-4095"), ["--pin", "allowed"]),
         (("-e", "Pong", "--pin", "everywhere"), ["--pin", "compact", "scatter"]),
-        (("-e", "Pong", "--pin", "compact[smt=never]"), ["--smt never", "last, off, close"]),
+        (("-e", "Pong", "--pin", "compact[smt=never]"), ["--pin compact[smt=never]", "last, off, close"]),
         (("-e", "Taxi", "-b", "envpool-sync"), ["envpool-sync", "Taxi"]),
         (("--resume", "nowhere.jsonl"), ["nowhere.jsonl"]),
         (("--resume", "nowhere.jsonl", "--rounds", "9"), ["--resume", "--rounds"]),

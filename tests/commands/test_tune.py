@@ -518,7 +518,7 @@ def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command
         (("-e", "Acrobot", "--margin", "200%"), "--margin 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
-        (("-e", "Acrobot", "--set", "memory=much"), "--set memory much: write a size such as 512M or 8G"),
+        (("-e", "Acrobot", "--set", "memory=much"), "memory much: write a size such as 512M or 8G"),
         (("-e", "Acrobot", "--set", "memory=-8G"), "write a size such as 512M or 8G"),
         (("-e", "Acrobot", "--set", "pin=compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
         (("-e", "Acrobot", "--set", "pin=compact[reserve=-1]"), "--pin: reserve -1: must be a whole number"),

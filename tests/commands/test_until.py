@@ -67,7 +67,7 @@ def test_a_further_pass_that_was_interrupted_is_measured_again_and_the_run_goes_
 
 
 def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command, tmp_path: Path) -> None:
-    until = ("--until", "0.0001%", "--budget", "3", "--interleave", "-b", "for-loop")
+    until = ("--until", "0.0001%", "--budget", "3", "-b", "for-loop")
     start = FakeStart()
     world = fake_world(start, clock=FakeClock())
     assert vebench("run", *NULL, *until, "--rounds", "2", "-o", "run.jsonl", "-q", world=world).status == 0

@@ -1,4 +1,4 @@
-"""``check BASELINE`` and ``compare --until-decided``: gates that add passes until every backend has its verdict."""
+"""``check BASELINE`` and ``compare --budget``: gates that add passes until every backend has its verdict."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import expand
 from vebench.plan.replicas import ReplicaCpus, divided, shared_out
-from vebench.plan.spec import BackendChoice, RunSpec, check
+from vebench.plan.spec import PER_NODE, BackendChoice, Pinning, RunSpec, check
 from vebench.plan.tasks import BY_NAME
 from vebench.results.records import INTERRUPTED
 
@@ -67,11 +67,11 @@ def test_memory_comes_from_the_nearest_node_that_has_any() -> None:
     workers=st.integers(1, 300),
     cpus=st.integers(1, 64),
     quota=st.one_of(st.none(), st.floats(0.5, 64)),
-    wanted=st.one_of(st.just("node"), st.integers(1, 40).map(str)),
+    wanted=st.one_of(st.just(PER_NODE), st.integers(1, 40)),
     halves=st.integers(0, 64),
 )
 def test_replicas_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
-    workers: int, cpus: int, quota: float | None, wanted: str, halves: int
+    workers: int, cpus: int, quota: float | None, wanted: int | Literal["node"], halves: int
 ) -> None:
     homes = {cpu: (int(cpu >= halves),) for cpu in range(cpus)}
     placement = Placement(tuple(range(cpus)), max(1, min(cpus, int(quota or cpus))), homes=homes)
@@ -79,8 +79,8 @@ def test_replicas_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
     assert [cpu for replica in replicas for cpu in replica.cpus] == list(placement.owned(workers))
     assert sum(replica.workers for replica in replicas) == workers
     assert all(replica.workers >= 1 and replica.cpus for replica in replicas)
-    if wanted != "node":
-        assert len(replicas) == min(int(wanted), workers, len(placement.owned(workers)))
+    if wanted != PER_NODE:
+        assert len(replicas) == min(wanted, workers, len(placement.owned(workers)))
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 300))
@@ -104,17 +104,17 @@ def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
     assert (cell.cpus, cell.nodes) == ((0, 1, 2, 3, 4, 5), (0, 2))
 
 
-@pytest.mark.parametrize("wanted", ["0", "-1", "1.5", "nodes", "", "9999", "²"])
-def test_a_number_of_replicas_that_is_none_is_refused(wanted: str) -> None:
+@pytest.mark.parametrize("wanted", [0, -1, 9999])
+def test_a_number_of_replicas_that_is_none_is_refused(wanted: int) -> None:
     with pytest.raises(UsageError, match=r"--replicas .*: must be a whole number from 1 to 1024, or node"):
         check(RunSpec(("Pong",), (1,), replicas=wanted))
 
 
 def test_replicas_and_bound_memory_need_cpus_of_their_own() -> None:
     with pytest.raises(UsageError, match="--replicas 2: each replica needs CPUs of its own"):
-        check(RunSpec(("Pong",), (2,), replicas="2", pin="none"))
-    with pytest.raises(UsageError, match="--membind bind: without CPUs of its own, a cell"):
-        check(RunSpec(("Pong",), (2,), membind="bind", pin="none"))
+        check(RunSpec(("Pong",), (2,), replicas=2, pin=Pinning("none")))
+    with pytest.raises(UsageError, match=r"--pin none\[mem=bind\]: without CPUs of its own, a cell"):
+        check(RunSpec(("Pong",), (2,), pin=Pinning("none", memory="bind")))
 
 
 def window_at(start: int, rows: int, ns: int = SECOND, **fields: int) -> ReplicaWindow:
@@ -296,7 +296,7 @@ def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebe
     done = vebench("run", *cells, "--replicas", "2", "--pin", "compact[mem=bind]", *brief, "-q", "-o", "run.jsonl")
     assert (done.status, done.err) == (0, "")
     header, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
-    assert header["spec"]["replicas"] == "2"
+    assert header["spec"]["replicas"] == 2
     for cell in measured:
         first, second = cell["replicas"]
         assert sorted(first + second) == sorted(cell["cpus"])

@@ -1,8 +1,9 @@
-"""The languages of ``--workers``, ``--envs-per-worker`` and ``--backend``."""
+"""The languages of options: counts, backends with their options, and pinning and hosts with their details."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,10 +18,13 @@ from vebench.plan.grammar import (
     parse_backends,
     parse_envs,
     parse_envs_per_worker,
+    parse_hosts,
+    parse_pin,
+    parse_replicas,
     parse_share,
     parse_workers,
 )
-from vebench.plan.spec import MAX_WORKERS, BackendChoice
+from vebench.plan.spec import MAX_WORKERS, BackendChoice, Hosts, Pinning
 
 counts = st.integers(1, MAX_WORKERS)
 
@@ -340,3 +344,61 @@ def test_a_share_reads_alike_as_a_percentage_and_as_a_number(hundredths: int) ->
 def test_a_share_that_is_none_is_refused_with_the_options_name(text: str) -> None:
     with pytest.raises(UsageError, match="--until"):
         parse_share("--until", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pin"),
+    [
+        ("compact", Pinning()),
+        ("0-3,8", Pinning("0-3,8")),
+        ("scatter[smt=off]", Pinning("scatter", smt="off")),
+        ("compact[reserve=2,mem=bind]", Pinning(reserve=2, memory="bind")),
+    ],
+)
+def test_pinning_is_cpus_with_details_and_is_written_as_it_is_read(text: str, pin: Pinning) -> None:
+    assert (parse_pin(text), pin.label) == (pin, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("compact[smt=off", "--pin compact[smt=off: brackets do not match"),
+        ("compact[smt]", "--pin compact[smt]: smt is not KEY=VALUE"),
+        ("compact[smt=off,smt=last]", "--pin compact[smt=off,smt=last]: smt is given twice"),
+        ("compact[men=bind]", "--pin compact[men=bind]: no detail men (did you mean mem?); it has smt, reserve, mem"),
+        ("compact[reserve=some]", "--pin: reserve some: must be a whole number from 0 to 65536"),
+    ],
+)
+def test_other_details_of_pinning_are_refused_with_those_that_there_are(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(problem)}$"):
+        parse_pin(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a, b", Hosts(("a", "b"))),
+        ("@machines,c[via=srun,count=1,3]", Hosts(("one", "two", "c"), counts=(1, 3), via="srun")),
+        ("a,b[python=/opt/bin/python,unlike=true]", Hosts(("a", "b"), python="/opt/bin/python", unlike=True)),
+        ("ray", Hosts(via="ray")),
+        ("ray[address=head:6379,deliver=true]", Hosts(via="ray", address="head:6379", deliver=True)),
+        ("n1[via=ray]", Hosts(("n1",), via="ray")),
+    ],
+)
+def test_hosts_are_names_or_those_of_a_file_or_all_of_a_cluster(
+    text: str, hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("machines").write_text("one slots=4\n\n# not this one\ntwo\n")
+    assert parse_hosts(text) == hosts
+
+
+@pytest.mark.parametrize(("text", "count"), [("1", 1), ("1024", 1024), ("node", "node")])
+def test_replicas_are_a_number_or_one_for_each_node(text: str, count: object) -> None:
+    assert parse_replicas(text) == count
+
+
+@pytest.mark.parametrize("text", ["0", "1025", "-1", "two", "1.5", "\u0663", ""])
+def test_other_numbers_of_replicas_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="must be a whole number from 1 to 1024, or node"):
+        parse_replicas(text)

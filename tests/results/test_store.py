@@ -370,13 +370,6 @@ def test_a_full_disk_costs_no_cell_that_was_measured(written: Path, monkeypatch:
     assert written.read_bytes() == whole
 
 
-def test_the_file_of_one_side_of_a_comparison_is_finished_with_the_other(path: Path) -> None:
-    header = msgspec.structs.replace(make_header(), interpreter="/old/bin/python")
-    RunWriter.create(path, header).close()
-    with pytest.raises(UsageError, match=f"or finish it with vebench compare --resume {path}"):
-        RunWriter.create(path, header)
-
-
 def test_a_disk_too_full_for_the_header_leaves_no_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -603,7 +596,6 @@ def test_a_run_of_the_first_version_is_read_without_what_came_later(written: Pat
     for name in (*later_of_host, "microcode", "isolated"):
         del first["host"][name]
     del first["fingerprint"]
-    first["spec"].pop("smt", None)
     first["spec"] |= {"envs_per_worker": 2}
     for cell in cells:
         del cell["seats"]
@@ -611,7 +603,7 @@ def test_a_run_of_the_first_version_is_read_without_what_came_later(written: Pat
             del window[name]
     write_lines(written, map(json.dumps, (first, *cells)))
     run = read(written)
-    assert (run.header.host.topology, run.header.spec.smt, run.cells[0].seats) == (None, "last", None)
+    assert (run.header.host.topology, run.cells[0].seats) == (None, None)
     assert (run.header.spec.envs_per_worker, run.header.spec.base) == ((2,), False)
     assert not run.cells[0].windows[0].held_back
 
@@ -658,7 +650,9 @@ def test_runs_on_hosts_differ_from_those_on_one_machine_and_by_what_the_hosts_ar
     (told,) = what_differs(on(), on(2, 2))
     assert told.startswith("hosts none against 2 x Test CPU with 2 CPUs")
     assert len(what_differs(on(2, 2), on(2, 4))) == 1
-    assert what_differs(on(2), on(2, ray="auto", deliver=True)) == ["delivery none against to one consumer"]
+    assert what_differs(on(2), on(2, hosts={"via": "ray", "deliver": True})) == [
+        "delivery none against to one consumer"
+    ]
 
 
 def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own() -> None:

@@ -94,7 +94,7 @@ def start(pythons: tuple[str, str], spec: RunSpec, output: Path | None, gate: Ga
             f"--backend {shown(named)}: its Python is one of the two that are compared: leave out what follows @"
         )
     spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == 1)
-    interpreters = [world.examine(name, python) for name, python in zip(SIDES, pythons, strict=True)]
+    interpreters = [world.examine(f"Python {name}", python) for name, python in zip(SIDES, pythons, strict=True)]
     sides = _sides(interpreters, spec, files, world)
     return _compare(sides, gate, world)
 

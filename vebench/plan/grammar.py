@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable  # noqa: TC003 - of a constant
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed, registry
 from vebench.child.policies import named
@@ -13,6 +15,7 @@ from vebench.errors import UsageError, did_you_mean, shown
 from vebench.plan.spec import (
     MAX_ENVS_PER_WORKER,
     MAX_REPLICAS,
+    MAX_SEED,
     MAX_WORKERS,
     MOST_LEARNER_STEPS,
     MOST_MEMORY,
@@ -21,6 +24,7 @@ from vebench.plan.spec import (
     Hosts,
     LearnerStep,
     Pinning,
+    check_seconds,
 )
 
 if TYPE_CHECKING:
@@ -235,6 +239,13 @@ def parse_duration(option: str, text: str) -> float:
     return float(number) * DURATIONS[unit]
 
 
+def parse_budget(option: str, text: str) -> float:
+    """Return the seconds in a text, as ``parse_duration`` does. Raises UsageError also for a time that cannot be."""
+    seconds = parse_duration(option, text)
+    check_seconds(option, seconds)
+    return seconds
+
+
 def parse_memory(option: str, text: str) -> int:
     """Return the bytes in ``8G``, ``512M`` or ``1.5GiB``: units are binary. Raises UsageError for anything else."""
     size = text.strip().upper().removesuffix("B").removesuffix("I")
@@ -342,3 +353,25 @@ def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple
             raise UsageError(f"--backend {entry.name}[{key}={shown(given[key])}]: {key} must be {error}") from None
         if value != option.default:
             yield key, value
+
+
+# What turns the text of a field of ``RunSpec``, or its list of texts, into the value.
+PARSERS: dict[str, Callable[[Any], object]] = {
+    "envs": parse_envs,
+    "workers": parse_workers,
+    "backends": parse_backends,
+    "envs_per_worker": parse_envs_per_worker,
+    "until": partial(parse_share, "--until"),
+    "base": partial(parse_flag, "base"),
+    "interleave": partial(parse_flag, "interleave"),
+    "seed": partial(parse_whole, "seed", most=MAX_SEED),
+    "pin": parse_pin,
+    "replicas": parse_replicas,
+    "hosts": parse_hosts,
+    "memory": partial(parse_memory, "memory"),
+    "warmup": partial(parse_duration, "warmup"),
+    "timeout": partial(parse_duration, "timeout"),
+    "proof": str,
+    "policy": parse_policy,
+    "learner": partial(parse_learner, "--learner"),
+}

@@ -203,7 +203,7 @@ def check(spec: RunSpec) -> None:
     check_count("--seed", spec.seed, 0, MAX_SEED)
     check_pinning(spec.pin)
     if spec.memory is not None and not 1 <= spec.memory <= MOST_MEMORY:
-        raise UsageError(f"--memory {spec.memory}: must be between 1 byte and {MOST_MEMORY} bytes")
+        raise UsageError(f"memory {spec.memory}: must be between 1 byte and {MOST_MEMORY} bytes")
     if spec.proof not in PROOFS:
         raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(PROOFS)}")
     _check_policy(spec)

@@ -51,7 +51,7 @@ def test_a_name_means(text: str, meaning: PolicyChoice) -> None:
         ("mlp:8[device=tpu]", "device must be cpu, cuda or cuda:N"),
         ("mlp:8[precision=fp16]", "precision must be one of fp32, bf16"),
         ("mlp:8[compile=maybe]", "compile must be true or false"),
-        ("mlp:8[threads=0]", "threads must be a whole number from 1 to 4096"),
+        ("mlp:8[threads=0]", "threads must be from 1 to 4096"),
         ("sleep:1ms[device=cuda]", "device is for policies that are networks, such as mlp:64x64"),
         ("tape[cpus=0]", "cpus is for a policy that computes, such as mlp:64x64"),
     ],

@@ -98,6 +98,14 @@ class PolicyChoice:
 
 
 TAPED = PolicyChoice()
+# What each detail has to be. Whether there are such CPUs is known where cells are placed.
+_DETAILS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "device": (lambda value: DEVICE.fullmatch(str(value)), "cpu, cuda or cuda:N"),
+    "precision": (lambda value: value in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
+    "compile": (lambda value: isinstance(value, bool), "true or false"),
+    "threads": (lambda value: type(value) is int and 1 <= value <= MOST_THREADS, f"from 1 to {MOST_THREADS}"),
+    "cpus": (str, "a list of CPUs"),
+}
 
 
 def parse_policy(text: str) -> PolicyChoice:
@@ -107,49 +115,19 @@ def parse_policy(text: str) -> PolicyChoice:
         raise ValueError("brackets do not match")
     policy = _named(name.strip())
     details = bracketed.pairs(rest[:-1], lists=("cpus",)) if bracket else {}
-    for key in details:
+    values: dict[str, Any] = {}
+    for key, given in details.items():
         if key not in _DETAILS:
             raise ValueError(f"no detail {key}; it has {', '.join(_DETAILS)}")
         if key == "cpus" and policy.kind == TAPE:
             raise ValueError("cpus is for a policy that computes, such as mlp:64x64")
         if key != "cpus" and not policy.is_network:
             raise ValueError(f"{key} is for policies that are networks, such as mlp:64x64")
-    return replace(policy, **{key: _DETAILS[key](value) for key, value in details.items()})
-
-
-def _device(text: str) -> str:
-    if not DEVICE.fullmatch(text):
-        raise ValueError("device must be cpu, cuda or cuda:N")
-    return text
-
-
-def _precision(text: str) -> str:
-    if text not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}")
-    return text
-
-
-def _flag(text: str) -> bool:
-    value = bracketed.value_of(text)
-    if not isinstance(value, bool):
-        raise ValueError("compile must be true or false")  # noqa: TRY004 - by contract
-    return value
-
-
-def _threads(text: str) -> int:
-    value = bracketed.value_of(text)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_THREADS:
-        raise ValueError(f"threads must be a whole number from 1 to {MOST_THREADS}")
-    return value
-
-
-_DETAILS: dict[str, Callable[[str], Any]] = {
-    "device": _device,
-    "precision": _precision,
-    "compile": _flag,
-    "threads": _threads,
-    "cpus": str,
-}
+        fits, what = _DETAILS[key]
+        values[key] = given if key == "cpus" else bracketed.value_of(given)
+        if not fits(values[key]):
+            raise ValueError(f"{key} must be {what}")
+    return replace(policy, **values)
 
 
 def _named(text: str) -> PolicyChoice:

@@ -51,6 +51,7 @@ LISTS = {
     "workers": grammar.parse_workers,
     "envs_per_worker": grammar.parse_envs_per_worker,
     "backends": grammar.parse_backends,
+    "hosts": grammar.parse_hosts,
 }
 TEXTS = {
     **dict.fromkeys(("duration", "warmup", "timeout", "budget"), grammar.parse_duration),

@@ -52,6 +52,7 @@ LISTS = {
     "workers": grammar.parse_workers,
     "envs_per_worker": grammar.parse_envs_per_worker,
     "backends": grammar.parse_backends,
+    "hosts": grammar.parse_hosts,
 }
 TEXTS: Mapping[str, Callable[[str], object]] = {
     **{name: partial(grammar.parse_duration, name) for name in ("duration", "warmup", "timeout", "budget")},

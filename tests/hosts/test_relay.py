@@ -131,14 +131,6 @@ def test_of_a_log_without_an_end_only_the_end_is_kept(tmp_path: Path) -> None:
         assert runner.hear("ended")["log"] == "x" * 99 + "\n"
 
 
-def test_a_cell_ends_in_its_time_though_the_runner_takes_nothing(tmp_path: Path) -> None:
-    with relay(tmp_path / "there") as runner:
-        runner.start(seconds=2, answers=20_000)  # more than pipes hold, once each is a line with its cell
-        child = runner.child()
-        _until(lambda: not _lives(child))
-        assert runner.hear("ended")["ended"] == "no end in the time that it has (--timeout)"
-
-
 def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: Path) -> None:
     with relay(tmp_path / "there") as runner:
         runner.start(cell=1, sleeps=0)

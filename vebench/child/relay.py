@@ -127,10 +127,8 @@ class Relay:
         self._child: Child | None = None
         self._cell = 0
         self._rest = b""
-        self._unsent = b""
         self._look_at = 0.0
         self._home = pinning.allowed()
-        os.set_blocking(writing, False)  # a runner that takes nothing any more must not keep a child from its deadline
         self._lifeline, self._held = os.pipe()  # which hangs up when this process is gone
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, self._token, str(scratch)],
@@ -160,11 +158,8 @@ class Relay:
         """Wait for something to pass on, and do so. Returns whether the runner is still there."""
         child = self._child
         heard = [self._reading] if child is None else [self._reading, child.results]
-        told = [self._writing] if self._unsent else []
-        ready, writable, _ = select.select(heard, told, [], IDLE_S if child is None else CHECK_S)
-        if writable:
-            self._send()
-        if child is None and not (ready or writable):
+        ready, _, _ = select.select(heard, [], [], IDLE_S if child is None else CHECK_S)
+        if child is None and not ready:
             return False
         if child is not None and child.results in ready:
             self._pass_on(child)
@@ -229,14 +224,9 @@ class Relay:
                 os.write(self._guardian.stdin.fileno(), b"%d\n" % group)
 
     def _tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
-        self._unsent += json.dumps(what).encode() + b"\n"
-        self._send()
-
-    def _send(self) -> None:
-        """Send what can be sent without waiting."""
-        with contextlib.suppress(BlockingIOError):
-            while self._unsent:
-                self._unsent = self._unsent[os.write(self._writing, self._unsent) :]
+        line = json.dumps(what).encode() + b"\n"
+        while line:
+            line = line[os.write(self._writing, line) :]
 
 
 def facts(names: list[str], modules: list[str]) -> dict[str, Any]:

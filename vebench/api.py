@@ -6,10 +6,9 @@ says which file has what was measured and how to go on; no process is left behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints
 
@@ -29,7 +28,7 @@ from vebench.results import paths, store
 from vebench.results.current_verdicts import informed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import GroupComparison
@@ -46,24 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compare", "load", "measure", "verify"]
 
-# How the command line reads the fields that are lists, and those whose texts are not what they mean.
-LISTS = {
-    "envs": grammar.parse_envs,
-    "workers": grammar.parse_workers,
-    "envs_per_worker": grammar.parse_envs_per_worker,
-    "backends": grammar.parse_backends,
-    "hosts": grammar.parse_hosts,
-}
-TEXTS: Mapping[str, Callable[[str], object]] = {
-    **{name: partial(grammar.parse_duration, name) for name in ("duration", "warmup", "timeout", "budget")},
-    "until": partial(grammar.parse_share, "until"),
-    "memory": partial(grammar.parse_memory, "memory"),
-    "learner": partial(grammar.parse_learner, "learner"),
-    "policy": grammar.parse_policy,
-    "pin": grammar.parse_pin,
-    "replicas": grammar.parse_replicas,
-    "hosts": grammar.parse_hosts,
-}
+# Fields that are lists, and those that are times.
+LISTS = ("envs", "workers", "envs_per_worker", "backends")
+TIMES = ("duration", "warmup", "timeout", "budget")
 # Those that the command line takes by --set.
 SETTINGS = ("base", "interleave", "memory")
 
@@ -379,9 +363,11 @@ def _spec(given: Mapping[str, Any]) -> RunSpec:
         try:
             if name in LISTS:
                 texts = [value] if isinstance(value, str | int) else value
-                values[name] = LISTS[name]([str(one) for one in texts])
-            elif name in TEXTS and isinstance(value, str):
-                values[name] = TEXTS[name](value)
+                values[name] = grammar.PARSERS[name]([str(one) for one in texts])
+            elif name in TIMES and isinstance(value, str):
+                values[name] = grammar.parse_duration(name, value)
+            elif name in grammar.PARSERS and isinstance(value, str):
+                values[name] = grammar.PARSERS[name](value)
             else:
                 values[name] = msgspec.convert(value, kinds[name], strict=not isinstance(value, str))
         except (TypeError, msgspec.ValidationError) as error:

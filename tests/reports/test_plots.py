@@ -260,6 +260,13 @@ def test_any_estimate_can_be_drawn(estimate: Estimate, *, linear: bool) -> None:
         assert "inf" not in re.sub("<desc>.*</desc>|<title>[^<]*</title>", "", text)
 
 
+def test_a_chart_may_be_there_twice_and_a_name_may_begin_with_an_underscore() -> None:
+    chart = make_chart("_a", marks=())
+    text = plots.svg([chart, chart])
+    assert len(tips(text)) == 2 * len(tips(plots.svg([chart])))
+    assert [shown.strip() for shown in texts(text)].count("_a") == 2
+
+
 def test_a_series_without_a_point_is_not_in_the_figure() -> None:
     chart = make_chart("a", series=(Series("a", ((1.0, around(5.0)),)), Series("empty", ())))
     assert "empty" not in plots.svg([chart])

@@ -114,7 +114,6 @@ STATES: Mapping[str, Mapping[str, Any]] = {
     "throttled": {"color": SERIES[4].light, "marker": "|", "markersize": 9.0},
 }
 LONGEST = 34  # characters of a name in a figure; reports have it in full
-CLASS = "vebench-figure"
 
 
 def missing() -> str:
@@ -175,7 +174,7 @@ def _finished(drawn: str, title: str, description: str, part: str) -> str:
     body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
     title = escape(one_line(title))
     head = (
-        f'<svg class="{CLASS}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
         f"<title>{title}</title>\n<desc>{escape(description)}</desc>\n<style>{_style_sheet()}</style>"
     )
@@ -185,10 +184,11 @@ def _finished(drawn: str, title: str, description: str, part: str) -> str:
 def _style_sheet() -> str:
     """Return rules for a screen with a dark ground. Colours are in the picture itself for light ground, and for paper.
 
-    Every selector names the class of the figure, so nothing else changes.
+    They go by the colours in the picture, so nothing else changes. With an element around these in the selector, rules
+    would not hold for markers, which are drawn by reference.
     """
     rules = (
-        f'.{CLASS} [style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
+        f'[style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
         for colour in COLOURS
         for name in ("fill", "stroke")
     )

@@ -114,7 +114,6 @@ STATES: Mapping[str, Mapping[str, Any]] = {
     "throttled": {"color": SERIES[4].light, "marker": "|", "markersize": 9.0},
 }
 LONGEST = 34  # characters of a name in a figure; reports have it in full
-CLASS = "vebench-figure"
 
 
 def missing() -> str:
@@ -172,10 +171,10 @@ def _finished(drawn: str, title: str, description: str, part: str) -> str:
     """Return matplotlib's SVG with texts for screen readers, and without a style or an id that others could have."""
     size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
     _, _, body = drawn.partition("</defs>")  # the first ones hold the style, which would be that of the whole page
-    body = re.sub(r' id="[\w.]+_\d+"', "", body)
+    body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
     title = escape(one_line(title))
     head = (
-        f'<svg class="{CLASS}" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
         f"<title>{title}</title>\n<desc>{escape(description)}</desc>\n<style>{_style_sheet()}</style>"
     )
@@ -185,10 +184,11 @@ def _finished(drawn: str, title: str, description: str, part: str) -> str:
 def _style_sheet() -> str:
     """Return rules for a screen with a dark ground. Colours are in the picture itself for light ground, and for paper.
 
-    Every selector names the class of the figure, so nothing else changes.
+    They go by the colours in the picture, so nothing else changes. With an element around these in the selector, rules
+    would not hold for markers, which are drawn by reference.
     """
     rules = (
-        f'.{CLASS} [style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
+        f'[style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
         for colour in COLOURS
         for name in ("fill", "stroke")
     )
@@ -212,7 +212,7 @@ def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
     """Give each point a text that browsers show beside the pointer."""
     for number, chart in enumerate(charts):
         for index, series in enumerate(_with_points(chart)):
-            begin = body.index(f' id="points_{number}_{index}"')
+            begin = body.index(f'<g id="points_{number}_{index}"')
             end = body.index("</g>", begin)
             line, *markers = body[begin:end].split("<use ")
             own = [series.points[place] for place in _own_points(series, chart)]
@@ -227,15 +227,17 @@ def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
     """Return ``charts`` as a figure, transparent without ``ground``."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
 
-    groups = [[chart for chart in charts if chart.group == group] for group in dict.fromkeys(c.group for c in charts)]
-    columns = max(map(len, groups))
-    heights = [max(HEIGHT, *(1 + LINE * len(chart.series) for chart in row)) for row in groups]
+    groups: dict[str, list[int]] = {}
+    for number, chart in enumerate(charts):
+        groups.setdefault(chart.group, []).append(number)
+    columns = max(map(len, groups.values()))
+    heights = [max(HEIGHT, *(1 + LINE * len(charts[number].series) for number in row)) for row in groups.values()]
     whole = Figure((columns * WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")
     places = whole.subplots(len(groups), columns, squeeze=False, height_ratios=heights)
     looks = _looks(charts)
-    for chart in charts:
-        row = next(index for index, group in enumerate(groups) if chart in group)
-        _draw(places[row][groups[row].index(chart)], chart, charts.index(chart), looks)
+    for row, numbers in zip(places, groups.values(), strict=True):
+        for space, number in zip(row, numbers, strict=False):
+            _draw(space, charts[number], number, looks)
     for space in whole.axes:
         space.set_visible(bool(space.lines))
     return whole
@@ -274,8 +276,10 @@ def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, Role
         else:
             space.fill_between(places, lows, highs, color=look["color"], alpha=0.13, linewidth=0)
         medians = [estimate.median for _, estimate in series.points]
-        own, name = _own_points(series, chart), f"points_{number}_{index}"
-        (line,) = space.plot(places, medians, gid=name, label=_name(series), markevery=own, clip_on=False, **look)
+        own, group = _own_points(series, chart), f"points_{number}_{index}"
+        (line,) = space.plot(places, medians, gid=group, markevery=own, clip_on=False, **look)
+        name = _name(series)
+        line.set_label(f" {name}" if name.startswith("_") else name)  # a legend leaves out what begins so
         if _continued(series, chart) is None:
             named.append((medians[-1], line))
     handles = [line for _, line in sorted(named, key=lambda pair: -pair[0])]

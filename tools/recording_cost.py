@@ -25,7 +25,7 @@ from vebench.child.actions import Tape, action_tape
 from vebench.child.cell import build
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
 from vebench.child.main import load
-from vebench.child.recorder import MOMENTS_PER_SECOND, Recorder
+from vebench.child.record.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.request import Request, Settings
 from vebench.plan.tasks import resolve
 
@@ -90,7 +90,7 @@ def measured(  # noqa: PLR0913 - what a window depends on
 ) -> tuple[float, float]:
     """Return rows per second of a window, and the share of it that keeping took."""
     loop._recorder = recorder if recording else None  # noqa: SLF001 - it is what is compared
-    recorder._moments, recorder._over, recorder._bytes = 0, False, 0  # noqa: SLF001 - as at the start
+    recorder._moments, recorder._copies.nbytes = 0, 0  # noqa: SLF001 - as at the start
     recorder._kept.clear()  # noqa: SLF001
     recorder.expect(moments)
     recorder.spent = 0

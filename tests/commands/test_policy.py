@@ -49,7 +49,8 @@ def test_other_work_is_found_although_a_policy_acts(vebench: Command, tmp_path: 
     assert vebench(*RUN, *asked, world=world_here()).status == 1
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.proof is not None
-    assert "rewards" in str(cell.proof.fault)
+    assert cell.proof.mismatch is not None
+    assert cell.proof.mismatch.field == "rewards"
 
 
 def test_actions_that_do_not_fit_are_the_reason_of_the_cell(vebench: Command, tmp_path: Path) -> None:

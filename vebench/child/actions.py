@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, BackendInfo, Batch
     from vebench.child.policies.policy import Policy
-    from vebench.child.recorder import Recorder
+    from vebench.child.record.recorder import Recorder
 
     Receive = Callable[[], Batch]
 

@@ -18,7 +18,7 @@ from vebench.child.policies.named import TAPE
 from vebench.child.policies.policy import make_policy
 from vebench.child.record import silence
 from vebench.child.record.batches import BrokenInterfaceError, malformed, plain_arrays
-from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
+from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
 from vebench.child.window import Watched
 from vebench.machine import cgroups, counters, memory_policy, pinning

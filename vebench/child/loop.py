@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vebench.child.record.batches import BrokenInterfaceError, malformed
-from vebench.child.recorder import CONSECUTIVE
+from vebench.child.record.recorder import CONSECUTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import VectorBackend
     from vebench.child.actions import Actions
-    from vebench.child.recorder import Recorder
+    from vebench.child.record.recorder import Recorder
 
 # The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
 # window, and a window exceeds its duration by at most 1 %.

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
-from vebench.child import recorder as module
 from vebench.child.actions import Tape
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
+from vebench.child.record import recorder as module
 from vebench.child.record.batches import OUT_OF_ORDER
+from vebench.child.record.copies import ROWS_CHANGED
+from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.record.recording import About, Began, Broken, Ended, Order, Rows, read
-from vebench.child.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,7 +256,7 @@ def test_arrays_that_change_long_after_they_were_handed_out_are_a_fault_if_reuse
         backend.info = replace(backend.info, reuses_buffers=reuses)
         records, _ = recorded(backend, spoil=in_turn)
         faults = [record.fault for record in records if isinstance(record, Broken)]
-        assert faults == ([] if reuses else [module.ROWS_CHANGED])
+        assert faults == ([] if reuses else [ROWS_CHANGED])
 
 
 def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:

@@ -1,0 +1,149 @@
+"""Which environments were in which batch since the reset of a cell that is timed, and how often each has ended.
+
+Rows may come in any order, and the order tells which actions an environment got. So the ids of every batch are noted,
+unless the adapter declares their order: one that is only usual may be another in one of thousands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.child.record.batches import out_of_order
+from vebench.child.record.recording import NO_ROW, Order
+from vebench.child.record.silence import left_behind, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import BackendInfo
+
+MOST_BYTES = 128 << 20  # of the ids that are kept
+CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
+# At the end of a cell, environments are waited for that are silent, and have been for this share of all batches.
+SILENT_SHARE = 0.25
+
+
+class Ids:
+    """Notes the ids of batches, ``first`` those of the reset, and the ends in them.
+
+    The loop calls ``note`` with the bytes of each batch's ids, and ``note_end`` with the flags of each batch that has
+    ends; None where nothing is to be noted. ``ends``: those of each environment. ``in_order``: every batch so far had
+    all environments in the order of their ids. ``is_full``: nothing is noted any more.
+    """
+
+    def __init__(self, info: BackendInfo, first: NDArray[Any]) -> None:
+        count = info.num_envs
+        self.ends = np.zeros(count, np.int64)
+        self.in_order = info.in_order or not out_of_order(first, count)
+        self.is_full = False
+        self._declared = info.in_order
+        self._batch_size, self._fewest_rows = info.batch_size, info.fewest_rows
+        self._ids, self._type = np.arange(count), first.dtype
+        self._kept_type = np.min_scalar_type(count if info.fewest_rows is None else -count)
+        self._noted: list[bytes] = []  # since they were put together last
+        self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch among those, and its flags
+        self._ordered = 0  # batches that were in order, before any that were not
+        self._joined: list[NDArray[Any]] = []
+        self._silent: dict[int, int] = {}  # environments, and the batches for which each has been silent
+        self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._note_end
+        self.note: Callable[[bytes], None] | None = None if self._declared else self._noted.append
+        if self.note is not None:
+            self.note(first.tobytes())
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are kept."""
+        return sum(part.nbytes for part in self._joined)
+
+    def _note_end(self, flags: NDArray[np.bool_]) -> None:
+        self._ended.append((len(self._noted) - 1, flags))
+
+    def stop(self) -> None:
+        """Note nothing any more."""
+        self.is_full, self.note, self.note_end = True, None, None
+
+    def tidy(self, at_least: int = 0) -> None:
+        """Put noted ids together, because they take less room, and count ends, if there are more than so many."""
+        if len(self._noted) + len(self._ended) <= at_least:
+            return
+        noted, ended = [*self._noted], [*self._ended]
+        self._noted.clear()
+        self._ended.clear()
+        try:
+            joined = None if self._declared else self._join(noted)
+            if ended:
+                flags = np.concatenate([flags for _, flags in ended])
+                rows = [self._ids if joined is None else joined[place, : len(flags)] for place, flags in ended]
+                self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
+        except (ValueError, IndexError):  # batches of odd lengths or types, which is noticed elsewhere
+            self.is_full = True
+
+    def _join(self, noted: list[bytes]) -> NDArray[Any]:
+        """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
+
+        Where all must have as many rows, those from the first batch of another length on are left out, and no more
+        are noted.
+        """
+        if self._fewest_rows is None:
+            size = self._batch_size * self._type.itemsize
+            whole = next((at for at, each in enumerate(noted) if len(each) != size), len(noted))
+            if whole < len(noted):
+                self.stop()
+            joined = np.frombuffer(b"".join(noted[:whole]), self._type).reshape(-1, self._batch_size)
+        else:
+            rows = np.array([len(each) for each in noted], np.int64) // self._type.itemsize
+            joined = np.full((len(noted), self._batch_size), NO_ROW, np.int64)
+            joined[np.arange(self._batch_size) < rows[:, None]] = np.frombuffer(b"".join(noted), self._type)
+        if self.in_order and bool((joined == self._ids).all()):
+            self._ordered += len(joined)
+        elif len(joined):
+            self.give_up_order()
+            self._joined.append(joined.astype(self._kept_type))
+        if self.nbytes > MOST_BYTES:
+            self.stop()
+        return joined
+
+    def give_up_order(self) -> None:
+        """Keep the ids of the batches that were in order, because not all are."""
+        if self.in_order and self._ordered:
+            self._joined.append(np.tile(self._ids.astype(self._kept_type), (self._ordered, 1)))
+        self.in_order = False
+
+    def orders(self) -> Iterator[Order]:
+        """Yield the ids that were kept."""
+        first = 0
+        for part in self._joined:
+            yield Order(first, part)
+            first += len(part)
+
+    def silent(self) -> frozenset[int]:
+        """Return the environments that have not answered for a long time. Nothing is noted any more."""
+        self.tidy()
+        self.note = self.note_end = None
+        if not (self.in_order or self.is_full or not self._joined):
+            self._silent = self._silences()
+        return frozenset(self._silent)
+
+    def left_behind(self, missing: set[int], seconds: float) -> str | None:
+        """Return the fault if some of those still have not answered while others were stepped for so many seconds."""
+        return next((left_behind(*each, seconds) for each in self._silent.items() if each[0] in missing), None)
+
+    def _silences(self) -> dict[int, int]:
+        """Return the environments that are silent, and for how many batches they have been."""
+        count, batches = len(self._ids), 0
+        rows, last = np.zeros(count, np.int64), np.full(count, -1)
+        for part in self._joined:
+            there = part.ravel() != NO_ROW
+            env_ids = part.ravel()[there]
+            if env_ids.max(initial=0) >= count:
+                return {}  # which is noticed elsewhere
+            rows += np.bincount(env_ids, minlength=count)
+            last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
+            batches += len(part)
+        since = batches - 1 - last
+        found = np.flatnonzero(silent(batches, last, rows) & (since > SILENT_SHARE * batches))
+        return dict(zip(found.tolist(), since[found].tolist(), strict=True))

@@ -1,0 +1,312 @@
+"""Keeps some of what a backend returns while it is timed, at moments and of environments that it cannot foresee.
+
+Within a window only copies are made (``copies.py``), and ids noted (``ids.py``). They are checked, and written to a
+file, when all windows are over. Then another process steps the same environments with the reference, up to these
+moments, and compares (``vebench.child.proof.replay``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends import trees
+from vebench.backends.interface import CountsFrames
+from vebench.child.loading import one_line
+from vebench.child.record.batches import OUT_OF_ORDER, about, changed, out_of_order, plain_arrays
+from vebench.child.record.copies import Copies, nbytes
+from vebench.child.record.ids import CHUNK, Ids
+from vebench.child.record.recording import Acted, Began, Broken, Ended, Rows, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import IO
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
+    from vebench.child.record.recording import About, Record
+
+# A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
+# windows that these would be more than MOST_MOMENTS has them in the first ones.
+MOMENTS_PER_SECOND, MOST_MOMENTS = 8, 256
+# Every so many moments are to begin with an end.
+ENDS_EVERY = 3
+# Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again. In
+# full, MOST_SHOWN, as far as the copies fit.
+SHOWN, FEW, NOT_MANY, MOST_SHOWN = 4, 2, 16, 16
+# The first batches after the reset are kept with the observations of all environments, as far as these fit.
+FIRST, FIRST_BYTES = 10, 16 << 20
+# Copies of batches take at most so much memory, in full or not, and so do the actions of a policy. What comes after
+# these could not be made again.
+MOST_BYTES, MOST_FULL_BYTES, MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
+# Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
+CONSECUTIVE = 3
+
+
+class Recorder:
+    """Draws the moments, and keeps what was returned at them.
+
+    ``first`` is the batch of the reset; the backend was built and reset with ``backend_seed``, and its actions are
+    drawn from it. ``readings`` is how often the loop asks for a moment in a window. ``seed``: moments are drawn from
+    it. ``chooser``: environments are; with the next ``turn`` of the same chooser they are those that come next.
+    ``info`` is what the backend reported before it was reset, which must not change. With ``full``, as many
+    environments are shown as can be.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is drawn, and what it is drawn from
+        self,
+        backend: VectorBackend,
+        first: Batch,
+        backend_seed: int,
+        seed: int,
+        readings: int,
+        *,
+        chooser: int = 0,
+        turn: int = 0,
+        info: BackendInfo | None = None,
+        full: bool = False,
+    ) -> None:
+        self._backend, self._backend_seed, self._readings = backend, backend_seed, readings
+        self._info = backend.info
+        self._about = self._reported(info or backend.info)
+        self._random = Random(seed)  # noqa: S311 - it is the seed that is not known beforehand
+        plain = plain_arrays(first, exactly=True) is not None  # if not, that is the fault
+        row_bytes = max(1, nbytes(trees.part(first.observations, slice(1)))) if plain else 1
+        self._ids, self._copies = Ids(backend.info, np.asarray(first.env_ids)), Copies(backend)
+        if not plain:
+            self._ids.stop()
+        # Moments: how many are left, and readings until the next.
+        self._left, self._every, self._gap, self._moments = 0, 1, 1, 0
+        self.for_end = False
+        self._most_bytes = MOST_FULL_BYTES if full else MOST_BYTES
+        count, few = backend.info.num_envs, _few(backend.info.num_envs, row_bytes, full=full)
+        order = Random(chooser).sample(range(count), count)  # noqa: S311 - likewise
+        self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
+        self._is_shown = _mask(count, self.shown)
+        fit = FIRST_BYTES // (FIRST + 2) // row_bytes if plain else 0
+        self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
+        self._kept: list[Rows] = []
+        self._first: list[Rows] = []
+        self._again: tuple[int, Rows] | None = None
+        self._at_end: str | None = None
+        self._began: int | None = None
+        self._windows: list[int] = []
+        self._rows = 0  # of batches that may have fewer rows than others
+        self._actions: list[ArrayTree] = []  # those of a policy, batch by batch
+        self._action_bytes = 0
+        self.keep(0, tuple(first))
+        self.keep_first(0, tuple(first))
+
+    @property
+    def note(self) -> Callable[[bytes], None] | None:
+        """What takes the bytes of each batch's ids, None if they are not noted."""
+        return self._ids.note
+
+    @property
+    def note_end(self) -> Callable[[NDArray[np.bool_]], None] | None:
+        """What takes the flags of each batch with an end, after its ids; None if they are not noted."""
+        return self._ids.note_end
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are kept."""
+        return self._copies.nbytes + self._action_bytes + self._ids.nbytes
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing is kept any more."""
+        is_full = self._copies.nbytes > self._most_bytes or self._action_bytes > MOST_ACTION_BYTES
+        return is_full or self._ids.is_full or self._copies.broken is not None
+
+    def expect(self, moments: int) -> None:
+        """Begin a part of the measurement that is to have about so many moments; with 0, one that has none."""
+        moments = min(moments, max(0, MOST_MOMENTS - self._moments))
+        self._left = 2 * moments  # by chance there may be more than expected
+        self._every = max(1, self._readings // max(1, moments))
+        self._gap = self._random.randint(1, 2 * self._every)
+
+    def begins(self, number: int, moments: int) -> None:
+        """Begin a window after batch ``number``."""
+        self._began = self._at(number)
+        self.expect(moments)
+
+    def ended(self, number: int) -> None:
+        """End a window, or the warm-up, with batch ``number``. What follows has no moments."""
+        if self._began is not None:
+            self._windows.append(self._at(number) - self._began)
+        self._began = None
+        self.expect(0)
+
+    def _at(self, number: int) -> int:
+        """Return by how much windows are counted up to batch ``number``: by batches, or by rows if these vary."""
+        return number if self._info.fewest_rows is None else self._rows
+
+    def due(self) -> bool:
+        """Return whether the stretch of batches that begins now has a moment. The loop asks once before each."""
+        if not self._left or self._is_over:
+            return False
+        self._gap -= 1
+        if self._gap > 0:
+            return False
+        self._gap = self._random.randint(1, 2 * self._every)
+        self._left -= 1
+        self._moments += 1
+        self.for_end = self.for_end or not self._moments % ENDS_EVERY
+        return True
+
+    def place(self, batches: int) -> int:
+        """Return how many batches of a stretch of ``batches`` come before its moment."""
+        return self._random.randrange(batches)
+
+    def wait_on(self) -> None:
+        """Note that no episode has ended yet, where a moment is to begin with an end: the next stretch has it, too."""
+        self._gap = 1
+        self._left += 1
+        self._moments -= 1
+
+    def note_actions(self, actions: ArrayTree) -> None:
+        """Keep a batch of actions that a policy has chosen. On a tape, they need not be kept."""
+        if not self._is_over:
+            self._action_bytes += nbytes(actions)
+            self._actions.append(actions)
+
+    def keep(self, number: int, arrays: tuple[Any, ...], *, counts: bool = False) -> None:
+        """Copy batch ``number``: its flags, rewards and ids, and the observations of environments that are shown.
+
+        With ``counts``, also keep how often each environment has ended, and ask the backend for its frames. That takes
+        time.
+        """
+        if not self._is_over:
+            ends = self._ids.ends if counts else None
+            rows = self._copies.copy(number, arrays, self._is_shown, ends=ends, held=not counts)
+            self._kept += [] if rows is None else [rows]
+
+    def keep_first(self, number: int, arrays: tuple[Any, ...]) -> None:
+        """Copy batch ``number``, one of the first, with the observations of as many environments as fit."""
+        if not self._is_over:
+            rows = self._copies.copy(number, arrays, self._is_shown_first)
+            self._first += [] if rows is None else [rows]
+
+    def keep_reset(self, seed: int, reset: Callable[[int], Any]) -> None:
+        """Reset once more, with another seed, and copy the rows of that. Call this when all windows are over."""
+        if self._copies.broken is not None:
+            return
+        self.let_go()
+        try:
+            arrays = tuple(reset(seed))
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
+            self._at_end = self._at_end or f"a second reset, with another seed, fails: {one_line(error)}"
+            return
+        wrong = self._copies.wrong(arrays)
+        rows = None if wrong is not None else self._copies.copy(0, arrays, self._is_shown_first)
+        self._at_end = self._at_end or (wrong and f"after a second reset {wrong}")
+        self._again = None if rows is None else (seed, rows)
+
+    def let_go(self) -> None:
+        """Release the arrays of the backend: it is measured on."""
+        self._copies.let_go()
+
+    def look_again(self) -> None:
+        """Note a fault if arrays of the last window have changed since. Call this outside a window."""
+        self._copies.look_again()
+
+    def tidy(self) -> None:
+        """Put together what was noted of the last batches. Call this outside a window."""
+        self._ids.tidy()
+
+    def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:  # noqa: ANN401 - if malformed
+        """Check that so many ``batches``, up to batch ``number``, had so many ``rows``; the last had ``env_ids``."""
+        size, count = self._info.batch_size, self._info.num_envs
+        looks = self._info.in_order and not self._is_over and type(env_ids) is np.ndarray
+        if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
+            self._copies.breaks(number, OUT_OF_ORDER)
+        if self._info.fewest_rows is not None and rows >= 0:
+            self._rows += rows
+        elif rows != batches * size and not self._is_over:
+            self._copies.breaks(number, f"rows counted that were not returned: batches without their {size} rows")
+        self._ids.tidy(CHUNK)
+
+    def silent(self) -> frozenset[int]:
+        """Return the environments that have not answered for a long time. Call this when all windows are over."""
+        return self._ids.silent()
+
+    def waited(self, missing: set[int], seconds: float) -> None:
+        """Note which environments have still not answered when others were stepped for so many seconds more."""
+        self._at_end = self._ids.left_behind(missing, seconds)
+
+    def write(self, file: IO[bytes], batches: int) -> None:
+        """Check what was kept, and write it to a file. ``batches`` have been stepped since the reset."""
+        self.let_go()
+        self.look_again()
+        self.tidy()
+        first, kept = self._copies.sound(self._first), self._copies.sound(self._kept)
+        again = self._again
+        if again is not None and not self._info.in_order and out_of_order(again[1].env_ids, self._info.num_envs):
+            self._ids.give_up_order()
+        write(file, replace(self._about, in_order=self._ids.in_order))
+        self._write_history(file, self._backend_seed, first, self._actions[:FIRST])
+        if again is not None:
+            self._write_history(file, again[0], [again[1]], [])
+        self._write_history(file, self._backend_seed, self._with_orders(kept), self._actions)
+        broken = self._copies.broken
+        if broken is not None:
+            write(file, Broken(*broken))
+            write(file, Ended(broken[0]))
+        else:
+            at_end = self._at_end or changed(self._about, self._reported(self._backend.info))
+            write(file, Ended(batches, at_end or "", tuple(self._windows)))
+
+    def _write_history(self, file: IO[bytes], seed: int, records: Iterable[Record], actions: list[ArrayTree]) -> None:
+        """Write what followed a reset, with the actions of a policy if there was one."""
+        write(file, Began(seed))
+        if actions:
+            stacked: ArrayTree = trees.mapped(lambda *batches: self._stacked(batches), *actions)
+            write(file, Acted(stacked))
+        for record in records:
+            write(file, record)
+
+    def _with_orders(self, kept: list[Rows]) -> Iterator[Record]:
+        """Yield batches, and before each the ids of all batches up to there, unless rows are in order."""
+        orders = iter(()) if self._ids.in_order else self._ids.orders()
+        known = 0
+        for rows in kept:
+            while known <= rows.number and (order := next(orders, None)) is not None:
+                yield order
+                known += len(order.env_ids)
+            yield rows
+
+    def _stacked(self, batches: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+        """Return batches of actions as one array, ``(batches, batch_size, *action_shape)``."""
+        stacked = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
+        for batch, each in zip(stacked, batches, strict=True):
+            batch[: len(each)] = each
+        return stacked
+
+    def _reported(self, info: BackendInfo) -> About:
+        """Return what the backend has reported about itself, as plain values."""
+        return about(
+            info,
+            tape_seed=self._backend_seed,
+            constructor_seed=self._backend_seed,
+            in_order=self._info.in_order,
+            frames_from=self._backend.frames_from if isinstance(self._backend, CountsFrames) else None,
+        )
+
+
+def _few(count: int, row_bytes: int, *, full: bool) -> int:
+    """Return how many of ``count`` environments are shown."""
+    few = SHOWN if count >= NOT_MANY else FEW
+    if full:
+        few = max(few, min(MOST_SHOWN, MOST_FULL_BYTES // (MOST_MOMENTS * CONSECUTIVE * row_bytes)))
+    return min(count, few)
+
+
+def _mask(count: int, env_ids: Iterable[int]) -> NDArray[np.bool_]:
+    """Return for each environment whether it is one of these."""
+    mask = np.zeros(count, np.bool_)
+    mask[list(env_ids)] = True
+    return mask

@@ -42,16 +42,16 @@ class Part:
 
 
 def cpu_map(host: HostRecord, cells: Iterable[CellSummary]) -> Part:
-    """Return the whole machine. In files of the first versions only the CPUs that vebench could use are known."""
+    """Return the whole machine."""
     fewest: dict[int, int] = {}
     for cell in cells:
         for cpu in cell.cpus:
             fewest[cpu] = min(cell.workers, fewest.get(cpu, cell.workers))
-    kinds = [parse_list(kind) for kind in host.topology.kinds] if host.topology else []
+    kinds = [parse_list(kind) for kind in host.topology.kinds]
     online = sorted({*host.cpus_allowed, *fewest, *(cpu for kind in kinds for cpu in kind)})
     allowed = frozenset(host.cpus_allowed)
     marked = {cpu: MarkedCpu(cpu, fewest.get(cpu), cpu not in allowed) for cpu in online}
-    return _part(nested(online, _named(host.topology) if host.topology else ()), [*reversed(kinds)], marked)
+    return _part(nested(online, _named(host.topology)), [*reversed(kinds)], marked)
 
 
 def _named(topology: TopologyRecord) -> Iterator[tuple[frozenset[int], str, str]]:

@@ -14,7 +14,9 @@ import numpy as np
 
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
+from vebench.machine.topology import flat
 from vebench.plan.spec import RunSpec
+from vebench.results.header import topology_record
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ BACKENDS = (
     *("envpool-sync", "envpool-async", "mine:One", "mine:Other"),
 )
 WORKERS = (1, 2, 3)
-HOST = HostRecord("Linux", "6", "x86_64", "CPU", 64, tuple(range(64)), 64)
+HOST = HostRecord("Linux", "6", "x86_64", "CPU", 64, tuple(range(64)), 64, topology_record(flat(range(64))))
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,7 @@ def _moment(started: str) -> float:
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
     """Return what a series' points have in common: a fingerprint, and options of placement that are not the default."""
-    digits = (header.fingerprint or fingerprint(header)) if metric == "fps" else work_fingerprint(header)
+    digits = fingerprint(header) if metric == "fps" else work_fingerprint(header)
     given = {name: getattr(header.spec, name) for name in PLACEMENT}
     options = [f"--{name} {value}" for name, value in given.items() if value != getattr(DEFAULT, name)]
     return " ".join((digits, *options))

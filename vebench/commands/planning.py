@@ -244,7 +244,7 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path, f"{run.header.resume_command(str(path))} finishes it")
-    with asked_in(path, run.header.spec_to_go_on, allowed=allowed) as spec:
+    with asked_in(path, run.header.spec, allowed=allowed) as spec:
         plan, head = plan_here(spec, world)
     if not dry_run:
         refuse_idle(plan, f"{path}: ")

@@ -6,7 +6,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.commands import knowing, measuring, planning
+from vebench.commands import knowing, planning
+from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError, one_line
 from vebench.plan.cells import placement_of
 from vebench.plan.trust import ALLOW, not_ours
@@ -159,7 +160,8 @@ def _begin(folder: Path, heads: Mapping[str, RunRecord]) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror}: name another --folder") from None
     for part, head in heads.items():
-        store.RunWriter.create(_file(folder, part), head).close()
+        with store.RunWriter.create(_file(folder, part), head):
+            pass
 
 
 def _file(folder: Path, part: str) -> Path:
@@ -193,8 +195,8 @@ def _measure(parts: Sequence[PartOfStudy], go_on: str, world: World, *, quiet: b
                 continue
             if not quiet:
                 console.note(f"part {part.name}, {number} of {len(parts)}: {part.path}")
-            with measuring.kept(store.RunWriter.resume(part.path)) as writer:
-                measuring.measure(part.plan, part.left, writer, world, quiet=quiet, go_on=go_on)
+            with session(store.RunWriter.resume(part.path), world, quiet=quiet, go_on=go_on) as measuring:
+                measuring.measure(part.plan, part.left)
     except KeyboardInterrupt:  # between two parts
         raise InterruptedRunError(f"interrupted: to go on: {go_on}") from None
 

@@ -43,8 +43,24 @@ if TYPE_CHECKING:
 
 # Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
-# The same, but only if both runs know the fact: files of the first versions do not contain these.
+# The same, but only if both runs know the fact: not every system or container tells.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
+
+# Facts that a run file has as they were read.
+AS_READ = (
+    *(
+        "system",
+        "kernel",
+        "machine",
+        "cpu_model",
+        "cpus_online",
+        "cpus_allowed",
+        "memory_bytes",
+        "container",
+        "virtual",
+    ),
+    *("smt", "governor", "boost", "thp", "microcode", "isolated"),
+)
 
 # A run file does not say at which level the last one is; only that it is the last.
 LAST_LEVEL = 3
@@ -78,7 +94,7 @@ def gather(  # noqa: PLR0913 - a header contains all of these
     ``hosts`` are those that it runs on, by name; ``host`` is the first of them, or else this machine.
     """
     facts = host_record(host, placement)
-    run = RunRecord(
+    return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
         host=facts if interpreter is None else structs.replace(facts, python=interpreter.version),
@@ -92,7 +108,6 @@ def gather(  # noqa: PLR0913 - a header contains all of these
         },
         hosts={name: _told(facts, plan) for name, facts in hosts.items()},
     )
-    return structs.replace(run, fingerprint=fingerprint(run))
 
 
 def _told(facts: Facts, plan: Plan) -> HostFactsRecord:
@@ -107,32 +122,19 @@ def host_record(host: Host, placement: Placement) -> HostRecord:
     """Return the facts about ``host`` for a run file, with this Python's version."""
     quota = host.allowance.quota
     return HostRecord(
-        system=host.system,
-        kernel=host.kernel,
-        machine=host.machine,
-        cpu_model=host.cpu_model,
-        cpus_online=host.cpus_online,
-        cpus_allowed=host.cpus_allowed,
+        **{name: getattr(host, name) for name in AS_READ},
         usable_cpus=placement.usable,
-        memory_bytes=host.memory_bytes,
         python=platform.python_version(),
-        container=host.container,
-        virtual=host.virtual,
         pinning=placement.pinned and pinning.SUPPORTED,
-        topology=_topology(host.topology),
+        topology=topology_record(host.topology),
         nodes_allowed=host.allowance.nodes,
         quota_cpus=quota.cpus if quota else None,
         quota_source=quota.source if quota else None,
-        smt=host.smt,
-        governor=host.governor,
-        boost=host.boost,
-        thp=host.thp,
-        microcode=host.microcode,
-        isolated=host.isolated,
     )
 
 
-def _topology(topology: Topology) -> TopologyRecord:
+def topology_record(topology: Topology) -> TopologyRecord:
+    """Return the machine's parts for a run file."""
     counts = Counter((cache.level, cache.size_bytes) for cache in topology.caches)
     return TopologyRecord(
         cores=len(topology.cores),
@@ -146,25 +148,19 @@ def _topology(topology: Topology) -> TopologyRecord:
     )
 
 
-def topology_of(record: TopologyRecord) -> Topology | None:
-    """Return the machine's parts as a run file has them, None if it does not say which CPUs share a core.
+def topology_of(record: TopologyRecord) -> Topology:
+    """Return the machine's parts as a run file has them.
 
     Of its caches only the last level is known. Nodes are numbered in their order: only their CPUs matter here.
     """
-    if not record.core_cpus and record.threads_per_core > 1:
-        return None
-    kinds = tuple(map(parse_list, record.kinds))
-    # Cores of one thread need not be listed: files of earlier versions do not.
-    cores = tuple(map(parse_list, record.core_cpus)) or tuple(
-        (cpu,) for cpu in sorted(cpu for kind in kinds for cpu in kind)
-    )
+    cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
         cores=cores,
         packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
         nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
         caches=tuple(Cache(LAST_LEVEL, None, parse_list(cpus)) for cpus in record.last_level),
-        kinds=kinds,
+        kinds=tuple(map(parse_list, record.kinds)),
     )
 
 
@@ -180,8 +176,7 @@ def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return what makes cells of the two runs incomparable, in words; empty if nothing does."""
     ours, theirs = _decisive(one), _decisive(other)
-    # A fact that is missing because the file is older than the fact makes no difference.
-    optional = {*DECISIVE_IF_KNOWN, "nodes", "cores"}
+    optional = {*DECISIVE_IF_KNOWN}
     # A backend that only one of them has is compared with nothing.
     both = one.interpreters.keys() & other.interpreters.keys()
     optional |= {name for run in (one, other) for label in run.interpreters.keys() - both for name in _own(run, label)}
@@ -210,7 +205,7 @@ def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
 def fingerprint(run: RunRecord) -> str:
     """Return twelve hexadecimal digits. Runs with the same digits are comparable.
 
-    Runs with different digits may still be comparable if one does not know all facts: see ``what_differs``.
+    Runs with different digits may still be comparable if one does not know a fact: see ``what_differs``.
     """
     return _digits(_decisive(run))
 
@@ -251,9 +246,7 @@ def _hosts(run: RunRecord) -> dict[str, str]:
 
 def _machine(run: RunRecord) -> dict[str, str]:
     facts = {name: getattr(run.host, name) for name in (*DECISIVE, *DECISIVE_IF_KNOWN)}
-    if run.host.topology is not None:
-        facts["cores"] = run.host.topology.cores
-        facts["nodes"] = len(run.host.topology.nodes)
+    facts |= {"cores": run.host.topology.cores, "nodes": len(run.host.topology.nodes)}
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 

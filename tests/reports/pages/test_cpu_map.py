@@ -16,7 +16,7 @@ def map_of(host: HostRecord, *cells: CellRecord) -> Part:
     return cpu_map(host, summarise(Run(make_header(), cells)))
 
 
-def host_with(topology: TopologyRecord | None, allowed: tuple[int, ...]) -> HostRecord:
+def host_with(topology: TopologyRecord, allowed: tuple[int, ...]) -> HostRecord:
     return msgspec.structs.replace(make_header().host, topology=topology, cpus_allowed=allowed)
 
 
@@ -26,7 +26,14 @@ def numbers(part: Part) -> list[int]:
 
 def test_smaller_parts_are_inside_larger_ones() -> None:
     topology = TopologyRecord(
-        8, 1, {"0": "0-3", "1": "4-7"}, {"0": "0-3", "1": "4-7", "2": ""}, CACHES, ("0-1", "2-3", "4-7"), ("0-7",)
+        8,
+        1,
+        {"0": "0-3", "1": "4-7"},
+        {"0": "0-3", "1": "4-7", "2": ""},
+        CACHES,
+        ("0-1", "2-3", "4-7"),
+        ("0-7",),
+        tuple("01234567"),
     )
     whole = map_of(host_with(topology, tuple(range(8))))
     assert (whole.title, whole.cpus) == ("", ())
@@ -39,7 +46,7 @@ def test_smaller_parts_are_inside_larger_ones() -> None:
 
 
 def test_a_cpu_says_from_how_many_workers_on_it_is_owned_and_whether_it_may_be_used() -> None:
-    topology = TopologyRecord(4, 1, {"0": "0-3"}, {"0": "0-3"}, (), (), ("0-3",))
+    topology = TopologyRecord(4, 1, {"0": "0-3"}, {"0": "0-3"}, (), (), ("0-3",), tuple("0123"))
     cells = [make_cell(backend, workers, (100,) * 3) for backend in ("for-loop", "gym-sync") for workers in (2, 1)]
     whole = map_of(host_with(topology, (0, 1, 2)), *cells)
     assert whole.cpus == (
@@ -51,15 +58,11 @@ def test_a_cpu_says_from_how_many_workers_on_it_is_owned_and_whether_it_may_be_u
 
 
 def test_kinds_of_core_are_apart_the_fastest_first() -> None:
-    topology = TopologyRecord(4, 1, {"0": "0-3"}, {"0": "0-3"}, (), (), ("2-3", "0-1"))
+    topology = TopologyRecord(4, 1, {"0": "0-3"}, {"0": "0-3"}, (), (), ("2-3", "0-1"), tuple("0123"))
     whole = map_of(host_with(topology, (0, 1, 2, 3)))
     assert [(part.title, numbers(part)) for part in whole.parts] == [("fastest kind", [0, 1]), ("slowest kind", [2, 3])]
 
 
 def test_a_cache_of_one_core_is_left_out() -> None:
-    topology = TopologyRecord(2, 2, {"0": "0-3"}, {"0": "0-3"}, CACHES, ("0,2", "1,3"), ("0-3",))
+    topology = TopologyRecord(2, 2, {"0": "0-3"}, {"0": "0-3"}, CACHES, ("0,2", "1,3"), ("0-3",), ("0,2", "1,3"))
     assert map_of(host_with(topology, (0, 1, 2, 3))).parts == ()
-
-
-def test_a_file_of_the_first_versions_has_the_cpus_that_were_allowed() -> None:
-    assert numbers(map_of(host_with(None, (0, 3)))) == [0, 3]

@@ -250,7 +250,7 @@ def boost(host: HostRecord) -> Finding | None:
 
 def siblings(host: HostRecord) -> Finding | None:
     """Return a finding if hardware threads share a core, and workers will use them."""
-    if host.topology is None or host.topology.threads_per_core == 1 or host.smt is False:
+    if host.topology.threads_per_core == 1 or host.smt is False:
         return None
     return Finding(
         Code.SMT,
@@ -261,7 +261,7 @@ def siblings(host: HostRecord) -> Finding | None:
 
 def without_cpus(host: HostRecord) -> Finding | None:
     """Return a finding if CPUs may be used but not the memory of their node, as in a poorly configured container."""
-    if host.topology is None or host.nodes_allowed is None:
+    if host.nodes_allowed is None:
         return None
     allowed = set(host.cpus_allowed)
     near = [

@@ -59,10 +59,6 @@ def incomplete(run: Run, file: str) -> Finding | None:
 
 
 def notes(run: Run, file: str) -> tuple[Finding, ...]:
-    """Return a finding for each line of the file that could not be read, or is damaged otherwise."""
+    """Return a finding for each line of the file that is lost."""
     again = f"{run.header.resume_command(file)} measures again what this line held"
-    changed = "nothing is lost; but something has changed the file after it was written"
-    return (
-        *(Finding(Code.FILE, note, again) for note in run.notes),
-        *(Finding(Code.FILE, note, changed) for note in run.mended),
-    )
+    return tuple(Finding(Code.FILE, note, again) for note in run.notes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from vebench.analysis.comparison import compare
 from vebench.analysis.names import COMPARE
 from vebench.analysis.precision import next_repeats
@@ -183,11 +185,12 @@ def _compare(  # noqa: PLR0913 - a comparison needs all of these
 def _sides(interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[Side, ...]:
     """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both."""
     tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path)
-    sides = []
+    sides: list[Side] = []
     for name, interpreter, path in zip(SIDES, interpreters, files, strict=True):
         plan, head = planning.planned(spec, tasks, world, interpreter)
         plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
-        sides.append(Side(name, interpreter, plan, head, path))
+        started = sides[0].head.started if sides else head.started  # the same tells that they are of one comparison
+        sides.append(Side(name, interpreter, plan, structs.replace(head, started=started), path))
     _check_pairs(sides)
     return tuple(sides)
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from datetime import datetime
 from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES
@@ -33,6 +30,7 @@ from vebench.results.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from vebench.hosts.site import Facts
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Plan
 
+PYTHON = platform.python_version()
 # Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 # The same, but only if both runs know the fact: not every system or container tells.
@@ -48,24 +47,11 @@ DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
 # Facts that a run file has as they were read.
 AS_READ = (
-    *(
-        "system",
-        "kernel",
-        "machine",
-        "cpu_model",
-        "cpus_online",
-        "cpus_allowed",
-        "memory_bytes",
-        "container",
-        "virtual",
-    ),
-    *("smt", "governor", "boost", "thp", "microcode", "isolated"),
+    *("system", "kernel", "machine", "cpu_model", "cpus_online", "cpus_allowed", "memory_bytes", "container"),
+    *("virtual", "smt", "governor", "boost", "thp", "microcode", "isolated"),
 )
-
 # A run file does not say at which level the last one is; only that it is the last.
 LAST_LEVEL = 3
-# Seconds between the headers of the two sides of a comparison, at most. A comparison itself takes longer.
-SIDES_APART = 2
 
 # The backends by whom alone a package is used.
 USED_BY = {
@@ -93,11 +79,10 @@ def gather(  # noqa: PLR0913 - a header contains all of these
 
     ``hosts`` are those that it runs on, by name; ``host`` is the first of them, or else this machine.
     """
-    facts = host_record(host, placement)
     return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
-        host=facts if interpreter is None else structs.replace(facts, python=interpreter.version),
+        host=host_record(host, placement, PYTHON if interpreter is None else interpreter.version),
         packages=packages_here() if interpreter is None else interpreter.packages,
         command=command,
         started=now.isoformat(timespec="seconds"),
@@ -106,25 +91,28 @@ def gather(  # noqa: PLR0913 - a header contains all of these
         interpreters={
             label: InterpreterRecord(own.path, own.version, own.packages) for label, own in plan.interpreters.items()
         },
-        hosts={name: _told(facts, plan) for name, facts in hosts.items()},
+        hosts={
+            name: HostFactsRecord(
+                name=one.name,
+                machine=host_record(one.host, placement_of(plan.spec, one.host), one.python),
+                packages=one.packages,
+                boot=one.boot,
+                load=one.load,
+                interpreter=one.path,
+                memory_available_bytes=one.memory_available,
+            )
+            for name, one in hosts.items()
+        },
     )
 
 
-def _told(facts: Facts, plan: Plan) -> HostFactsRecord:
-    """Return what a host told of itself for a run file."""
-    record = structs.replace(host_record(facts.host, placement_of(plan.spec, facts.host)), python=facts.python)
-    return HostFactsRecord(
-        facts.name, record, facts.packages, facts.boot, facts.load, facts.path, facts.memory_available
-    )
-
-
-def host_record(host: Host, placement: Placement) -> HostRecord:
-    """Return the facts about ``host`` for a run file, with this Python's version."""
+def host_record(host: Host, placement: Placement, python: str = PYTHON) -> HostRecord:
+    """Return the facts about ``host`` for a run file, with the version of the Python there."""
     quota = host.allowance.quota
     return HostRecord(
         **{name: getattr(host, name) for name in AS_READ},
         usable_cpus=placement.usable,
-        python=platform.python_version(),
+        python=python,
         pinning=placement.pinned and pinning.SUPPORTED,
         topology=topology_record(host.topology),
         nodes_allowed=host.allowance.nodes,
@@ -189,17 +177,9 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
 
 
 def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
-    """Return whether two runs are the sides of one ``vebench compare``, so that what slowed one slowed the other.
-
-    Their headers are written one right after the other.
-    """
-    if one.interpreter is None or other.interpreter is None or (one.command, one.spec) != (other.command, other.spec):
-        return False
-    try:
-        apart = datetime.fromisoformat(one.started) - datetime.fromisoformat(other.started)
-    except (ValueError, TypeError):  # no time, or one without a time zone
-        return False
-    return abs(apart.total_seconds()) <= SIDES_APART
+    """Return whether two runs are the sides of one ``vebench compare``, so that what slowed one slowed the other."""
+    sides = one.interpreter is not None and other.interpreter is not None
+    return sides and (one.command, one.spec, one.started) == (other.command, other.spec, other.started)
 
 
 def fingerprint(run: RunRecord) -> str:

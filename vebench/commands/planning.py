@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends.registry import find
 from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.hosts import ways
@@ -212,7 +211,7 @@ def refuse_useless(plan: Plan) -> None:
 def contestants(plan: Plan) -> list[Cell]:
     """Return the cells that were asked for, without reference rows."""
     asked = [cell for cell in plan.cells if plan.spec.asks_for(cell.backend.label, cell.workers)]
-    return [cell for cell in asked if not find(cell.backend.name).reference_row]
+    return [cell for cell in asked if not cell.entry.reference_row]
 
 
 def reasons(cells: Sequence[Cell]) -> str:

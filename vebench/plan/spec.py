@@ -11,12 +11,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import MISSING, dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vebench.backends import bracketed
+from vebench.backends.registry import find
 from vebench.child.policies.named import DEVICE, MOST_THREADS, PRECISIONS, TAPE, PolicyName, is_network, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine import policies
+
+if TYPE_CHECKING:
+    from vebench.backends.entry import BackendEntry
 
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
@@ -55,6 +59,11 @@ class BackendChoice:
     def label(self) -> str:
         """The choice as a user writes it: ``envpool-async@py312[ratio=2]``."""
         return bracketed.written(f"{self.name}@{self.python}" if self.python else self.name, self.options)
+
+    @property
+    def entry(self) -> BackendEntry:
+        """What is known of the backend."""
+        return find(self.name)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from vebench.plan.trust import ALLOW, not_ours
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from vebench.backends.entry import BackendEntry
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
 
@@ -57,6 +58,11 @@ class Identity:
     def choice(self) -> BackendChoice:
         """The backend with its options, in the interpreter that was named for it."""
         return BackendChoice(self.backend, self.options, self.python)
+
+    @property
+    def entry(self) -> BackendEntry:
+        """What is known of its backend."""
+        return self.choice.entry
 
     @property
     def key(self) -> CellKey:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import CONTESTED, Finding
 from vebench.analysis.finding_codes import Code
 from vebench.backends.packages import how_to_install
-from vebench.backends.registry import find_recorded
 from vebench.child.window import TAKEN_SHARE
 from vebench.machine.host import MEBIBYTE
 from vebench.machine.sysfs import parse_list
@@ -107,7 +106,7 @@ def contested(cell: CellSummary, _sweep: Sweep) -> Finding | None:
 
 def polling(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     """Return a finding if processes that poll were held to fewer CPUs than they are, the caller among them."""
-    spins = cell.status == "ok" and not cell.struck and find_recorded(cell.backend).spins
+    spins = cell.status == "ok" and not cell.struck and cell.entry.spins
     if not spins or cell.strayed or cell.processes + 1 <= cell.cpus_owned:
         return None
     return Finding(
@@ -146,7 +145,7 @@ def extra_threads(cell: CellSummary, _sweep: Sweep) -> Finding | None:
     W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step Gymnasium's
     environments are looked at: EnvPool has threads that wait and hand out work.
     """
-    in_processes = find_recorded(cell.backend).steps_gymnasium and cell.threads == 1
+    in_processes = cell.entry.steps_gymnasium and cell.threads == 1
     if not in_processes or cell.most_threads <= 1 or cell.reference_row or cell.status != "ok":
         return None
     return Finding(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import OTHER_WORK, Finding
 from vebench.analysis.finding_codes import Code
 from vebench.backends.environments.suites import DRIFTING_ENGINES
-from vebench.backends.registry import BY_NAME, REFERENCE, find_recorded
+from vebench.backends.registry import BY_NAME, REFERENCE
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def slower_than_for_loop(cell: CellSummary, sweep: Sweep) -> Finding | None:
     if cell.key not in sweep.below_loop:
         return None
     # More environments for each worker are then more processes, not more work for each of them.
-    more_work = "" if find_recorded(cell.backend).process_per_environment else ", or try a larger --envs-per-worker"
+    more_work = "" if cell.entry.process_per_environment else ", or try a larger --envs-per-worker"
     return Finding(
         Code.SLOWER_THAN_FOR_LOOP,
         "slower than a plain Python loop with one worker",

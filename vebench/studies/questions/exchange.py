@@ -12,7 +12,7 @@ from vebench.analysis.lines import line
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.environments.timed_names import env_name, kind_of
-from vebench.backends.registry import ENTRIES, REFERENCE, find_recorded
+from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.conclusion import Conclusion
@@ -92,7 +92,7 @@ def conclude(runs: Sequence[Measured]) -> Conclusion:
         (run, cell, base)
         for run in runs
         for cell in run.cells
-        if find_recorded(cell.backend).role == "contestant"
+        if cell.entry.role == "contestant"
         for base in run.cells
         if base.label == REFERENCE and replace(cell.key, backend=REFERENCE) == base.key
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.backends.registry import find_recorded
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.conclusion import Conclusion
@@ -50,11 +49,11 @@ def conclude(runs: Sequence[Measured]) -> Conclusion:
 
 def _waits_for_all(run: Measured, cell: CellSummary) -> Iterator[CellSummary]:
     """Yield the cell of the same library that waits for all of as many environments, with as many workers."""
-    if find_recorded(cell.backend).overlap == "none":
+    if cell.entry.overlap == "none":
         return
     for other in run.cells:
         like = (other.env, other.workers, other.num_envs, _library(other))
-        waits = find_recorded(other.backend).overlap == "none" and not other.reference_row
+        waits = other.entry.overlap == "none" and not other.reference_row
         if waits and like == (cell.env, cell.workers, cell.num_envs, _library(cell)):
             yield other
 
@@ -90,7 +89,7 @@ def _of_policy(policy: str, known: Sequence[Pair]) -> str:
 
 
 def _how(pair: Pair) -> str:
-    return HOW[find_recorded(pair.one.backend).overlap]
+    return HOW[pair.one.entry.overlap]
 
 
 def _policy(pair: Pair) -> str:

@@ -384,14 +384,9 @@ def third_party(target: str) -> BackendEntry:
 
 
 def find(name: str) -> BackendEntry:
-    """Return the entry of a backend by its name in the table, or by ``module:Class``. Raises KeyError for others."""
-    return third_party(name) if ":" in name else BY_NAME[name]
+    """Return the entry of a backend by its name.
 
-
-def find_recorded(name: str) -> BackendEntry:
-    """Return the entry of a backend in a run file, which may be from a version that had other backends.
-
-    Of one that is not in the table as little is assumed as of a third party's.
+    Of one that is not in the table, such as a third party's ``module:Class``, as little as possible is assumed.
     """
     return BY_NAME.get(name) or third_party(name)
 

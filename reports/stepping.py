@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import find_recorded
 
 if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
@@ -28,7 +27,7 @@ def kind(cell: CellSummary) -> str:
 
     ``any Gymnasium environment``, ``own classes for this task``, ``EnvPool's own environments``.
     """
-    entry = find_recorded(cell.backend)
+    entry = cell.entry
     if cell.own_classes is not None:
         return INSTEAD if cell.own_classes.refused else OWN
     if entry.steps_gymnasium:

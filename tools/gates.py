@@ -23,7 +23,9 @@ from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.commands.deciding import until_decided
 from vebench.commands.gating import exit_status
+from vebench.machine.topology import flat
 from vebench.plan.spec import RunSpec
+from vebench.results.header import topology_record
 from vebench.results.records import SCHEMA, CellRecord, HostRecord, Run, RunRecord
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def _template() -> dict[CellKey, CellSummary]:
         )
         for backend, workers in NAMES
     ]
-    host = HostRecord("Linux", "6", "x86_64", "CPU", 64, tuple(range(64)), 64)
+    host = HostRecord("Linux", "6", "x86_64", "CPU", 64, tuple(range(64)), 64, topology_record(flat(range(64))))
     head = RunRecord(SCHEMA, RunSpec(("CartPole",), (1, 2)), host, {}, "vebench run")
     return {cell.key: replace(cell, findings=()) for cell in summarise(Run(head, tuple(cells)))}
 

@@ -25,7 +25,6 @@ sys.path.insert(0, str(TESTS))
 from support import driving  # noqa: E402 - found by the line above
 
 from vebench.analysis.summary import summarise  # noqa: E402 - as above
-from vebench.backends.registry import find_recorded  # noqa: E402 - as above
 from vebench.interpreters.made import python_of  # noqa: E402 - as above
 from vebench.machine.pinning import ONE_THREAD_EACH  # noqa: E402 - as above
 from vebench.reports import figures  # noqa: E402 - as above
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 def rate_of(cell: CellSummary, lines: Sequence[str], seconds: float) -> float:
     """Return the steps per second of the lines in an interpreter of their own; 0 if they fail."""
-    installation = find_recorded(cell.backend).installation
+    installation = cell.entry.installation
     python = (None if installation is None else python_of(installation.name)) or sys.executable
     path = os.pathsep.join(map(str, (TESTS / "support", TESTS / "environments")))
     with tempfile.TemporaryDirectory() as folder:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hint
 import msgspec
 
 from vebench.analysis.contrasts import LEVEL, contrast, rejected
-from vebench.commands import check, knowing, measuring, planning
+from vebench.commands import check, knowing, planning
 from vebench.commands import verify as verifying
+from vebench.commands.session import session
 from vebench.commands.world import World
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
@@ -26,6 +27,7 @@ from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
 from vebench.results import paths, store
 from vebench.results.current_verdicts import informed
+from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -253,7 +255,8 @@ def measure(
         planned, head = planning.plan_here(spec, world)
         planning.refuse_useless(planned)
         path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
-        measuring.measure_into(path, planned, head, world, quiet=not progress)
+        with session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
+            measuring.measure(planned)
     return load(path)
 
 

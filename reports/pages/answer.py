@@ -15,7 +15,7 @@ from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE, find_recorded
+from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE
 from vebench.errors import one_line
 from vebench.plan.tasks import recorded
 from vebench.reports import figures
@@ -87,7 +87,7 @@ class Told:
     @property
     def asked_for_one(self) -> bool:
         """Whether one backend was asked for, whatever reference rows beside it."""
-        return sum(not find_recorded(choice.name).reference_row for choice in self.spec.backends) == 1
+        return sum(not choice.entry.reference_row for choice in self.spec.backends) == 1
 
     @property
     def more(self) -> str:
@@ -417,4 +417,4 @@ def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
         return ()
     task = recorded(cell.env, cell.frame_skip, spec.envs)
     built = Built(task, cell.num_envs, cell.batch_size, cell.processes, cell.threads, cell.options)
-    return find_recorded(cell.backend).lines(built)
+    return cell.entry.lines(built)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 TITLE = "Predicted frames/s, not measured"
 ON_HOSTS = "replicas on hosts add up: measure with more hosts (--hosts 1..N)"
-UNKNOWN_CORES = "the run file does not say which CPUs share a core: measure again with this version"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -
     order = cpu_order(header, cells)
     shown = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
     if order is None:
-        refused = Forecast(workers, refused=ON_HOSTS if header.hosts else UNKNOWN_CORES)
+        refused = Forecast(workers, refused=ON_HOSTS)
         return tuple(Prediction(curve, refused) for curve in shown)
     return tuple(_prediction(curve, order, workers) for curve in shown)
 

@@ -67,9 +67,9 @@ def interval(ratio: Estimate) -> str:
 HOST: tuple[tuple[str, Fact], ...] = (
     ("CPU model", lambda host: host.cpu_model),
     ("CPUs usable", lambda host: f"{host.usable_cpus} of {host.cpus_online}"),
-    ("cores", lambda host: None if host.topology is None else str(host.topology.cores)),
+    ("cores", lambda host: str(host.topology.cores)),
     ("second threads", lambda host: _switch(host.smt)),
-    ("memory nodes", lambda host: None if host.topology is None else str(len(host.topology.nodes))),
+    ("memory nodes", lambda host: str(len(host.topology.nodes))),
     ("memory", lambda host: None if host.memory_bytes is None else figures.size(host.memory_bytes)),
     ("governor", lambda host: host.governor),
     ("boost", lambda host: _switch(host.boost)),

@@ -15,7 +15,7 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import EPISODES, Lack, bends, missed_resets, training_gain
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
 from vebench.errors import one_line
 from vebench.reports import figures
@@ -509,7 +509,7 @@ def _alive(cell: CellSummary) -> float:
 
 def _needs(cell: CellSummary) -> list[str]:
     """Return the packages that a backend adds to what Gymnasium needs."""
-    return [package.name for package in find_recorded(cell.backend).packages]
+    return [package.name for package in cell.entry.packages]
 
 
 def _shortened(places: Sequence[str]) -> str:

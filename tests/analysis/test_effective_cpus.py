@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from msgspec import structs
 from support.sweeps import header_of, sweep_of
 
@@ -66,23 +65,10 @@ def test_without_pinning_cores_are_assumed_to_come_first() -> None:
 
 def test_slower_cores_come_last() -> None:
     header = header_of(4)
-    assert header.host.topology is not None
     hybrid = structs.replace(header.host.topology, kinds=("0-1", "2-3"))
     order = order_in(structs.replace(header, host=structs.replace(header.host, topology=hybrid)), 1, cpus=())
     assert [cpu.slower for cpu in order.cpus] == [0, 0, 1, 1]
     assert order.kinks == (Kink(2, "another kind of core begins"),)
-
-
-def test_a_file_of_an_earlier_version_is_enough_where_cores_have_one_thread() -> None:
-    assert order_in(header_of(4, listed=False)) == order_in(header_of(4))
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_it_is_unknown_where_the_file_does_not_say_which_cpus_share_a_core(known: bool) -> None:
-    header = header_of(4, threads=2, listed=False)
-    if not known:
-        header = structs.replace(header, host=structs.replace(header.host, topology=None))
-    assert cpu_order(header, ()) is None
 
 
 def test_a_list_of_cpus_that_the_file_does_not_have_is_left_to_its_cells() -> None:

@@ -26,7 +26,14 @@ MUJOCO = Engine("MuJoCo", "3.6.0", "3.11.0", "mujoco==3.6.0")
 GYMNASIUM = Engine("gymnasium", "1.2.2", "1.4.0", "gymnasium==1.4.0", "the Python of gym-async@old", elsewhere=True)
 UNCOMPILED = OwnClasses("not compiled", uncompiled=True, remedy="install a compiler")
 HYPERTHREADS = TopologyRecord(
-    cores=1, threads_per_core=2, packages={"0": "0-1"}, nodes={"0": "0", "1": "1"}, caches=(), last_level=(), kinds=()
+    cores=1,
+    threads_per_core=2,
+    packages={"0": "0-1"},
+    nodes={"0": "0", "1": "1"},
+    caches=(),
+    last_level=(),
+    kinds=(),
+    core_cpus=("0,1",),
 )
 if TYPE_CHECKING:
     from collections.abc import Iterable

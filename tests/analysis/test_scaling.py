@@ -80,7 +80,6 @@ def test_a_second_thread_counts_as_a_fifth_of_a_core() -> None:
 
 def test_workers_on_slower_cores_are_refused() -> None:
     header = header_of(20)
-    assert header.host.topology is not None
     hybrid = structs.replace(header.host.topology, kinds=("16-19", "0-15"))
     header = structs.replace(header, host=structs.replace(header.host, topology=hybrid))
     assert forecast(header, 12, *sweep_of(by_law(linear))).refused == ""

@@ -16,7 +16,7 @@ from vebench.backends.environments.spaces import read_spaces
 from vebench.backends.environments.suites import load
 from vebench.backends.interface import Setup, Task, sample
 from vebench.backends.packages import ENVPOOL, importable
-from vebench.backends.registry import BY_NAME, ENTRIES, find_recorded
+from vebench.backends.registry import BY_NAME, ENTRIES, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,7 +216,7 @@ def test_processes_that_do_not_fork_need_a_script_that_can_be_imported() -> None
 
 
 def test_a_third_partys_adapter_has_no_lines() -> None:
-    assert find_recorded("mine.adapters:Fast").lines(built("gym-sync", CARTPOLE)) == ()
+    assert find("mine.adapters:Fast").lines(built("gym-sync", CARTPOLE)) == ()
 
 
 def calls_in(lines: tuple[str, ...], name: str) -> list[ast.Call]:

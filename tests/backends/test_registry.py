@@ -124,10 +124,10 @@ def test_a_process_that_is_not_forked_takes_more_memory() -> None:
     assert entry.process_bytes({"context": "spawn"}) == FRESH_PROCESS
 
 
-def test_a_backend_of_another_version_in_a_run_file_is_treated_as_a_third_partys() -> None:
-    entry = registry.find_recorded("a-backend-of-long-ago")
+def test_a_backend_that_is_not_in_the_table_is_treated_as_a_third_partys() -> None:
+    entry = registry.find("a-backend-of-long-ago")
     assert (entry.reference_row, entry.steps_gymnasium, entry.process_per_environment) == (False, False, False)
-    assert registry.find_recorded("null").reference_row
+    assert registry.find("null").reference_row
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,8 @@ def test_missing_cells_do_not_pass(check: Check, runs: Runs) -> None:
         (b"", "empty"),
         (b"\x00\xff\x00", "line 1"),
         (b'{"benchmarks": []}\n', "line 1: not a run file"),
-        (b'{"type": "run", "schema": 99}\n', "line 1: written by a later version"),
-        (None, "no such file"),
+        (b'{"type": "run", "schema": 99}\n', "line 1: written by another version"),
+        (None, "No such file"),
     ],
 )
 def test_a_file_that_is_no_run_is_bad_input(
@@ -182,7 +182,7 @@ def test_a_file_that_is_no_run_is_bad_input(
     [
         (lambda lines: lines[:-1], (3, "49 of 50 cells: the run is incomplete")),
         (lambda lines: lines[:1], (3, "0 of 50 cells: the run is incomplete")),
-        (lambda lines: [*lines, lines[0]], (2, "line 52: a second run")),
+        (lambda lines: [*lines, lines[0]], (2, "line 52: a line of type run")),
         (lambda lines: [lines[0], lines[1].replace('"ns":1000000000', '"ns":0', 1), *lines[2:]], (2, "line 2: ")),
         (lambda lines: [lines[0], lines[1].replace('"workers":', '"workers":"x', 1), *lines[2:]], (2, "line 2: ")),
         (

@@ -173,15 +173,6 @@ def test_proof_off_records_nothing_and_another_word_is_refused(vebench: Command,
     assert (refused.status, refused.refusal) == (2, "vebench: --proof maybe: must be one of auto, full, off\n")
 
 
-def test_a_file_of_a_version_without_proofs_is_finished_without_them(vebench: Command, tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    assert vebench(*ASKED, "-q", world=fake_world()).status == 0
-    head = json.loads(path.read_text().splitlines()[0])
-    write_lines(path, [json.dumps({**head, "schema": 1})])
-    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world()).status == 0
-    assert (len(lines(path, "cell")), lines(path, "proof")) == (3, [])
-
-
 def test_a_cell_that_did_other_work_is_struck_whatever_was_known_before(vebench: Command) -> None:
     world = fake_world(FakeStart(proofs={"gym-sync": [OTHER]}))
     found = vebench(*ASKED, world=world)

@@ -249,13 +249,19 @@ def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -
     table = Table(w1=IN_TURN, w2=IN_TURN, w3=IN_TURN)
     looks = iter([False] * 6)  # two before starts, two in the first round, and the third of three cells is not started
     plan = seated(1, 2, 3)
-    told = list(run(plan, table, out_of_time=lambda: next(looks, True) or len(table.turns) > 2))
+    told = list(run(plan, table, out_of_time=lambda: next(looks, True) or len(table.turns) > 2, gives_up=True))
     ended = {event.cell.workers: event.outcome for event in finished(told)}
     assert not table.running
     assert all((one.status, one.reason) == ("failed", GIVEN_UP) for one in ended.values() if len(one.windows) < 2)
     assert any(len(one.windows) < 2 for one in ended.values())
     alone = run(Plan(plan.spec, (cell(1), cell(2, skip="no"))), FakeLaunch({}), out_of_time=lambda: True)
     assert [(event.cell.workers, event.outcome.status) for event in finished(list(alone))] == [(2, "skipped")]
+
+
+def test_cells_that_have_begun_to_take_turns_are_measured_to_their_end_unless_they_are_to_be_given_up() -> None:
+    table = Table(w1=IN_TURN, w2=IN_TURN)
+    told = list(run(seated(1, 2), table, out_of_time=lambda: bool(table.turns)))
+    assert [event.outcome.status for event in finished(told)] == ["ok", "ok"]
 
 
 def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from vebench.backends import packages, registry
-from vebench.backends.entry import BackendEntry, Shape
+from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement
@@ -323,10 +323,3 @@ def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec
 def test_numbers_that_make_sense_pass() -> None:
     check(SPEC)
     check(replace(SPEC, warmup=0.0, timeout=6.5, seed=2_000_000_000))
-
-
-def test_an_entry_is_found_by_name_or_target() -> None:
-    assert registry.find("null") is registry.BY_NAME["null"]
-    assert isinstance(registry.find("a:B"), BackendEntry)
-    with pytest.raises(KeyError):
-        registry.find("nothing")

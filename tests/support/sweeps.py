@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord, RunRecord
 
 
-def header_of(cores: int, threads: int = 1, packages: int = 1, *, listed: bool = True, **spec: object) -> RunRecord:
+def header_of(cores: int, threads: int = 1, packages: int = 1, **spec: object) -> RunRecord:
     """Return the first line of a run on a machine with so many cores, threads in each core, and packages.
 
-    Second threads are numbered after all first ones. Without ``listed``, the file is of a version that did not say
-    which CPUs share a core. Other keywords go to the spec.
+    Second threads are numbered after all first ones. Other keywords go to the spec.
     """
     count = cores * threads
     header = make_header(count, **spec)
@@ -37,7 +36,7 @@ def header_of(cores: int, threads: int = 1, packages: int = 1, *, listed: bool =
         caches=(),
         last_level=tuple(of_package.values()),
         kinds=(format_cpu_list(range(count)),),
-        core_cpus=tuple(format_cpu_list(range(core, count, cores)) for core in range(cores)) if listed else (),
+        core_cpus=tuple(format_cpu_list(range(core, count, cores)) for core in range(cores)),
     )
     return structs.replace(header, host=structs.replace(header.host, topology=topology))
 

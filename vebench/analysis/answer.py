@@ -18,7 +18,7 @@ from vebench.analysis.curves import of_key
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
-from vebench.backends.registry import ENTRIES, REFERENCE, find_recorded
+from vebench.backends.registry import ENTRIES, REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,7 +163,7 @@ def simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
 
     Then Gymnasium's own interface comes before others, fewer workers before more, and what comes first in the registry.
     """
-    entry = find_recorded(cell.backend)
+    entry = cell.entry
     rank = ENTRIES.index(entry) if entry in ENTRIES else len(ENTRIES)
     return entry.overlap != "none", not entry.gymnasium_api, cell.workers, rank
 
@@ -232,7 +232,7 @@ def _known(cell: CellSummary) -> bool:
 
 
 def _in_gymnasium(cell: CellSummary) -> bool:
-    return find_recorded(cell.backend).gymnasium_api
+    return cell.entry.gymnasium_api
 
 
 def _of_gymnasium(cell: CellSummary) -> bool:

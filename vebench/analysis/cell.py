@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.contrasts import estimate
 from vebench.analysis.stability import STEADY, Stability
 from vebench.analysis.statistics import Sample
-from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK, find_recorded
+from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import BackendChoice
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vebench.analysis.findings import Finding
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
+    from vebench.backends.entry import BackendEntry
     from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.own_classes import OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
@@ -220,9 +221,14 @@ class CellSummary:
         return "crowded" if self.crowded or self.oversubscribed else "calm"
 
     @property
+    def entry(self) -> BackendEntry:
+        """What is known of its backend."""
+        return self.choice.entry
+
+    @property
     def reference_row(self) -> bool:
         """Whether the cell is there to be compared with, and is no backend to choose."""
-        return find_recorded(self.backend).reference_row
+        return self.entry.reference_row
 
     @property
     def loop_ns_per_batch(self) -> Estimate | None:

@@ -83,13 +83,13 @@ class CpuOrder:
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
     """Return the CPUs of a run in the order in which workers take them.
 
-    None if the run file does not say which of them share a core, or they are of several hosts. The cell with most CPUs
-    shows how the order begins; the rest is what ``--pin`` gives on this topology.
+    None if they are of several hosts. The cell with most CPUs shows how the order begins; the rest is what ``--pin``
+    gives on this topology.
     """
-    host, spec = header.host, header.spec
-    topology = topology_of(host.topology) if host.topology is not None else None
-    if topology is None or header.hosts:
+    if header.hosts:
         return None
+    host, spec = header.host, header.spec
+    topology = topology_of(host.topology)
     allowed = frozenset(host.cpus_allowed)
     pinned = host.pinning and spec.pin.pins
     if pinned:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.contrasts import contrast
 from vebench.analysis.statistics import Error, Estimate
-from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,9 +88,9 @@ def _share(cell: CellSummary, loop: CellSummary) -> tuple[float, Error] | None:
 
 
 def _at_once(cell: CellSummary) -> int:
-    at_work = find_recorded(cell.backend).at_work(cell.processes, cell.threads, cell.options)
+    at_work = cell.entry.at_work(cell.processes, cell.threads, cell.options)
     return min(at_work, cell.cpus_owned, cell.batch_size)
 
 
 def _steps_the_same(cell: CellSummary) -> bool:
-    return find_recorded(cell.backend).steps_gymnasium and not cell.steps_own_classes
+    return cell.entry.steps_gymnasium and not cell.steps_own_classes

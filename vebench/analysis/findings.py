@@ -137,7 +137,7 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
             "leave it on to see what users see; to compare machines or versions, switch it off in the firmware or in "
             "sysfs",
         )
-    if host.topology is not None and host.topology.threads_per_core > 1 and host.smt is not False:
+    if host.topology.threads_per_core > 1 and host.smt is not False:
         yield Finding(
             Code.OVERSUBSCRIBED,
             f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one",
@@ -176,7 +176,7 @@ def quota(host: HostRecord) -> Iterator[Finding]:
 
 def _without_memory(host: HostRecord) -> Iterator[Finding]:
     """Yield a finding if CPUs may be used but not the memory of their node, as in a poorly configured container."""
-    if host.topology is None or host.nodes_allowed is None:
+    if host.nodes_allowed is None:
         return
     allowed = set(host.cpus_allowed)
     near = [

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import base_of
 from vebench.analysis.comparison import FAMILY_LEVEL, POWER
 from vebench.analysis.statistics import CONFIDENCE, PROCESS_SPREAD, correlation_factor, student_quantile
-from vebench.backends.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +37,7 @@ class Foresight:
 
 def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     """Return what a plan can tell of speedups, None if it has none with an interval."""
-    cells = [cell for cell in plan.cells if cell.skip is None and not find(cell.backend.name).reference_row]
+    cells = [cell for cell in plan.cells if cell.skip is None and not cell.entry.reference_row]
     once = {cell.key.without_repeat: cell for cell in cells}
     others = [cell for key, cell in once.items() if key != base_of(key)]
     groups = _sizes(others)

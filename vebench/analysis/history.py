@@ -290,7 +290,7 @@ def _moment(started: str) -> float:
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
     """Return what a series' points have in common: a fingerprint, and options of placement that are not the default."""
-    digits = (header.fingerprint or fingerprint(header)) if metric == "fps" else work_fingerprint(header)
+    digits = fingerprint(header) if metric == "fps" else work_fingerprint(header)
     # With other CPUs or other memory, a cell has another level.
     pin, replicas = header.spec.pin, header.spec.replicas
     pinned = [f"--pin {pin.label}"] if pin != Pinning() else []

@@ -13,7 +13,7 @@ from vebench.analysis.findings import Code, Finding, quota
 from vebench.analysis.stability import DRIFT
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
 from vebench.backends.environments.suites import DRIFTING_ENGINES
-from vebench.backends.registry import BY_NAME, REFERENCE, find_recorded
+from vebench.backends.registry import BY_NAME, REFERENCE
 from vebench.child.window import TAKEN_SHARE
 from vebench.results.logs import SUFFIX as LOG_SUFFIX
 
@@ -233,7 +233,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         )
     if cell.key in sweep.below_loop:
         # More environments for each worker are then more processes, not more work for each of them.
-        more_work = "" if find_recorded(cell.backend).process_per_environment else ", or try a larger --envs-per-worker"
+        more_work = "" if cell.entry.process_per_environment else ", or try a larger --envs-per-worker"
         remedy = f"use {REFERENCE} here{more_work}"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", remedy)
     if cell.key in sweep.retrograde:
@@ -267,7 +267,7 @@ def _how_to_match(engine: Engine) -> str:
 
 def _machine(cell: CellSummary) -> Iterator[Finding]:
     """Yield findings on the CPUs and the memory that it had."""
-    backend = find_recorded(cell.backend)
+    backend = cell.entry
     if (cell.oversubscribed or cell.crowded) and cell.status != "skipped":
         cpus = f"the {cell.cpus_owned} CPU{'' if cell.cpus_owned == 1 else 's'} owned"
         if cell.crowded:
@@ -435,10 +435,7 @@ def incomplete(run: Run, file: str) -> Finding | None:
 
 
 def _notes(run: Run, file: str) -> Iterator[Finding]:
-    """Yield a finding for each line of the file that could not be read, or is damaged otherwise."""
+    """Yield a finding for each line of the file that is lost."""
     for note in run.notes:
         remedy = f"{run.header.resume_command(file)} measures again what this line held"
-        yield Finding(Code.INCOMPLETE, note, remedy)
-    for note in run.mended:
-        remedy = "nothing is lost; but something has changed the file after it was written"
         yield Finding(Code.INCOMPLETE, note, remedy)

@@ -11,7 +11,6 @@ from math import exp, log, log2, sqrt
 from typing import TYPE_CHECKING
 
 from vebench.analysis.statistics import Estimate
-from vebench.backends.registry import find_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,7 +94,7 @@ def _refused(
     curve: Curve, order: CpuOrder, workers: int, known: Mapping[int, Estimate], left_out: Mapping[int, str]
 ) -> str:
     at_work = {
-        cell.workers: find_recorded(cell.backend).at_work(cell.processes, cell.threads, cell.options)
+        cell.workers: cell.entry.at_work(cell.processes, cell.threads, cell.options)
         for cell in curve.cells
         if cell.workers in known
     }

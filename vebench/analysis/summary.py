@@ -18,7 +18,7 @@ from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.stability import stability
 from vebench.analysis.statistics import Estimate, Sample
 from vebench.analysis.work import proofs_of, together, unproven, work_of
-from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find_recorded
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.machine.sysfs import parse_list
 
@@ -72,7 +72,7 @@ def _unless_strayed(cell: CellSummary, *, pinned: bool) -> CellSummary:
 def _unless_contested(cell: CellSummary) -> CellSummary:
     """Return ``cell``, struck if its processes poll on CPUs that others had, too: how fast it is then says nothing."""
     contested = cell.disturbed or cell.throttled or cell.oversubscribed
-    spins = contested and find_recorded(cell.backend).spins
+    spins = contested and cell.entry.spins
     return replace(cell, struck_for=CONTESTED) if spins and not cell.struck_for else cell
 
 
@@ -247,7 +247,7 @@ def _strayed(record: CellRecord) -> bool:
 
 def _at_work(cell: CellSummary) -> int:
     """Return how many threads of all processes step environments at the same time."""
-    return find_recorded(cell.backend).at_work(cell.processes, cell.threads, cell.options)
+    return cell.entry.at_work(cell.processes, cell.threads, cell.options)
 
 
 def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) -> CellSummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends.registry import REFERENCE, find_recorded
+from vebench.backends.registry import REFERENCE
 from vebench.child.answers import CellProof
 from vebench.plan.known_work import BEST_FIRST, SAME
 
@@ -52,7 +52,7 @@ def proofs_of(records: Sequence[CellRecord], *, proves: bool) -> list[CellProof]
 
 
 def _needs(record: CellRecord) -> bool:
-    return record.status == "ok" and record.label != REFERENCE and not find_recorded(record.backend).reference_row
+    return record.status == "ok" and record.label != REFERENCE and not record.entry.reference_row
 
 
 def unproven(proof: CellProof) -> bool:

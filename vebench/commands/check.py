@@ -17,14 +17,16 @@ from vebench.analysis.precision import next_repeats
 from vebench.analysis.rules import incomplete
 from vebench.analysis.sequential import enough_passes
 from vebench.backends.environments.suites import short_name
-from vebench.commands import choosing, gating, measuring, planning
+from vebench.commands import choosing, gating, planning
 from vebench.commands.deciding import until_decided
+from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.passes import next_pass
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
+from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -87,15 +89,16 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     """
     started = world.clock()
     gating.check_tolerance(request.tolerance)
-    before, old = _read(request.baseline, "ok")
+    before = store.read(request.baseline)
+    old = _useful_cells(before, request.baseline, "ok")
     spread = _run_spread(request, before.header)
     if request.candidate is None:
-        candidate, found = _measure(request, before, old, spread, world, started)
+        candidate, after, found = _measure(request, before, old, spread, world, started)
     elif _same_file(request.baseline, request.candidate):
         raise UsageError(f"{request.candidate} is the baseline itself: name another run")
     else:
-        candidate, found = request.candidate, None
-    after, new = _read(candidate, "ok", "failed")
+        candidate, after, found = request.candidate, store.read(request.candidate), None
+    new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     differences += tuple(map(one_line, gating.classes_that_differ(old, new)))
     found = without_unknown_reference(found or _judged(request, old, new, spread))
@@ -139,32 +142,24 @@ def _judged(
     )
 
 
-def _read(path: Path, *useful: str) -> tuple[Run, tuple[CellSummary, ...]]:
-    """Return a complete run, in which a cell has one of the ``useful`` statuses, and its cells.
+def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:
+    """Return the cells of a complete run, in which a cell has one of the ``useful`` statuses.
 
-    Raises NotComparableError if it is incomplete, because missing cells would never be checked, or unusable.
+    Without a rate there is no baseline; but a candidate in which every cell failed is worse than one with rates.
+    Raises NotComparableError if the run is incomplete, because missing cells would never be checked, or unusable.
     """
-    run = store.read(path)
     remedy = "compare again" if run.header.interpreter else f"{run.header.resume_command(str(path))} finishes it"
     if run.notes:
         raise NotComparableError(f"{run.notes[0]}: the run is incomplete; {remedy}")
     missing = incomplete(run, str(path))
     if missing is not None:
         raise NotComparableError(f"{path}: {missing.message}: the run is incomplete; {remedy}")
-    _refuse_empty(run, path, *useful)
+    if not any(cell.status in useful for cell in run.cells):
+        raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
     cells = gating.cells_of(run, path)
     if why := gating.unusable_run(path, cells):
         raise NotComparableError(why)
-    return run, cells
-
-
-def _refuse_empty(run: Run, path: Path, *useful: str) -> None:
-    """Raise NotComparableError if no cell has one of the ``useful`` statuses.
-
-    Without a rate there is no baseline; but a candidate in which every cell failed is worse than one with rates.
-    """
-    if not any(cell.status in useful for cell in run.cells):
-        raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
+    return cells
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -255,10 +250,11 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     spread: RunSpread | None,
     world: World,
     started: float,
-) -> tuple[Path, Comparison]:
+) -> tuple[Path, Run, Comparison]:
     """Measure the requested part of the baseline's plan here, until every backend has its verdict.
 
-    Of the reference rows, only what others are relative to is measured. Returns the run file and the verdicts.
+    Of the reference rows, only what others are relative to is measured. Returns the run file, the run, and the
+    verdicts.
     """
     header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
@@ -277,23 +273,24 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     _check_comparable(request, before.header, head, "this machine")
     enough = _foresee(request, cells, spread)
     path = request.output or paths.default_path(world.now(), spec.envs)
-    with _said_how_to_judge(request.baseline, path):
-        measuring.measure_into(path, plan, head, world, quiet=False)
+    with (
+        _said_how_to_judge(request.baseline, path),
+        session(RunWriter.create(path, head), world, quiet=False) as measuring,
+    ):
+        measuring.measure(plan)
 
-    def look(levels: Levels) -> Comparison:
-        return _judged(request, old, gating.cells_of(store.read(path), path), spread, levels)
+        def look(levels: Levels) -> Comparison:
+            return _judged(request, old, gating.cells_of(measuring.run, path), spread, levels)
 
-    def one_pass(wanted: frozenset[CellKey]) -> bool:
-        run = store.read(path)
-        more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(run))
-        if any(cell.key.without_repeat in wanted for cell in more.cells):
-            with measuring.kept(store.RunWriter.resume(path)) as writer:
-                measuring.measure_pass(more, writer, world, done=len(run.cells), quiet=False)
-            return True
-        return False
+        def one_pass(wanted: frozenset[CellKey]) -> bool:
+            more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(measuring.run))
+            if any(cell.key.without_repeat in wanted for cell in more.cells):
+                measuring.one_pass(more)
+                return True
+            return False
 
-    with _said_how_to_judge(request.baseline, path):
-        return path, until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
+        found = until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
+    return path, measuring.run, found
 
 
 @contextmanager

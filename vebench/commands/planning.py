@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends.registry import find
 from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
@@ -207,7 +206,7 @@ def refuse_useless(plan: Plan) -> None:
 def contestants(plan: Plan) -> list[Cell]:
     """Return the cells that were asked for, without reference rows."""
     asked = [cell for cell in plan.cells if plan.spec.asks_for(cell.backend.label, cell.workers)]
-    return [cell for cell in asked if not find(cell.backend.name).reference_row]
+    return [cell for cell in asked if not cell.entry.reference_row]
 
 
 def reasons(cells: Sequence[Cell]) -> str:
@@ -239,7 +238,7 @@ def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) ->
     """
     run = store.read(path)
     header.refuse_foreign(run.header, path, "start that again")
-    with asked_in(path, run.header.spec_to_go_on, allowed=allowed) as spec:
+    with asked_in(path, run.header.spec, allowed=allowed) as spec:
         plan, head = plan_here(spec, world)
     if not dry_run:
         refuse_idle(plan, f"{path}: ")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.commands import knowing, measuring, planning, proving
+from vebench.commands import knowing, planning, proving
+from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed
 from vebench.reports import console
@@ -12,7 +13,8 @@ from vebench.reports.cell_words import other_work
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
-from vebench.results import paths, store
+from vebench.results import paths
+from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from vebench.commands.world import World
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
+    from vebench.results.records import Run
 
 DONE, OTHER_WORK, UNDECIDED = 0, 1, 3
 
@@ -43,8 +46,9 @@ def start(  # noqa: PLR0913 - one parameter for each option
     if verify:
         plan = _verified(plan, world)
     path = output or paths.default_path(world.now(), spec.envs)
-    status = measuring.measure_into(path, plan, head, world, quiet=quiet)
-    return _finish(path, status, quiet=quiet)
+    with session(RunWriter.create(path, head), world, quiet=quiet) as measuring:
+        status = measuring.measure(plan)
+    return _finish(path, measuring.run, status, quiet=quiet)
 
 
 def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: bool) -> int:
@@ -58,9 +62,9 @@ def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: boo
         show(PlanPage(left))
         planning.refuse_idle(plan, f"{path}: ")
         return DONE
-    with measuring.kept(store.RunWriter.resume(path)) as writer:
-        status = measuring.measure(plan, left, writer, world, quiet=quiet)
-    return _finish(path, status, quiet=quiet)
+    with session(RunWriter.resume(path), world, quiet=quiet) as measuring:
+        status = measuring.measure(plan, left)
+    return _finish(path, measuring.run, status, quiet=quiet)
 
 
 def _verified(plan: Plan, world: World) -> Plan:
@@ -73,9 +77,9 @@ def _verified(plan: Plan, world: World) -> Plan:
     return informed(plan, knowledge)
 
 
-def _finish(path: Path, status: int, *, quiet: bool) -> int:
+def _finish(path: Path, run: Run, status: int, *, quiet: bool) -> int:
     """Show the run. Returns the exit status: also 1 if a cell did other work, 3 if the run is unusable."""
-    page = RunPage.of([(str(path), store.read(path))])
+    page = RunPage.of([(str(path), run)])
     if not quiet:
         show(page)
     (section,) = page.sections

@@ -21,7 +21,8 @@ from vebench.child.answers import Done, Failure, Timed
 from vebench.child.policies.named import PolicyChoice
 from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
-from vebench.commands import knowing, measuring, planning, proving
+from vebench.commands import knowing, planning, proving
+from vebench.commands.session import session
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.interrupts import Interrupts
@@ -33,8 +34,9 @@ from vebench.plan.settings import asynchronous, settings
 from vebench.plan.spec import PER_NODE, BackendChoice, check, check_count
 from vebench.reports.output import show
 from vebench.reports.pages.tune import TunePage, Wish
-from vebench.results import paths, store
+from vebench.results import paths
 from vebench.results.current_verdicts import informed
+from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -43,13 +45,13 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.analysis.tuning import Choice
+    from vebench.commands.session import Session
     from vebench.commands.world import World
     from vebench.machine.host import Host
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
     from vebench.results.records import Run, RunRecord
-    from vebench.results.store import RunWriter
 
 DONE, UNDECIDED = 0, 3
 WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
@@ -112,8 +114,9 @@ def start(spec: RunSpec, wish: Wish, path: Path | None, form: Format, world: Wor
     plan, head = planned(spec, wish, world)
     planning.refuse_useless(plan)
     path = path or paths.default_path(world.now(), spec.envs)
-    with measuring.kept(store.RunWriter.create(path, msgspec.structs.replace(head, cells=None))) as writer:
-        return _answer(path, _Racing(plan, writer, wish, world, budget), form)
+    file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
+    with session(file, world, quiet=False, go_on=head.resume_command(str(path))) as measuring:
+        return _answer(path, _Racing(plan, measuring, wish, world, budget), form)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
@@ -128,8 +131,9 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
-    with measuring.kept(store.RunWriter.resume(path)) as writer:
-        return _answer(path, _Racing(plan, writer, wish, world, whole), form)
+    file = RunWriter.resume(path)
+    with session(file, world, quiet=False, go_on=file.run.header.resume_command(str(path))) as measuring:
+        return _answer(path, _Racing(plan, measuring, wish, world, whole), form)
 
 
 def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
@@ -215,9 +219,8 @@ class Budget:
 class _Racing:
     """The passes of one race, written to one run file."""
 
-    def __init__(self, plan: Plan, writer: RunWriter, wish: Wish, world: World, budget: Budget) -> None:
-        self._plan, self._writer, self.wish, self._world = plan, writer, wish, world
-        self.budget = budget
+    def __init__(self, plan: Plan, session: Session, wish: Wish, world: World, budget: Budget) -> None:
+        self._plan, self._session, self.wish, self._world, self.budget = plan, session, wish, world, budget
         self.knowledge = knowing.known()
         self.steps: Timed | None = None
         self._looks = 1
@@ -245,9 +248,14 @@ class _Racing:
                 return self._choice(cells, found.told, last=True)
             told, self._looks = found.told, self._looks + 1
 
+    @property
+    def run(self) -> Run:
+        """What was measured so far, with what is known of the work."""
+        return informed(self._session.run, self.knowledge)
+
     def cells(self) -> tuple[CellSummary, ...]:
-        """Return what was measured so far, with what is known of the work."""
-        return summarise(informed(self._run(), self.knowledge), str(self._writer.path))
+        """Return what was measured so far, likewise."""
+        return summarise(self.run, str(self._session.path))
 
     def _choice(
         self, cells: Sequence[CellSummary], told: frozenset[tuple[CellKey, CellKey]], *, last: bool = False
@@ -292,7 +300,7 @@ class _Racing:
                     if isinstance(answer, Done | Timed | Failure):  # after which nothing comes
                         break
         except InterruptedCellError:
-            raise InterruptedRunError(f"interrupted: {self._go_on}") from None
+            raise InterruptedRunError(f"interrupted: {self._session.go_on}") from None
         except (CellError, OSError):
             return []
         return found
@@ -344,7 +352,7 @@ class _Racing:
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as the time suffices."""
-        left = without(self._plan, planning.measured(self._plan, self._run()))
+        left = without(self._plan, planning.measured(self._plan, self._session.run))
         if cannot := [cell for cell in left.cells if cell.skip is not None]:
             self._measure(cannot)
         tried = [cell for cell in left.cells if cell.skip is None]
@@ -374,7 +382,7 @@ class _Racing:
         alive = affordable(Race(wanted, decided=False), {cell.key: cell.repeats for cell in cells}, costs, left)
         if sum(costs[key] for key in alive) > left:
             alive = alive[:1]
-        more = next_pass(self._plan, frozenset(alive), next_repeats(self._run()))
+        more = next_pass(self._plan, frozenset(alive), next_repeats(self._session.run))
         if not more.cells or sum(costs[key] for key in alive) > left:
             return False
         self._measure(more.cells)
@@ -422,25 +430,11 @@ class _Racing:
         costs, began = self._costs(), self._world.clock()
         patient = [replace(cell, patience=costs.patience(cell, self.budget.left, share)) for cell in cells]
         together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
-        measuring.measure_pass(
-            together,
-            self._writer,
-            self._world,
-            done=len(self._run().cells),
-            quiet=False,
-            deadline=self.budget.race_end,
-            keeps_to_it=True,
-            go_on=self._go_on,
-        )
+        self._session.one_pass(together, deadline=self.budget.race_end, keeps_to_it=True)
         self.budget.learn(began, sum(costs.of(cell) for cell in cells if cell.skip is None) / costs.slowdown)
 
     def _costs(self) -> Costs:
-        return Costs(self._plan.spec, self.steps, by_cell(self._run()), self.budget.slowdown)
-
-    @property
-    def _go_on(self) -> str:
-        """The command that goes on with the race."""
-        return self._run().header.resume_command(str(self._writer.path))
+        return Costs(self._plan.spec, self.steps, by_cell(self._session.run), self.budget.slowdown)
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, as far as is known: its work need not be known to be the same yet.
@@ -450,10 +444,6 @@ class _Racing:
         cannot_be_proven = cell.verdict == "unverified" and (bool(cell.verdict_reason) or cell.label in self._compared)
         large = too_large(cell, self._plan.spec.memory)
         return cell.key.place in self._plan.spec.only and not (cell.struck or cannot_be_proven or large)
-
-    def _run(self) -> Run:
-        self._writer.secure()
-        return store.read(self._writer.path)
 
 
 def _latency_in(window: Window) -> Latency | None:
@@ -472,6 +462,5 @@ def _answer(path: Path, racing: _Racing, form: Format) -> int:
     shown = [cell for cell in (found.best, *(rival.cell for rival in found.rivals[:MOST_TIMED])) if cell is not None]
     latencies = racing.latencies(shown)
     pools = None if found.chosen is None else racing.pools(found.chosen)
-    run = informed(store.read(path), racing.knowledge)
-    show(TunePage(str(path), run, found, racing.wish, racing.steps, racing.passed_over, latencies, pools), form)
+    show(TunePage(str(path), racing.run, found, racing.wish, racing.steps, racing.passed_over, latencies, pools), form)
     return DONE if found.decided else UNDECIDED

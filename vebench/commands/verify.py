@@ -41,7 +41,7 @@ def compared(asked: RunSpec, world: World, *, num_envs: int, steps: int) -> Veri
     """
     check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
-    if asked.backends and all(registry.find(choice.name).reference_row for choice in asked.backends):
+    if asked.backends and all(choice.entry.reference_row for choice in asked.backends):
         rows = " and ".join(sorted({choice.name for choice in asked.backends}))
         raise UsageError(f"--backend: {rows} cannot be compared with {registry.REFERENCE}: name another backend")
     spec = replace(asked, workers=(num_envs,))

@@ -46,7 +46,9 @@ def never() -> bool:
     return False
 
 
-def run(plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], bool] = never) -> Generator[Event]:
+def run(
+    plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], bool] = never, gives_up: bool = False
+) -> Generator[Event]:
     """Measure the plan's cells in order, and yield events.
 
     ``done`` is the number of cells that an earlier run has measured. If the user interrupts a cell that has windows,
@@ -57,8 +59,8 @@ def run(plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], 
     Once the plain loop with one worker has failed in its first repeat before its first window, all other cells of its
     task fail with its reason: an environment that hangs would hang in each of them until its ``--timeout``.
 
-    Once ``out_of_time`` returns true, no cell is started any more, and of those that take turns all that still have
-    windows to measure are given up: they finish as failed.
+    Once ``out_of_time`` returns true, no cell is started any more but those that take turns with one that has. With
+    ``gives_up``, these are not started either, and all that still have windows to measure finish as failed.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(SEED_BITS)
@@ -73,7 +75,7 @@ def run(plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], 
                 for event in (
                     _alone(part[0], launch, over)
                     if number is None
-                    else _in_turn(part, launch, plan.spec.rounds, out_of_time, over)
+                    else _in_turn(part, launch, plan.spec.rounds, out_of_time if gives_up else never, over)
                 ):
                     if isinstance(event, CellFinished):
                         measured.append(event)

@@ -122,6 +122,11 @@ class Cell:
     patience: float | None = None
 
     @property
+    def entry(self) -> BackendEntry:
+        """What is known of its backend."""
+        return self.backend.entry
+
+    @property
     def all_replicas(self) -> tuple[Replica, ...]:
         """The replicas of the cell, even if there is only one."""
         return self.replicas or (Replica(self.workers, self.shape, self.cpus, self.nodes),)
@@ -256,7 +261,7 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
         plan,
         cells=tuple(
             cell
-            if registry.find(cell.backend.name).reference_row
+            if cell.entry.reference_row
             else replace(cell, known=knowledge.of(cell.task, cell.backend, plan.versions_of(cell, versions)))
             for cell in plan.cells
         ),
@@ -268,7 +273,7 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
 
     The reference need not be, nor rows that are no backends.
     """
-    entry = registry.find(cell.backend.name)
+    entry = cell.entry
     here = not any(replica.host for replica in cell.replicas)  # what was recorded elsewhere stays there
     return spec.proof != "off" and here and cell.skip is None and not entry.reference_row and not cell.is_reference
 
@@ -292,7 +297,7 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: W
     They run if a backend can.
     """
     planned = {cell.key for cell in cells}
-    contestants = [cell for cell in cells if not registry.find(cell.backend.name).reference_row]
+    contestants = [cell for cell in cells if not cell.entry.reference_row]
     asked = {(cell.task, cell.envs_per_worker) for cell in contestants}
     runnable = {(cell.task, cell.envs_per_worker) for cell in contestants if cell.skip is None}
     alone = replace(spec, workers=(1,))
@@ -319,7 +324,7 @@ def _everything(task: Task) -> list[BackendChoice]:
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
     """Yield the cells of one task on one backend in the first pass, one for each size."""
-    entry = registry.find(choice.name)
+    entry = choice.entry
     own = where.interpreters.get(choice.label)
     why_not = entry.why_not(task, where.has if own is None else own.has)
     least = memory.estimate(task.suite, entry, entry.shape_of(1, 1, 1, choice.options), choice.options)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from vebench.backends import registry
 from vebench.plan import memory
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def _in_groups(cells: Sequence[Cell], numbers: Iterator[int], memory_available: 
     yield from (cell for cell in cells if not _takes_turns(cell))
     number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
     for cell in filter(_takes_turns, cells):
-        needed = memory.estimate(cell.task.suite, registry.find(cell.backend.name), cell.shape, cell.backend.options)
+        needed = memory.estimate(cell.task.suite, cell.entry, cell.shape, cell.backend.options)
         if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
             number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
         yield replace(cell, group=number)

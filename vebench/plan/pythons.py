@@ -54,8 +54,8 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     """
     if choice.python:
         return _named(choice, pythons)
-    installation = registry.find(choice.name).installation
-    if installation is None or all(importable(package.module) for package in registry.find(choice.name).packages):
+    installation = choice.entry.installation
+    if installation is None or all(importable(package.module) for package in choice.entry.packages):
         return None
     return made.python_of(installation.name)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends import registry
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -50,7 +48,7 @@ def settings(
 
 
 def _rank(one: Setting, cpus: int) -> int:
-    entry = registry.find(one.choice.name)
+    entry = one.choice.entry
     alone = _in_caller(entry) or one.workers >= cpus
     return (0 if alone else 2) + (one.envs_per_worker == 1)
 
@@ -59,11 +57,11 @@ def _others(choice: BackendChoice) -> list[BackendChoice]:
     """Return the same backend with those options that may be faster, unless the user gave some."""
     if choice.options:
         return []
-    return [replace(choice, options=dict(options)) for options in registry.find(choice.name).worth_trying]
+    return [replace(choice, options=dict(options)) for options in choice.entry.worth_trying]
 
 
 def _of(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
-    entry = registry.find(choice.name)
+    entry = choice.entry
     for workers in (1,) if _in_caller(entry) else counts:
         for envs in USUAL_ENVS if batch is None else (batch // workers,):
             if envs and (batch is None or workers * envs == batch) and envs <= MOST_ENVS:
@@ -85,4 +83,4 @@ def _counts(cpus: int, cores: int | None) -> list[int]:
 
 def asynchronous(choice: BackendChoice) -> bool:
     """Return whether rows of a batch may be of any environments that are ready, or of half of them."""
-    return registry.find(choice.name).overlap != "none"
+    return choice.entry.overlap != "none"

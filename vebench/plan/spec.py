@@ -13,12 +13,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed
+from vebench.backends.registry import find
 from vebench.child.policies.named import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine import policies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from vebench.backends.entry import BackendEntry
 
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
@@ -62,6 +65,11 @@ class BackendChoice:
     def label(self) -> str:
         """The choice as a user writes it: ``envpool-async@py312[ratio=2]``."""
         return bracketed.written(f"{self.name}@{self.python}" if self.python else self.name, self.options)
+
+    @property
+    def entry(self) -> BackendEntry:
+        """What is known of the backend."""
+        return find(self.name)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench.backends.registry import find_recorded
 from vebench.plan.known_work import UNKNOWN, Known
 from vebench.plan.tasks import recorded
 
@@ -22,7 +21,7 @@ def informed(run: Run, knowledge: Knowledge) -> Run:
 
 
 def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
-    if find_recorded(cell.backend).reference_row:
+    if cell.entry.reference_row:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
     # What is known of a user's own environment was found by the command that asks.

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from datetime import datetime
 from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from vebench.backends.packages import TORCH
 from vebench.backends.registry import ENTRIES
@@ -33,6 +30,7 @@ from vebench.results.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from vebench.hosts.site import Facts
@@ -41,15 +39,19 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Plan
 
+PYTHON = platform.python_version()
 # Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
 DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
-# The same, but only if both runs know the fact: files of the first versions do not contain these.
+# The same, but only if both runs know the fact: not every system or container tells.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
+# Facts that a run file has as they were read.
+AS_READ = (
+    *("system", "kernel", "machine", "cpu_model", "cpus_online", "cpus_allowed", "memory_bytes", "container"),
+    *("virtual", "smt", "governor", "boost", "thp", "microcode", "isolated"),
+)
 # A run file does not say at which level the last one is; only that it is the last.
 LAST_LEVEL = 3
-# Seconds between the headers of the two sides of a comparison, at most. A comparison itself takes longer.
-SIDES_APART = 2
 
 # The backends by whom alone a package is used.
 USED_BY = {
@@ -77,11 +79,10 @@ def gather(  # noqa: PLR0913 - a header contains all of these
 
     ``hosts`` are those that it runs on, by name; ``host`` is the first of them, or else this machine.
     """
-    facts = host_record(host, placement)
-    run = RunRecord(
+    return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
-        host=facts if interpreter is None else structs.replace(facts, python=interpreter.version),
+        host=host_record(host, placement, PYTHON if interpreter is None else interpreter.version),
         packages=packages_here() if interpreter is None else interpreter.packages,
         command=command,
         started=now.isoformat(timespec="seconds"),
@@ -90,49 +91,38 @@ def gather(  # noqa: PLR0913 - a header contains all of these
         interpreters={
             label: InterpreterRecord(own.path, own.version, own.packages) for label, own in plan.interpreters.items()
         },
-        hosts={name: _told(facts, plan) for name, facts in hosts.items()},
+        hosts={
+            name: HostFactsRecord(
+                name=one.name,
+                machine=host_record(one.host, placement_of(plan.spec, one.host), one.python),
+                packages=one.packages,
+                boot=one.boot,
+                load=one.load,
+                interpreter=one.path,
+                memory_available_bytes=one.memory_available,
+            )
+            for name, one in hosts.items()
+        },
     )
-    return structs.replace(run, fingerprint=fingerprint(run))
 
 
-def _told(facts: Facts, plan: Plan) -> HostFactsRecord:
-    """Return what a host told of itself for a run file."""
-    record = structs.replace(host_record(facts.host, placement_of(plan.spec, facts.host)), python=facts.python)
-    return HostFactsRecord(
-        facts.name, record, facts.packages, facts.boot, facts.load, facts.path, facts.memory_available
-    )
-
-
-def host_record(host: Host, placement: Placement) -> HostRecord:
-    """Return the facts about ``host`` for a run file, with this Python's version."""
+def host_record(host: Host, placement: Placement, python: str = PYTHON) -> HostRecord:
+    """Return the facts about ``host`` for a run file, with the version of the Python there."""
     quota = host.allowance.quota
     return HostRecord(
-        system=host.system,
-        kernel=host.kernel,
-        machine=host.machine,
-        cpu_model=host.cpu_model,
-        cpus_online=host.cpus_online,
-        cpus_allowed=host.cpus_allowed,
+        **{name: getattr(host, name) for name in AS_READ},
         usable_cpus=placement.usable,
-        memory_bytes=host.memory_bytes,
-        python=platform.python_version(),
-        container=host.container,
-        virtual=host.virtual,
+        python=python,
         pinning=placement.pinned and pinning.SUPPORTED,
-        topology=_topology(host.topology),
+        topology=topology_record(host.topology),
         nodes_allowed=host.allowance.nodes,
         quota_cpus=quota.cpus if quota else None,
         quota_source=quota.source if quota else None,
-        smt=host.smt,
-        governor=host.governor,
-        boost=host.boost,
-        thp=host.thp,
-        microcode=host.microcode,
-        isolated=host.isolated,
     )
 
 
-def _topology(topology: Topology) -> TopologyRecord:
+def topology_record(topology: Topology) -> TopologyRecord:
+    """Return the machine's parts for a run file."""
     counts = Counter((cache.level, cache.size_bytes) for cache in topology.caches)
     return TopologyRecord(
         cores=len(topology.cores),
@@ -146,25 +136,19 @@ def _topology(topology: Topology) -> TopologyRecord:
     )
 
 
-def topology_of(record: TopologyRecord) -> Topology | None:
-    """Return the machine's parts as a run file has them, None if it does not say which CPUs share a core.
+def topology_of(record: TopologyRecord) -> Topology:
+    """Return the machine's parts as a run file has them.
 
     Of its caches only the last level is known. Nodes are numbered in their order: only their CPUs matter here.
     """
-    if not record.core_cpus and record.threads_per_core > 1:
-        return None
-    kinds = tuple(map(parse_list, record.kinds))
-    # Cores of one thread need not be listed: files of earlier versions do not.
-    cores = tuple(map(parse_list, record.core_cpus)) or tuple(
-        (cpu,) for cpu in sorted(cpu for kind in kinds for cpu in kind)
-    )
+    cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
         cores=cores,
         packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
         nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
         caches=tuple(Cache(LAST_LEVEL, None, parse_list(cpus)) for cpus in record.last_level),
-        kinds=kinds,
+        kinds=tuple(map(parse_list, record.kinds)),
     )
 
 
@@ -180,8 +164,7 @@ def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
 def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return what makes cells of the two runs incomparable, in words; empty if nothing does."""
     ours, theirs = _decisive(one), _decisive(other)
-    # A fact that is missing because the file is older than the fact makes no difference.
-    optional = {*DECISIVE_IF_KNOWN, "nodes", "cores"}
+    optional = {*DECISIVE_IF_KNOWN}
     # A backend that only one of them has is compared with nothing.
     both = one.interpreters.keys() & other.interpreters.keys()
     optional |= {name for run in (one, other) for label in run.interpreters.keys() - both for name in _own(run, label)}
@@ -194,23 +177,15 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
 
 
 def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
-    """Return whether two runs are the sides of one ``vebench compare``, so that what slowed one slowed the other.
-
-    Their headers are written one right after the other.
-    """
-    if one.interpreter is None or other.interpreter is None or (one.command, one.spec) != (other.command, other.spec):
-        return False
-    try:
-        apart = datetime.fromisoformat(one.started) - datetime.fromisoformat(other.started)
-    except (ValueError, TypeError):  # no time, or one without a time zone
-        return False
-    return abs(apart.total_seconds()) <= SIDES_APART
+    """Return whether two runs are the sides of one ``vebench compare``, so that what slowed one slowed the other."""
+    sides = one.interpreter is not None and other.interpreter is not None
+    return sides and (one.command, one.spec, one.started) == (other.command, other.spec, other.started)
 
 
 def fingerprint(run: RunRecord) -> str:
     """Return twelve hexadecimal digits. Runs with the same digits are comparable.
 
-    Runs with different digits may still be comparable if one does not know all facts: see ``what_differs``.
+    Runs with different digits may still be comparable if one does not know a fact: see ``what_differs``.
     """
     return _digits(_decisive(run))
 
@@ -251,9 +226,7 @@ def _hosts(run: RunRecord) -> dict[str, str]:
 
 def _machine(run: RunRecord) -> dict[str, str]:
     facts = {name: getattr(run.host, name) for name in (*DECISIVE, *DECISIVE_IF_KNOWN)}
-    if run.host.topology is not None:
-        facts["cores"] = run.host.topology.cores
-        facts["nodes"] = len(run.host.topology.nodes)
+    facts |= {"cores": run.host.topology.cores, "nodes": len(run.host.topology.nodes)}
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 

@@ -1,28 +1,21 @@
 """The contents of a run file, as immutable records that are checked when they are read.
 
 There are no rates here: ``vebench.analysis`` derives them from the raw counts when they are needed.
-
-History of the schema. Files of all versions are read; a file of a later one is refused at its first line.
-    1  first version
-    2  a line of type ``proof`` may follow that of a cell
 """
 
 from __future__ import annotations
 
-import re
 import shlex
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from vebench.backends.environments.engine_copies import Engine
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.bounds import check_counts
-from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import OF_LOOP, Window
-from vebench.errors import one_line, shown
+from vebench.errors import one_line
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -32,19 +25,12 @@ from vebench.plan.trust import ALLOW, not_ours
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vebench.backends.entry import Shape
-    from vebench.backends.own_classes import OwnClasses
+    from vebench.backends.entry import BackendEntry
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
-    from vebench.plan.known_work import Known
 
 SCHEMA = 2
-PROVEN_FROM = 2  # the first schema with lines of type ``proof``
-# The most bytes of a cell's line, for each window, for the CPUs of each thread, and for the rest of the line. A number
-# of a window has at most 19 digits; its name comes with two quotes, a colon and a comma.
-BYTES_PER_WINDOW = len("{},") + sum(len(item.name) + 19 + 4 for item in fields(Window))
-BYTES_PER_THREAD, BYTES_PER_CELL = 64, 8192
-MOST_PROOF_BYTES = 8192
+REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
 INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -52,40 +38,16 @@ Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellRecord(Done, Layout):
-    """One cell: what was planned, what was built (``Layout``), its windows, and what its end reported (``Done``).
-
-    A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; worker ``i`` is on the
-    ``i``-th. ``replicas`` are the CPUs of each replica, empty if there is only one; the windows count all replicas
-    together; ``replica_hosts`` are the hosts that they ran on, empty if that was the runner's. ``verdict`` is what
-    was known about the backend's work when the cell was measured, None for a reference row and in files of versions
-    without verdicts. ``proof`` is what was found in the cell itself, None if it recorded nothing or that was not
-    compared; in a run file, it has a line of its own. ``python`` is the interpreter that the user named for the
-    backend.
-    """
+class Identity:
+    """Which cell a line is about. ``python`` is the interpreter that the user named for the backend."""
 
     env: str
     backend: str
     options: dict[str, bool | int | float | str]
+    python: str = ""
     workers: Positive
     envs_per_worker: Positive
     repeat: NonNegative
-    status: Literal["ok", "failed", "skipped"]
-    reason: str | None = None
-    startup_ns: NonNegative | None = None
-    cpus: tuple[NonNegative, ...]
-    replicas: tuple[tuple[NonNegative, ...], ...] = ()
-    replica_hosts: tuple[str, ...] = ()
-    verdict: WorkVerdict | None = None
-    verdict_reason: str = ""
-    windows: tuple[Window, ...] = ()
-    proof: CellProof | None = None
-    python: str = ""
-    type: Literal["cell"] = "cell"
-
-    def __post_init__(self) -> None:
-        Done.__post_init__(self)
-        check_counts(self, Layout, positive=("frame_skip",))
 
     @property
     def label(self) -> str:
@@ -98,15 +60,42 @@ class CellRecord(Done, Layout):
         return BackendChoice(self.backend, self.options, self.python)
 
     @property
+    def entry(self) -> BackendEntry:
+        """What is known of its backend."""
+        return self.choice.entry
+
+    @property
     def key(self) -> CellKey:
         """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the planned cell."""
-        return CellKey(
-            env=self.env,
-            backend=self.label,
-            workers=self.workers,
-            envs_per_worker=self.envs_per_worker,
-            repeat=self.repeat,
-        )
+        return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRecord(Done, Layout, Identity):
+    """One cell: what was planned, what was built (``Layout``), its windows, and what its end reported (``Done``).
+
+    A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; worker ``i`` is on the
+    ``i``-th. ``replicas`` are the CPUs of each replica, empty if there is only one; the windows count all replicas
+    together; ``replica_hosts`` are the hosts that they ran on, empty if that was the runner's. ``verdict`` is what
+    was known about the backend's work when the cell was measured, None for a reference row. ``proof`` is what was found
+    in the cell itself, None if it recorded nothing or that was not compared; in a run file, it has a line of its own.
+    """
+
+    status: Literal["ok", "failed", "skipped"]
+    reason: str | None = None
+    startup_ns: NonNegative | None = None
+    cpus: tuple[NonNegative, ...]
+    replicas: tuple[tuple[NonNegative, ...], ...] = ()
+    replica_hosts: tuple[str, ...] = ()
+    verdict: WorkVerdict | None = None
+    verdict_reason: str = ""
+    windows: tuple[Window, ...] = ()
+    proof: CellProof | None = None
+    type: Literal["cell"] = "cell"
+
+    def __post_init__(self) -> None:
+        Done.__post_init__(self)
+        check_counts(self, Layout, positive=("frame_skip",))
 
     @property
     def interrupted(self) -> bool:
@@ -114,31 +103,12 @@ class CellRecord(Done, Layout):
         return self.status == "failed" and self.reason == INTERRUPTED
 
 
-# People read run files, too: the type comes first, then the cell's own fields, then the inherited ones.
-_INHERITED = {item.name for kind in (Layout, Done) for item in fields(kind)}
-_CELL_FIELDS = sorted(
-    (item.name for item in fields(CellRecord) if item.name != "proof"),
-    key=lambda name: (name != "type", name in _INHERITED),
-)
+@dataclass(frozen=True, kw_only=True)
+class ProofRecord(Identity):
+    """The proof of a cell: a line of its own, after that of the cell."""
 
-
-class ProofRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="proof", omit_defaults=True):
-    """The proof of a cell: a line of its own, after that of the cell which it names."""
-
-    env: str
-    backend: str
-    options: dict[str, bool | int | float | str]
-    workers: Positive
-    envs_per_worker: Positive
-    repeat: NonNegative
     proof: CellProof
-    python: str = ""
-
-    @property
-    def key(self) -> CellKey:
-        """The key of the cell."""
-        label = BackendChoice(self.backend, self.options, self.python).label
-        return CellKey(self.env, label, self.workers, self.envs_per_worker, self.repeat)
+    type: Literal["proof"] = "proof"
 
 
 class CacheRecord(Struct, frozen=True):
@@ -152,7 +122,7 @@ class CacheRecord(Struct, frozen=True):
 class TopologyRecord(Struct, frozen=True):
     """The parts of the machine, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``.
 
-    ``core_cpus`` has the CPUs of each core. It is empty in files of earlier versions.
+    ``core_cpus`` has the CPUs of each core.
     """
 
     cores: Positive
@@ -162,13 +132,13 @@ class TopologyRecord(Struct, frozen=True):
     caches: tuple[CacheRecord, ...]
     last_level: tuple[str, ...]
     kinds: tuple[str, ...]
-    core_cpus: tuple[str, ...] = ()
+    core_cpus: tuple[str, ...]
 
 
 class HostRecord(Struct, frozen=True):
     """The machine that a run ran on: enough to decide whether two runs are comparable.
 
-    Files of the first versions do not contain the fields with a default. See ``vebench.machine.host.Host``.
+    See ``vebench.machine.host.Host``. None means unknown, but for a quota: then there is none.
     """
 
     system: str
@@ -178,12 +148,12 @@ class HostRecord(Struct, frozen=True):
     cpus_online: Positive
     cpus_allowed: tuple[NonNegative, ...]
     usable_cpus: Positive
+    topology: TopologyRecord
     memory_bytes: NonNegative | None = None
     python: str = ""
     container: bool | None = None
     virtual: bool | None = None
     pinning: bool = True
-    topology: TopologyRecord | None = None
     nodes_allowed: tuple[NonNegative, ...] | None = None
     quota_cpus: Annotated[float, Meta(gt=0)] | None = None
     quota_source: str | None = None
@@ -222,11 +192,10 @@ class HostFactsRecord(Struct, frozen=True):
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     """The first line of a run file: the spec, the machine, the packages, and the command that repeats the run.
 
-    ``cells`` is the number of planned cells, None in files of earlier versions. Runs with the same ``fingerprint`` are
-    comparable (see ``vebench.results.header``); the facts behind it are in ``host`` and ``packages``. ``interpreter``
-    is the Python that cells ran in, None if it was vebench's own; ``interpreters`` those of backends that had one of
-    their own, by the backend's label. ``hosts`` are those that replicas ran on, by the name that the user gave; then
-    ``host`` is the first of them.
+    ``cells`` is the number of planned cells, None for a race, which decides on the way. ``interpreter`` is the Python
+    that cells ran in, None if it was vebench's own; ``interpreters`` those of backends that had one of their own, by
+    the backend's label. ``hosts`` are those that replicas ran on, by the name that the user gave; then ``host`` is the
+    first of them.
     """
 
     schema: int
@@ -237,7 +206,6 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     started: str = ""
     cells: NonNegative | None = None
     interpreter: str | None = None
-    fingerprint: str = ""
     interpreters: dict[str, InterpreterRecord] = {}
     hosts: dict[str, HostFactsRecord] = {}
 
@@ -253,12 +221,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     @property
     def proves(self) -> bool:
         """Whether a proof is to be found for each cell that needs one."""
-        return self.schema >= PROVEN_FROM and self.spec.proof != "off"
-
-    @property
-    def spec_to_go_on(self) -> RunSpec:
-        """The spec of what is still to be measured into the file: one of the first schema takes no proofs."""
-        return self.spec if self.schema >= PROVEN_FROM else replace(self.spec, proof="off")
+        return self.spec.proof != "off"
 
     def resume_command(self, file: str) -> str:
         """Return the command that finishes the run in ``file``; of a comparison, the one that measures it again.
@@ -278,27 +241,22 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
 
 
 class Run(Struct, frozen=True):
-    """A whole run file. ``notes`` say which lines of it are lost, ``mended`` which were damaged without loss."""
+    """A whole run file. ``notes`` say which lines of it are lost."""
 
     header: RunRecord
     cells: tuple[CellRecord, ...]
     notes: tuple[str, ...] = ()
-    mended: tuple[str, ...] = ()
 
 
 def record(cell: Cell, outcome: Outcome) -> CellRecord:
     """Return the record of ``cell``, with the counts of its layout, or the planned ones if it never got ready."""
     layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
-    known = _still_known(cell, layout)
-    built = {
-        **vars(layout),
-        "differences": tuple(map(one_line, layout.differences)),
-        "own_classes": _on_one_line(layout.own_classes),
-        "engines": tuple(map(_engine_on_one_line, (*layout.engines, *cell.engines))),
-    }
+    # What is known of its work is of other parts than have stepped, if an own class was expected and fell back.
+    expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
+    known = cell.known if stepped == expected or not cell.known else UNKNOWN
     return CellRecord(
-        **built,
-        **vars(outcome.done),
+        **vars(_on_one_line(replace(layout, engines=(*layout.engines, *cell.engines)))),
+        **vars(_on_one_line(outcome.done)),
         env=cell.task.id,
         backend=cell.backend.name,
         options=dict(cell.backend.options),
@@ -308,7 +266,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         cpus=cell.cpus,
         repeat=cell.repeat,
         status=outcome.status,
-        reason=None if outcome.reason is None else one_line(outcome.reason),
+        reason=_on_one_line(outcome.reason),
         startup_ns=outcome.startup_ns,
         windows=outcome.windows,
         verdict=known.verdict if known else None,
@@ -318,131 +276,39 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
     )
 
 
-def proof_record(cell: Cell, proof: CellProof) -> ProofRecord:
+def with_proof(cell: CellRecord, proof: CellProof) -> CellRecord:
+    """Return ``cell`` with its proof."""
+    return replace(cell, proof=_on_one_line(proof))
+
+
+def proof_record(cell: CellRecord) -> ProofRecord:
     """Return the line of a cell's proof."""
-    mismatch = proof.mismatch and replace(
-        proof.mismatch, expected=one_line(proof.mismatch.expected), found=one_line(proof.mismatch.found)
-    )
-    return ProofRecord(
-        env=cell.task.id,
-        backend=cell.backend.name,
-        options=dict(cell.backend.options),
-        python=cell.backend.python,
-        workers=cell.workers,
-        envs_per_worker=cell.envs_per_worker,
-        repeat=cell.repeat,
-        proof=replace(
-            proof,
-            fault=None if proof.fault is None else one_line(proof.fault),
-            reason=None if proof.reason is None else one_line(proof.reason),
-            mismatch=mismatch,
-            allowed=tuple(map(one_line, proof.allowed)),
-        ),
-    )
+    return ProofRecord(**{item.name: getattr(cell, item.name) for item in fields(ProofRecord) if item.name != "type"})
 
 
-def _still_known(cell: Cell, layout: Layout) -> Known | None:
-    """Return what was known of a cell's work, unless it was of other parts than have stepped."""
-    expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
-    return cell.known if stepped == expected or not cell.known else UNKNOWN
-
-
-def _engine_on_one_line(engine: Engine) -> Engine:
-    name, inside, installed, matching, within, elsewhere = astuple(engine)
-    return Engine(
-        one_line(name), one_line(inside), one_line(installed), one_line(matching), one_line(within), elsewhere
-    )
-
-
-def _on_one_line(own: OwnClasses | None) -> OwnClasses | None:
-    if own is None:
-        return None
-    return replace(own, how=one_line(own.how), refused=one_line(own.refused), remedy=one_line(own.remedy))
-
-
-def most_bytes(shape: Shape, rounds: int) -> int:
-    """Return the most bytes that a cell's line takes, even if every window is tried ``MOST_TRIES`` times."""
-    threads = shape.processes * shape.threads
-    return BYTES_PER_CELL + BYTES_PER_WINDOW * MOST_TRIES * rounds + BYTES_PER_THREAD * threads
-
-
-def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
-    """Return the line as bytes for a run file. Raises ValueError, which says why, if it could not be read again."""
-    try:
-        body = msgspec.to_builtins(line)
-        if isinstance(line, CellRecord):
-            body = {name: body[name] for name in _CELL_FIELDS if name != "python" or line.python}
-            body["windows"] = [_as_counted(window) for window in body["windows"]]
-        data = msgspec.json.encode(_as_first_written(body) if isinstance(line, RunRecord) else body)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(f"a value that cannot be written: {error}") from None
-    try:
-        if isinstance(line, RunRecord):
-            decode_run(data)
-        else:
-            msgspec.json.decode(data, type=type(line))
-    except msgspec.DecodeError as error:
-        what, _, path = str(error).replace("`", "").partition(" - at $.")
-        value = f"{path} = {shown(str(_at(line, path)))}: " if path else ""
-        raise ValueError(f"{value}{what}") from None
-    return data
-
-
-def _as_counted(window: dict[str, Any]) -> dict[str, Any]:
-    """Return a window's fields, without those that only some loops count if this one did not."""
-    return {name: value for name, value in window.items() if value is not None or name not in OF_LOOP}
-
-
-def decode_run(line: bytes) -> RunRecord:
-    """Return the run of a first line. Raises a subclass of ``msgspec.DecodeError`` if it is not one."""
-    body = msgspec.json.decode(line)
-    spec = body.get("spec") if isinstance(body, dict) else None
-    if isinstance(spec, dict) and type(spec.get("envs_per_worker")) is int:
-        spec["envs_per_worker"] = [spec["envs_per_worker"]]
-    return msgspec.convert(body, RunRecord)
-
-
-def _as_first_written(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a run's line as the first files have it, if it has nothing that those lack.
-
-    A single ``envs_per_worker`` is a number there, and no backend has an interpreter of its own.
-    """
-    match body:
-        case {"spec": {"envs_per_worker": (count,)} as spec}:
-            body = {**body, "spec": {**spec, "envs_per_worker": count}}
-    match body:
-        case {"spec": {"backends": (*choices,)} as spec}:
-            plain = [{name: value for name, value in one.items() if name != "python" or value} for one in choices]
-            body = {**body, "spec": {**spec, "backends": plain}}
-    return {name: value for name, value in body.items() if name != "interpreters" or value}
-
-
-def _at(line: object, path: str) -> object:
-    """Return the value at a path in msgspec's notation: ``windows[0].rows``."""
-    value: Any = line
-    for step in re.findall(r"\w+", path):
-        value = value[int(step)] if step.isdecimal() else getattr(value, step)
+def _on_one_line(value: Any) -> Any:  # noqa: ANN401 - of the same type
+    """Return what a library may have had a say in, with each of its texts on one line."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, tuple):
+        return tuple(map(_on_one_line, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{item.name: _on_one_line(getattr(value, item.name)) for item in fields(value)})
     return value
 
 
-def unreadable(cell: CellRecord, reason: str) -> CellRecord:
-    """Return ``cell`` as failed for this reason, without anything that its adapter reported."""
-    return CellRecord(
-        env=cell.env,
-        backend=cell.backend,
-        options=cell.options,
-        python=cell.python,
-        workers=cell.workers,
-        envs_per_worker=cell.envs_per_worker,
-        num_envs=0,
-        batch_size=0,
-        processes=0,
-        threads=0,
-        cpus=cell.cpus,
-        frame_skip=1,
-        repeat=cell.repeat,
-        status="failed",
-        reason=one_line(reason),
-        verdict=cell.verdict,
-        verdict_reason=cell.verdict_reason,
-    )
+def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
+    """Return the line as JSON.
+
+    People read run files, too: the type comes first, and a cell's own fields before those that its child reported.
+    A window's counts that only some loops have are left out if this one has none.
+    """
+    body = msgspec.to_builtins(line)
+    if isinstance(line, CellRecord):
+        body.pop("proof", None)
+        body["windows"] = [
+            {name: value for name, value in window.items() if value is not None or name not in OF_LOOP}
+            for window in body["windows"]
+        ]
+    names = sorted(body, key=lambda name: (name != "type", name in REPORTED))
+    return msgspec.json.encode({name: body[name] for name in names})

@@ -1,61 +1,59 @@
 """Run files: JSON Lines that are only appended to, synced to the disk after each line, and checked when read.
 
-Every line is written with a checksum. Files of earlier versions have none, or only in lines that were appended since.
-However a run ends, even with a full disk, the lines that were written before stay intact; and whatever becomes of the
-file meanwhile, what was measured is kept (``keeping.py``).
+The last key of every line is ``crc32``: the CRC-32 of all bytes before it (and before its comma), as eight hexadecimal
+digits. A CRC-32 (``zlib.crc32``, as in gzip and PNG) is certain to differ after a single flipped bit, and after any
+damage to four bytes in a row; of other damage it misses one in four billion. However a run ends, even with a full disk,
+the lines that were written before stay intact.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import errno
 import fcntl
 import os
-import stat
-import sys
+import re
+import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
-from vebench.results import checksums
-from vebench.results.checksums import RUN_BEGINS, claimed, sealed
-from vebench.results.keeping import is_copied, is_kept, write_anew
 from vebench.results.paths import DEFAULT_FOLDER
-from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, decode_run, encode, unreadable
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, proof_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
+    from vebench.child.answers import CellProof
     from vebench.plan.cells import CellKey
 
-LINES: dict[str, type[CellRecord | ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
-LONGEST_HEADER = 1 << 24
-FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
+T = TypeVar("T")
+
+RUN_BEGINS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,')
+LONGEST_BEGINNING = 64
+FIRST = {"run": RunRecord}
+OTHERS: dict[str, type[CellRecord | ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
+APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RunWriter:
     """A run file that is open for appending cells. ``create`` or ``resume`` opens it; a ``with`` statement closes it.
 
-    ``run`` is the content of the file when it was opened. ``path`` is where it is now: at another place if somebody put
-    another file at its own, or if nothing more could be written there; ``moved`` then says so. ``note`` says that it
-    had to be written again.
+    ``notes`` say what was lost of the file before it was opened, and that it had to be written again.
     """
 
-    def __init__(self, path: Path, fd: int, run: Run) -> None:
+    def __init__(self, path: Path, descriptor: int, run: Run) -> None:
         self.path = path
-        self.run = run
-        self._fd = fd
-        self._content = bytearray(os.pread(fd, os.fstat(fd).st_size, 0))
-        self._cells = len(run.cells)
-        self.moved = self.note = ""
-        self._expected: dict[CellKey, int] = {}
+        self.header = run.header
+        self.notes = [*run.notes]
+        self._cells = {cell.key: cell for cell in run.cells}
+        self._fd = descriptor
+        self._size = os.fstat(descriptor).st_size
 
     @classmethod
     def create(cls, path: Path, header: RunRecord) -> Self:
@@ -65,13 +63,14 @@ class RunWriter:
         """
         header = msgspec.structs.replace(header, command=one_line(header.command))
         try:
-            line = encode(header)
-        except ValueError as error:
+            line = sealed(encode(header))
+            msgspec.json.decode(line, type=RunRecord)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"a run file cannot hold what was asked for: {one_line(str(error))}") from None
         try:
             if path.parent == DEFAULT_FOLDER:
                 path.parent.mkdir(exist_ok=True)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, APPENDING | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             raise UsageError(
                 f"{path} exists and would be overwritten: name another file with -o, "
@@ -80,118 +79,101 @@ class RunWriter:
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}: name another file with -o") from None
         try:
-            _lock(fd, path)
-            _write_line(fd, line)
-            _sync_folder(path)
+            _lock(descriptor, path)
+            _write(descriptor, line)
         except OSError as error:
-            os.close(fd)
+            os.close(descriptor)
             path.unlink()
             raise StorageError(
                 f"cannot write {path}: {error.strerror}: free some space, or name another file with -o"
             ) from None
-        return cls(path, fd, Run(header, ()))
+        return cls(path, descriptor, Run(header, ()))
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """Open a run file to append to it. A cut-off last line is removed, a lost last newline written again.
+        """Open a run file to append to it. A cut-off last line is removed, and noted.
 
         Raises RunFileError if it is not a valid run file, UsageError if it cannot be written.
         """
-        read(path)  # before it is opened for writing: a foreign file must not be changed
         try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            descriptor = os.open(path, APPENDING)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         try:
-            _lock(fd, path)
-            data = path.read_bytes()
-            run, whole = _parse(data, str(path))
-            if whole < len(data):
-                os.ftruncate(fd, whole)
-            if run.mended:
-                os.write(fd, b"\n")
+            _lock(descriptor, path)
+            run, whole = _parse(path.read_bytes(), str(path))
+            os.ftruncate(descriptor, whole)
+            return cls(path, descriptor, run)
         except OSError as error:
-            os.close(fd)
+            os.close(descriptor)
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         except BaseException:
-            os.close(fd)
+            os.close(descriptor)
             raise
-        return cls(path, fd, run)
 
     @property
-    def expects(self) -> bool:
-        """Whether an expected cell has not been appended yet."""
-        return bool(self._expected)
-
-    def expect(self, key: CellKey, size: int) -> None:
-        """Reserve ``size`` bytes on the disk for the line of a cell that starts, so that its result can be stored.
-
-        Raises StorageError if there is not enough room for all expected cells. Does nothing if the file system cannot
-        reserve space.
-        """
-        self._expected[key] = size
-        self.secure()
-        try:
-            _allocate(self._fd, os.fstat(self._fd).st_size, sum(self._expected.values()))
-        except OSError as error:
-            if error.errno in NO_SPACE:
-                self._cannot_write(error)
+    def run(self) -> Run:
+        """The run as it is in the file now."""
+        return Run(self.header, tuple(self._cells.values()))
 
     def append(self, cell: CellRecord) -> CellRecord:
-        """Write one cell, sync it to the disk, and return it as it was written.
+        """Write one cell, sync it to the disk, and return it. Raises StorageError if that is not possible.
 
-        A cell that could not be read again is written as failed instead, because one such line makes the whole file
-        unreadable. Raises StorageError if it cannot be written; the file is then as it was before.
+        The file is then as it was before.
         """
-        self._expected.pop(cell.key, None)
-        try:
-            line = encode(cell)
-        except ValueError as error:
-            cell = unreadable(cell, f"the adapter reported {error}")
-            line = encode(cell)
-        self._add(line)
-        self._cells += 1
+        self._add(encode(cell))
+        self._cells[cell.key] = cell
         return cell
 
-    def append_proof(self, proof: ProofRecord) -> None:
-        """Write the proof of a cell that has been appended, and sync it to the disk. Raises StorageError as above."""
-        self._expected.pop(proof.key, None)
-        self._add(encode(proof))
+    def append_proof(self, key: CellKey, proof: CellProof) -> CellRecord:
+        """Write the proof of a cell that has been appended, likewise, and return the cell with it."""
+        cell = replace(self._cells[key], proof=proof)
+        self._add(encode(proof_record(cell)))
+        self._cells[key] = cell
+        return cell
 
     def _add(self, line: bytes) -> None:
-        """Write a line, elsewhere if that is not possible here, and remember what is in the file now."""
         self.secure()
+        line = sealed(line)
         try:
-            _write_line(self._fd, line)
+            _write(self._fd, line)
         except OSError as error:
-            self._write_elsewhere(error, lambda descriptor: _write_line(descriptor, line))
-        self._content += os.pread(self._fd, os.fstat(self._fd).st_size, len(self._content))
+            raise self._cannot_write(error) from None
+        self._size += len(line)
 
     def secure(self) -> None:
-        """See that the file is where its user will look for it, with all that was written, or write it again.
+        """See that the file is where its user will look for it. If it was deleted or emptied, write it again.
 
-        Raises StorageError if that is not possible.
+        Raises StorageError if that is not possible, or if something else is in its place.
         """
-        if is_kept(self._fd, self.path, self._content):
+        size = self.path.stat().st_size if self.path.exists() else 0
+        # There may be more: a line that was being written when the user interrupted it.
+        if size >= self._size and os.path.samestat(self.path.stat(), os.fstat(self._fd)):
             return
-        if is_copied(self.path, self._content):
-            with contextlib.suppress(OSError, UsageError):  # it cannot be written, or somebody else does
-                descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-                _lock(descriptor, self.path)
-                self._fd = _exchanged(self._fd, descriptor)
-                return
-        self._write_elsewhere(None, lambda _: None)
+        if size:
+            raise StorageError(f"{self.path} was replaced while cells were measured: measure again into another file")
+        cells = self._cells.values()
+        proofs = [encode(proof_record(cell)) for cell in cells if cell.proof is not None]
+        lines = b"".join(map(sealed, (encode(self.header), *map(encode, cells), *proofs)))
+        was = "was deleted while cells were measured"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, APPENDING | os.O_CREAT, 0o666)
+            os.close(self._fd)
+            self._fd, self._size = descriptor, len(lines)
+            _lock(descriptor, self.path)
+            _write(descriptor, lines)
+        except OSError as error:
+            raise StorageError(f"{self.path} {was}, and cannot be written again: {error.strerror}") from None
+        self.notes.append(f"{self.path} {was}: it was written again, with all of them")
 
-    def close(self) -> None:
-        """Release the unused part of the reserved space, and the lock. A second call does nothing."""
-        if self._fd < 0:
-            return
-        with contextlib.suppress(StorageError):  # said already, or nothing more can be done
-            self.secure()
-        fd, self._fd = self._fd, -1
-        with contextlib.suppress(OSError):  # every line is on the disk already
-            os.ftruncate(fd, os.fstat(fd).st_size)  # frees the space reserved beyond the end
-        os.close(fd)
+    def _cannot_write(self, error: OSError) -> StorageError:
+        whole = "its 1 cell is whole" if len(self._cells) == 1 else f"its {len(self._cells)} cells are whole"
+        remedy = "free some space" if error.errno in NO_SPACE else "fix that"
+        return StorageError(
+            f"cannot write {self.path}: {error.strerror}; {whole}: "
+            f"{remedy}, then {self.header.resume_command(str(self.path))}"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -199,49 +181,25 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def _write_elsewhere(self, error: OSError | None, finish: Callable[[int], None]) -> None:
-        """Go on in a new file with all that was written; ``error`` is why nothing could be written to this one."""
-        before = self.path
         try:
-            descriptor, self.path = write_anew(before, bytes(self._content), finish)
-        except OSError as problem:
-            self._cannot_write(error or problem)
-        self._fd = _exchanged(self._fd, descriptor)
-        _lock(self._fd, self.path)
-        if self.path == before:
-            self.note = f"{before} was deleted while cells were measured: it was written again, with all of them"
-            return
-        why = "was replaced while cells were measured" if error is None else f"cannot be written: {error.strerror}"
-        again = self.run.header.resume_command(str(self.path))
-        self.moved = f"{before} {why}: what was measured is in {self.path}; to go on: {again}"
-
-    def _cannot_write(self, error: OSError) -> NoReturn:
-        whole = "its 1 cell is whole" if self._cells == 1 else f"its {self._cells} cells are whole"
-        remedy = "free some space" if error.errno in NO_SPACE else "fix that"
-        raise StorageError(
-            f"cannot write {self.path}: {error.strerror}; {whole}: "
-            f"{remedy}, then {self.run.header.resume_command(str(self.path))}"
-        ) from None
+            if kind is None:
+                self.secure()
+        finally:
+            os.close(self._fd)
 
 
 def read(path: Path) -> Run:
     """Return the run in a file. If a cell was measured again, its last measurement counts.
 
-    A cut-off last line is dropped and noted, but kept if its checksum says that only its newline is lost. Raises
-    RunFileError, with the number of the line, for any other damage.
+    A cut-off last line is dropped and noted. Raises RunFileError, with the number of the line, for any other damage.
     """
     try:
-        if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
-            what = "a folder" if stat.S_ISDIR(mode) else "a device"
-            raise RunFileError(f"{path} is {what}, not a run file: name a file that vebench run has written")
         data = path.read_bytes()
-    except FileNotFoundError:
-        raise RunFileError(f"{path}: no such file: name a file that vebench run has written") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise RunFileError(f"cannot read {one_line(str(path))}: {reason}") from None
+        raise RunFileError(
+            f"cannot read {one_line(str(path))}: {reason}: name a file that vebench run has written"
+        ) from None
     return _parse(data, str(path))[0]
 
 
@@ -261,165 +219,78 @@ def holds_run(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            line = file.readline(LONGEST_HEADER)
+            return RUN_BEGINS.match(file.read(LONGEST_BEGINNING)) is not None
     except (OSError, ValueError):
         return False
-    try:
-        head = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _begins_a_run(line)
-    return _begins_a_run(line) or (isinstance(head, dict) and head.get("type") == "run")
 
 
-def _begins_a_run(line: bytes) -> bool:
-    """Return whether a line begins as the first one of a run file does, or ends so."""
-    return line.startswith(RUN_BEGINS) or claimed(line.removesuffix(b"\n"))
+def sealed(line: bytes) -> bytes:
+    """Return an encoded line with its checksum and its end."""
+    body = line.removesuffix(b"}")
+    return b'%s,"crc32":"%08x"}\n' % (body, zlib.crc32(body))
 
 
 def _parse(data: bytes, name: str) -> tuple[Run, int]:
-    """Return the run in ``data``, and the length of its complete lines in bytes, without a newline that is lost."""
-    if not data:
-        raise RunFileError(f"{name}: empty: not a run file of vebench")
-    lines = data.split(b"\n")
-    tail = lines.pop()
+    """Return the run in ``data``, and the length of its complete lines in bytes."""
+    *lines, cut_off = data.split(b"\n")
+    if not RUN_BEGINS.match(data):
+        what = "not a run file of vebench: the first line of one describes the run" if data else "empty: not a run file"
+        raise RunFileError(f"{name}, line 1: {what}")
     if not lines:
-        if not tail.startswith(RUN_BEGINS):
-            _header(tail, name)
         raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run again")
-    header = _header(lines[0], name)
-    notes, mended = [], []
-    if (last := _unended(tail)) is not None:
-        mended.append(f"{name}, line {len(lines) + 1}: has lost its newline, but is whole: kept")
-        lines.append(last)
-    elif tail:
-        notes.append(f"{name}, line {len(lines) + 1}: cut off, left out")
-    cells = {}
-    checked = claimed(lines[0])
-    for number, line in enumerate(lines[1:], start=2):
-        checked = checked or claimed(line)
-        if checked:
-            _check(line, name, number)
-        found = _decode(line, name, number)
-        if isinstance(found, CellRecord):
-            cells[found.key] = found
-        elif found.key in cells:
-            cells[found.key] = replace(cells[found.key], proof=found.proof)
-    whole = len(data) - len(tail) + len(last or b"")
-    return Run(header, tuple(cells.values()), tuple(notes), tuple(mended)), whole
+    cells: dict[CellKey, CellRecord] = {}
+    number = 1
+    try:
+        header = _decoded(lines[0], FIRST)
+        for number, line in enumerate(lines[1:], start=2):  # noqa: B007 - an error names it
+            found = _decoded(line, OTHERS)
+            if isinstance(found, CellRecord):
+                cells[found.key] = found
+            elif found.key in cells:
+                cells[found.key] = replace(cells[found.key], proof=found.proof)
+    except (ValueError, RecursionError) as error:
+        raise RunFileError(f"{name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
+    notes = (f"{name}, line {len(lines) + 1}: cut off, left out",) if cut_off else ()
+    return Run(header, tuple(cells.values()), notes), len(data) - len(cut_off)
 
 
-def _unended(tail: bytes) -> bytes | None:
-    """Return the line in what follows the last newline, None if it is none.
-
-    It is if nothing but its own newline is lost, or another byte stands in its place.
-    """
-    for line in (tail, tail[:-1]):
-        if claimed(line):
-            with contextlib.suppress(ValueError):
-                checksums.check(line)
-                return line
-    return None
-
-
-class _Kind(msgspec.Struct):
-    """The type of a line, as the line names it."""
+class _Head(msgspec.Struct):
+    """What decides how a line is read. The first line has a schema."""
 
     type: str
+    schema: int = SCHEMA
 
 
-def _decode(line: bytes, name: str, number: int) -> CellRecord | ProofRecord:
-    try:
-        kind = msgspec.json.decode(line, type=_Kind).type
-        if kind == "run":
-            raise RunFileError(f"{name}, line {number}: a second run begins here; a run file holds one run")
-        if kind not in LINES:
-            what = f"a line of type {shown(kind)}, which schema {SCHEMA} does not have"
-            raise RunFileError(f"{name}, line {number}: {what}: damaged, or written by a later version of vebench")
-        return msgspec.json.decode(line, type=LINES[kind])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunFileError(_at(name, number, error)) from None
+def _decoded(line: bytes, kinds: Mapping[str, type[T]]) -> T:
+    """Return the record on a line, which is of one of these kinds. Raises ValueError, which says what is wrong."""
+    head = msgspec.json.decode(line, type=_Head)
+    if head.schema != SCHEMA:
+        raise ValueError(f"written by another version of vebench (schema {head.schema}; this one reads {SCHEMA})")
+    if head.type not in kinds:
+        raise ValueError(f"a line of type {shown(head.type)}, which schema {SCHEMA} does not have there")
+    body, _, _ = line.rpartition(b',"crc32":')
+    if sealed(body + b"}") != line + b"\n":
+        raise ValueError("its checksum (crc32) does not fit: the line was damaged, or changed after it was written")
+    return msgspec.json.decode(line, type=kinds[head.type])
 
 
-def _header(line: bytes, name: str) -> RunRecord:
-    foreign = RunFileError(f"{name}, line 1: not a run file of vebench: the first line of one describes the run")
-    if claimed(line):
-        _check(line, name, 1)
-    try:
-        head = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise foreign from None
-    if not isinstance(head, dict) or head.get("type") != "run":
-        raise foreign
-    schema = head.get("schema")
-    if type(schema) is int and schema > SCHEMA:
-        raise RunFileError(
-            f"{name}, line 1: written by a later version of vebench (schema {schema}; this one reads up to {SCHEMA})"
-        )
-    if type(schema) is int and schema < 1:
-        raise RunFileError(
-            f"{name}, line 1: no version of vebench writes schema {schema} (this one reads 1 to {SCHEMA})"
-        )
-    try:
-        return decode_run(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunFileError(_at(name, 1, error)) from None
-
-
-def _check(line: bytes, name: str, number: int) -> None:
-    """Raise RunFileError if the checksum of a line does not fit or is missing."""
-    try:
-        checksums.check(line)
-    except ValueError as error:
-        raise RunFileError(_at(name, number, error)) from None
-
-
-def _at(name: str, number: int, error: Exception) -> str:
-    return f"{name}, line {number}: {one_line(str(error).replace('`', ''))}"
-
-
-def _write_line(fd: int, line: bytes) -> None:
-    end = os.fstat(fd).st_size
-    rest = memoryview(sealed(line) + b"\n")
+def _write(descriptor: int, lines: bytes) -> None:
+    """Append complete lines, and sync them to the disk. Leaves nothing of them if it raises OSError."""
+    end = os.fstat(descriptor).st_size
+    rest = memoryview(lines)
     try:
         while rest:
-            rest = rest[os.write(fd, rest) :]
-        os.fsync(fd)
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
     except OSError:
-        os.ftruncate(fd, end)
+        os.ftruncate(descriptor, end)
         raise
 
 
-def _exchanged(old: int, new: int) -> int:
-    os.close(old)
-    return new
-
-
-def _lock(fd: int, path: Path) -> None:
+def _lock(descriptor: int, path: Path) -> None:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UsageError(f"{path} is being written by another run: wait for it, or name another file") from None
     except OSError:
         return  # a file system without locks: the user must not write two runs into one file
-
-
-def _sync_folder(path: Path) -> None:
-    """Sync the folder, and so the file's name, to the disk, if the file system supports that."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
-            raise
-    finally:
-        os.close(folder)
-
-
-def _allocate(fd: int, start: int, size: int) -> None:
-    if not sys.platform.startswith("linux"):
-        return
-    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
-    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    if fallocate(fd, FALLOC_FL_KEEP_SIZE, start, size) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -12,7 +12,14 @@ from vebench.machine.host import MEBIBYTE
 from vebench.results.records import HostRecord, TopologyRecord
 
 CORES = TopologyRecord(
-    cores=2, threads_per_core=1, packages={"0": "0-1"}, nodes={"0": "0", "1": "1"}, caches=(), last_level=(), kinds=()
+    cores=2,
+    threads_per_core=1,
+    packages={"0": "0-1"},
+    nodes={"0": "0", "1": "1"},
+    caches=(),
+    last_level=(),
+    kinds=(),
+    core_cpus=("0", "1"),
 )
 
 

@@ -235,7 +235,7 @@ def hostile_page() -> RunPage:
     cells.append(make_cell(HOSTILE, 4, env=HOSTILE, status="failed", reason=HOSTILE))
     header = make_header()
     places = {HOSTILE: "0-1"}
-    topology = TopologyRecord(2, 1, places, places, (), (HOSTILE,), ("0-1",))
+    topology = TopologyRecord(2, 1, places, places, (), (HOSTILE,), ("0-1",), ("0", "1"))
     host = msgspec.structs.replace(
         header.host, cpu_model=HOSTILE, kernel=HOSTILE, python=HOSTILE, topology=topology, system=HOSTILE
     )

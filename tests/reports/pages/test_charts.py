@@ -86,17 +86,11 @@ def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() ->
 
 def test_marks_at_one_place_are_one() -> None:
     header = header_of(4, packages=2)
-    assert header.host.topology is not None
     hybrid = structs.replace(header.host.topology, kinds=("2-3", "0-1"))
     header = structs.replace(header, host=structs.replace(header.host, topology=hybrid))
     assert chart_of(swept(header, 1, 2, 4), "scaling").marks == (
         Mark(2.0, "another package begins, another kind of core begins"),
     )
-
-
-def test_where_second_threads_are_is_not_guessed() -> None:
-    machine = header_of(4, threads=2, listed=False)
-    assert chart_of(swept(machine, 1, 4, 8, 16), "scaling").marks == (Mark(8.0, "CPUs end"),)
 
 
 def test_a_forecast_continues_the_line_that_it_is_made_from() -> None:

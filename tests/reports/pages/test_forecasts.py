@@ -71,13 +71,6 @@ def test_what_needs_no_prediction_is_said_even_of_curves_that_would_bear_none() 
         assert line.startswith(f"every backend: not predicted: {reason}")
 
 
-def test_a_file_that_does_not_say_which_cpus_share_a_core_bears_no_forecast() -> None:
-    listing = table_of(header_of(8, threads=2, listed=False), 16).listing
-    assert listing is not None
-    (line,) = listing.lines
-    assert line.startswith("every backend: not predicted: the run file does not say")
-
-
 def test_what_more_hosts_would_add_is_not_predicted_from_one_hosts_cpus() -> None:
     listing = table_of(on_hosts(MACHINE, 16, 16), 64).listing
     assert listing is not None

@@ -1,0 +1,159 @@
+"""What the commands that measure share: they measure cells into run files, and show progress on the screen."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
+
+from vebench.analysis.precision import next_repeats, wide_cells
+from vebench.engine import runner
+from vebench.engine.events import CellFinished, ProofDone
+from vebench.engine.replayer import BROKEN_OFF
+from vebench.errors import InterruptedRunError
+from vebench.interpreters.interrupts import Interrupts
+from vebench.plan.passes import next_pass
+from vebench.reports import console
+from vebench.reports.live import screen
+from vebench.results import logs
+from vebench.results.records import record
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from vebench.commands.world import World
+    from vebench.plan.cells import CellKey, Plan
+    from vebench.results.records import CellRecord, Run
+    from vebench.results.store import RunWriter
+
+DONE, FAILED = 0, 1
+HERE = {"": sys.executable}
+
+
+class Session:
+    """Measures plans into run files. A cell goes into the file of its ``side``, and runs in the Python of that side.
+
+    ``path`` is the first file. ``go_on`` is the command for a user who has interrupted, by default the one that
+    finishes that file.
+    """
+
+    def __init__(
+        self, files: Mapping[str, RunWriter], world: World, *, quiet: bool, go_on: str, pythons: Mapping[str, str]
+    ) -> None:
+        self._files, self._world, self._quiet, self._go_on, self._pythons = files, world, quiet, go_on, pythons
+        self.path = next(iter(files.values())).path
+
+    @property
+    def go_on(self) -> str:
+        """What a user who has interrupted is told to do."""
+        if self.run.header.interpreter is not None:
+            return f"to compare again: {self.run.header.command}"
+        return f"to go on: {self._go_on or self.run.header.resume_command(str(self.path))}"
+
+    @property
+    def run(self) -> Run:
+        """All that is in the file, or in the first of them."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """All that is in the files, by side."""
+        return {side: file.run for side, file in self._files.items()}
+
+    def measure(self, plan: Plan, left: Plan | None = None) -> int:
+        """Measure what is ``left`` of a plan, by default all, then further passes for ``--until``.
+
+        Returns the exit status. Raises InterruptedRunError if the user interrupts it.
+        """
+        status = self.one_pass(plan if left is None else left)
+        until, deadline = plan.spec.until, self._world.clock() + plan.spec.budget
+        while until is not None and self._world.clock() < deadline:
+            more = next_pass(plan, wide_cells(self.run, until), next_repeats(self.run))
+            if not more.cells:
+                break
+            status = max(status, self.one_pass(more, deadline=deadline))
+        return status
+
+    def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False) -> int:
+        """Measure the plan's cells, but start none after the deadline. Returns the exit status.
+
+        With ``keeps_to_it``, cells that take turns are given up at the deadline. Raises InterruptedRunError as above.
+        """
+        planned = {(cell.key, cell.side) for cell in plan.cells}
+        done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
+        measured: dict[tuple[CellKey, str], CellRecord] = {}
+        try:
+            with ExitStack() as stack:
+                interrupts = stack.enter_context(Interrupts())
+                launches = {
+                    side: stack.enter_context(self._world.start(plan.spec, interrupts, python))
+                    for side, python in self._pythons.items()
+                }
+                display = stack.enter_context(screen(console.for_progress(), self._world.clock, quiet=self._quiet))
+                events = runner.run(
+                    plan,
+                    lambda cell: launches[cell.side](cell),
+                    done,
+                    out_of_time=lambda: self._world.clock() > deadline,
+                    gives_up=keeps_to_it,
+                )
+                for event in stack.enter_context(closing(events)):
+                    if isinstance(event, CellFinished | ProofDone):
+                        measured[event.cell.key, event.cell.side] = self._kept(event)
+                    display.show(event)
+        except KeyboardInterrupt:
+            raise InterruptedRunError(self._interrupted(done, len(plan.cells), measured.values())) from None
+        return FAILED if any(cell.status == "failed" for cell in measured.values()) else DONE
+
+    def _kept(self, event: CellFinished | ProofDone) -> CellRecord:
+        """Return a cell, with its proof if that is there, once it is on the disk."""
+        file, key = self._files[event.cell.side], event.cell.key
+        if isinstance(event, ProofDone):
+            return file.append_proof(key, event.proof)
+        logs.keep(file.path, key, event.outcome.log)
+        return file.append(record(event.cell, event.outcome))
+
+    def _interrupted(self, done: int, planned: int, measured: Collection[CellRecord]) -> str:
+        """Return in words which cells are in the files, and how to go on."""
+        for file in self._files.values():
+            file.secure()
+        here = done + sum(not cell.interrupted for cell in measured)
+        what = (
+            f"{here} of {done + planned} cells are in {' and '.join(str(file.path) for file in self._files.values())}"
+        )
+        if lost := sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in measured):
+            gone = "what they had recorded is gone, and --resume does not redo them"
+            what += f" ({lost} without proof of the same work: {gone})"
+        if here == done + planned and not self._go_on:
+            return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}"
+        return f"interrupted: {what}; {self.go_on}"
+
+
+@contextmanager
+def session(
+    files: RunWriter | Mapping[str, RunWriter],
+    world: World,
+    *,
+    quiet: bool,
+    go_on: str = "",
+    pythons: Mapping[str, str] = HERE,
+) -> Iterator[Session]:
+    """Return a session that measures into a run file, or into one for each side, and close them in the end.
+
+    What has happened to a file is said on standard error.
+    """
+    by_side = files if isinstance(files, Mapping) else {"": files}
+    found = Session(by_side, world, quiet=quiet, go_on=go_on, pythons=pythons)
+    try:
+        with ExitStack() as stack:
+            for file in by_side.values():
+                stack.enter_context(file)
+            yield found
+    except KeyboardInterrupt:  # between two passes
+        raise InterruptedRunError(f"interrupted: {found.go_on}") from None
+    finally:
+        for note in (note for file in by_side.values() for note in file.notes):
+            console.note(note)

@@ -121,7 +121,7 @@ def _packages(heads: Sequence[RunRecord]) -> list[str]:
 
 def _option(head: RunRecord, name: str) -> str:
     value = getattr(head.spec, name)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else getattr(value, "label", str(value))
 
 
 def _switch(on: bool | None) -> str | None:

@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-peers test-cluster lint gate clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a report to look at
-	$(BIN)/vebench run --env Pong --workers 1..4 || [ $$? -eq 1 ]  # a failed cell stands in the report
+	$(BIN)/vebench run --env Pong --workers 1..4 || case $$? in 1|3) ;; *) exit 1 ;; esac  # the report says why
 	$(BIN)/vebench report --output .vebench/report.html
 
 test: $(VENV)/tested

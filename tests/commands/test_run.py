@@ -263,8 +263,11 @@ def test_what_takes_the_place_of_a_run_file_is_left_alone_and_status_is_2(vebenc
 
     world = fake_world(FakeStart({"shm-sync": replacing}))
     found = vebench("run", *PONG, "-w", "1", "-o", path, *ONE_PASS, "-q", world=world)
-    words = f"{path} was replaced while cells were measured: measure again into another file"
-    assert (found.status, found.refusal, path.read_text()) == (2, f"vebench: {words}\n", "another\n")
+    kept = tmp_path / "run-kept.jsonl"
+    words = f"{path} was replaced while cells were measured: what was in it is in {kept} now"
+    assert (found.status, path.read_text()) == (2, "another\n")
+    assert found.refusal == f"vebench: {words}; to go on: vebench run --resume {kept}\n"
+    assert kept.read_bytes() == away.read_bytes()
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:

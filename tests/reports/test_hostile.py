@@ -325,7 +325,6 @@ def test_every_command_that_reads_run_files_says_nothing_that_acts(vebench: Comm
         ("check", a): 2,
         ("history", folder): 3,
         ("run", "--resume", a, "--dry-run"): 2,
-        ("compare", "--resume", a): 2,
     }
     for command, status in commands.items():
         done = vebench(*command)

@@ -638,11 +638,11 @@ def test_a_run_file_that_is_deleted_or_emptied_is_written_again_at_once_and_at_t
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_file_that_took_the_place_of_a_run_file_is_left_alone(written: Path, size: int) -> None:
     content = "somebody else's\n" * size
-    other = written.with_name("other")
+    other, whole = written.with_name("other"), written.read_bytes()
     other.write_text(content)
     with pytest.raises(StorageError, match="was replaced while cells"), RunWriter.resume(written):
         other.replace(written)
-    assert written.read_text() == content
+    assert (written.read_text(), written.with_name("pong-kept.jsonl").read_bytes()) == (content, whole)
 
 
 def test_a_file_that_was_written_again_is_locked_as_before(written: Path) -> None:

@@ -1,10 +1,9 @@
-"""The small languages of the command line: ranges of counts, and backends with their options."""
+"""The small languages of the command line: ranges of counts, names with their details in brackets, times and sizes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable  # noqa: TC003 - of a constant
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +27,7 @@ from vebench.plan.spec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue

@@ -144,28 +144,30 @@ class RunWriter:
     def secure(self) -> None:
         """See that the file is where its user will look for it. If it was deleted or emptied, write it again.
 
-        Raises StorageError if that is not possible, or if something else is in its place.
+        Raises StorageError if that is not possible; and if something else is in its place, once the file is beside it.
         """
         size = self.path.stat().st_size if self.path.exists() else 0
         # There may be more: a line that was being written when the user interrupted it.
         if size >= self._size and os.path.samestat(self.path.stat(), os.fstat(self._fd)):
             return
-        if size:
-            raise StorageError(f"{self.path} was replaced while cells were measured: measure again into another file")
+        path = self.path.with_name(f"{self.path.stem}-kept{self.path.suffix}") if size else self.path
+        was = f"{self.path} was {'replaced' if size else 'deleted'} while cells were measured"
         cells = self._cells.values()
         proofs = [encode(proof_record(cell)) for cell in cells if cell.proof is not None]
         lines = b"".join(map(sealed, (encode(self.header), *map(encode, cells), *proofs)))
-        was = "was deleted while cells were measured"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, APPENDING | os.O_CREAT, 0o666)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, APPENDING | os.O_CREAT | (os.O_EXCL if size else 0), 0o666)
             os.close(self._fd)
             self._fd, self._size = descriptor, len(lines)
-            _lock(descriptor, self.path)
+            _lock(descriptor, path)
             _write(descriptor, lines)
         except OSError as error:
-            raise StorageError(f"{self.path} {was}, and cannot be written again: {error.strerror}") from None
-        self.notes.append(f"{self.path} {was}: it was written again, with all of them")
+            raise StorageError(f"{was}, and {path} cannot be written: {error.strerror}") from None
+        if size:
+            again = self.header.resume_command(str(path))
+            raise StorageError(f"{was}: what was in it is in {path} now; to go on: {again}")
+        self.notes.append(f"{was}: it was written again, with all of them")
 
     def _cannot_write(self, error: OSError) -> StorageError:
         whole = "its 1 cell is whole" if len(self._cells) == 1 else f"its {len(self._cells)} cells are whole"

@@ -100,7 +100,7 @@ def make_files(folder: Path) -> None:
         for cell in records.make_repeated(noisy(), head).cells
     ]
     write("failed", records.Run(head, tuple(cells)))
-    hosts = records.on_hosts(records.make_header(4, hosts=["host-0", "host-1"]), 2, 2)
+    hosts = records.on_hosts(records.make_header(4, hosts={"names": ["host-0", "host-1"]}), 2, 2)
     write("hosts", records.make_repeated(noisy(), hosts, hosts=records.shares(1000.0, 1300.0)))
     for name, drop in (("past", 0.85), ("steady", 1.0)):
         (folder / name).mkdir()

@@ -325,19 +325,6 @@ def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> No
     assert "identical" in vebench(*sweep, "--dry-run").out
 
 
-def test_a_folder_for_frames_that_cannot_be_made_is_refused_before_anything_is_compared(
-    vebench: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "frames").write_text("")
-    start = FakeStart()
-    result = vebench("verify", "-e", "CartPole", "-b", "gym-sync", "--save-frames", "frames", world=fake_world(start))
-    assert (result.status, result.err, start.started) == (
-        2,
-        "vebench: --save-frames frames: File exists: name a folder that can be written\n",
-        [],
-    )
-
-
 def test_a_backend_that_fails_is_unverified_with_its_reason(
     verify: Verify,
 ) -> None:

@@ -49,10 +49,6 @@ class EnvironmentLoop:
         """Step on where an episode is over. No backend should do that: it serves to recognise one that does."""
         self._ended = [False] * len(self._environments)
 
-    def end_all(self) -> None:
-        """Take every episode for over. No backend should do that either."""
-        self._ended = [True] * len(self._environments)
-
     def step(self, actions: ArrayTree) -> None:
         """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
         observations, rewards, terminated, truncated, env_ids = self._rows

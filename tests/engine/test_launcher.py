@@ -216,7 +216,7 @@ def test_what_an_adapter_says_wrongly_about_itself_is_a_failure_of_its_cell() ->
 def test_environments_that_are_not_there_are_found_before_anything_is_timed() -> None:
     (outcome,) = outcomes(cell("CountsFromOne"))
     assert outcome.reason == (
-        "ValueError: recv() breaks the interface: env_ids [1, 2, 3, 4, 5, 6] that are not in 0..5, in reset"
+        "BrokenInterfaceError: recv() breaks the interface: env_ids [1, 2, 3, 4, 5, 6] that are not in 0..5, in reset"
     )
 
 

@@ -25,9 +25,9 @@ END, TIMES_FOR_ONE = 1, 3
 # Where steps are cheap, the layout asked for is stepped until this much time of a CPU has gone, but for this many times
 # the steps at most: some faults begin late. Steps that sleep take no time of a CPU, and are not cheap: after a while
 # that ends it, too.
-LEAST_S, MOST_TIMES, WHILE_S = 1.0, 10, 5.0
-# Environments in the layout of many, and for how many steps.
-MANY, MANY_STEPS = (4, 7), (20, 40)
+LEAST_S, MOST_TIMES, WHILE_S = 2.0, 10, 5.0
+# Environments in the layout of many, or one more, several for each worker; and for how many steps.
+MANY, MANY_STEPS = (4, 6), (20, 40)
 ONE_STEPS = (40, 80)
 MOST_PER_WORKER = 4
 FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
@@ -73,13 +73,8 @@ class Trial:
             seed=self.seed,
         )
 
-    @property
-    def words(self) -> str:
-        """The layout in words, before it is known how many environments are alive."""
-        return self.words_of(None)
-
-    def words_of(self, about: About | None) -> str:
-        """Return the layout in words: ``with 2 environments``."""
+    def words(self, about: About | None = None) -> str:
+        """Return the layout in words: ``with 2 environments``; without ``about``, before the backend is built."""
         count = self.workers * self.envs_per_worker if about is None else about.num_envs
         envs = "1 environment" if count == 1 else f"{count} environments"
         return f"with {envs}" if self.exact else f"with {envs}, chance included"
@@ -133,7 +128,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1, no_ops
         resets=(_short(rng, lengths, next(seeds), _within(ONE_STEPS, proving.steps)), long),
     )
     count = max(2, rng.randrange(*MANY) // alive)
-    workers, each = _layout(rng, count, count, setup)
+    workers, each = _layout(rng, count, count + 1, setup, several=True)
     many = Trial(
         workers,
         each,
@@ -166,14 +161,14 @@ def _seeds(rng: Random) -> Iterator[int]:
             yield place * FAR_APART + rng.randrange(FAR_APART // 2)
 
 
-def _layout(rng: Random, least: int, most: int, setup: Setup) -> tuple[int, int]:
-    """Return workers and environments of each: together from ``least`` to ``most``, those asked for among them."""
+def _layout(rng: Random, least: int, most: int, setup: Setup, *, several: bool = False) -> tuple[int, int]:
+    """Return workers and environments of each, ``several`` or not: together from ``least`` to ``most``."""
     if least == most == setup.batch_size:
         return setup.workers, setup.envs_per_worker
     layouts = [
         (count // each, each)
         for count in range(least, most + 1)
-        for each in range(1, MOST_PER_WORKER + 1)
+        for each in range(1 + several, MOST_PER_WORKER + 1)
         if count % each == 0
     ]
     return rng.choice(layouts)

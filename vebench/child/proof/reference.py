@@ -153,13 +153,6 @@ class Reference:
         self._loop.step(_as_batch(action))
         return self._keep()
 
-    def begin_anew(self) -> Row:
-        """Reset even if the episode is not over, without a seed; return the row."""
-        self._loop.end_all()
-        self._loop.step(trees.mapped(lambda space: space.low[None], self.actions))
-        self.fresh = True
-        return self._keep()
-
     def _keep(self) -> Row:
         self.rows.append(row_of(self._rows, 0))
         if len(self.rows) > KEPT_ROWS:

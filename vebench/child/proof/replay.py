@@ -159,7 +159,7 @@ def prove(request: Request, proving: Proving, job: Replaying) -> Proof:
     trials = planned(request, proving)
     paths = [f"{job.path}.{number}" for number in range(len(trials))]
     paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - likewise
-    so_far, place = Proof("unverified"), f"while it was built {trials[0].words}"
+    so_far, place = Proof("unverified"), f"while it was built {trials[0].words()}"
     failed, whole = job.failed, 0  # nobody believes a backend that says that it is done
     try:
         for path, trial in zip(paths, trials):  # noqa: B905 - those after a failure were not stepped
@@ -167,7 +167,7 @@ def prove(request: Request, proving: Proving, job: Replaying) -> Proof:
             place, whole = _place(outline, trial), whole + outline.is_over
             proof = _of_trial(request, proving, path, trial, outline)
             if proof.verdict == "different" and proof.fault and path != paths[0]:
-                proof = replace(proof, fault=f"{proof.fault} ({trial.words_of(outline.about)})")
+                proof = replace(proof, fault=f"{proof.fault} ({trial.words(outline.about)})")
             so_far = proof if path == paths[0] else _merged((so_far, proof), so_far.fewest_ends)
             if so_far.verdict == "different" or so_far.reason:
                 break
@@ -201,7 +201,7 @@ def _of_trial(request: Request, proving: Proving, path: str, trial: Trial, outli
 
 def _place(outline: Outline, trial: Trial) -> str:
     """Return how far a backend is, in words: ``in step 3 after reset 1, with 2 environments``."""
-    words = trial.words_of(outline.about)
+    words = trial.words(outline.about)
     if outline.about is None:
         return f"while it was built {words}"
     if outline.is_over:

@@ -105,20 +105,14 @@ def _finite(size: float) -> float | None:
     return size if np.isfinite(size) else None
 
 
-def digested(row: Row, name: str = "") -> Row:
-    """Return the row with a digest instead of its observation, so that thousands of Atari rows need little memory.
-
-    ``name`` is that of a leaf by itself.
-    """
-    return row._replace(observation=digest(row.observation, name))
+def digested(row: Row) -> Row:
+    """Return the row with a digest instead of its observation, so that thousands of Atari rows need little memory."""
+    return row._replace(observation=digest(row.observation))
 
 
-def digest(observation: ArrayTree, name: str = "") -> NDArray[np.uint8]:
-    """Return the digests of an observation's leaves, of their names, types and shapes too, ``(16 * leaves,)``.
-
-    ``name`` is that of a leaf by itself.
-    """
-    return np.concatenate([_digest(*named) for named in trees.named_leaves(observation, name)])
+def digest(observation: ArrayTree) -> NDArray[np.uint8]:
+    """Return the digests of an observation's leaves, of their names, types and shapes too, ``(16 * leaves,)``."""
+    return np.concatenate([_digest(*named) for named in trees.named_leaves(observation)])
 
 
 def _digest(name: str, leaf: NDArray[np.generic]) -> NDArray[np.uint8]:

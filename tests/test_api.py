@@ -20,7 +20,7 @@ from support.waiting import eventually
 
 import vebench as package
 from vebench import Run, VebenchError, compare, load, measure, verify
-from vebench.analysis.findings import run as findings_of_run
+from vebench.analysis import rules
 from vebench.plan import known_work
 from vebench.results import store
 
@@ -61,7 +61,7 @@ def measured(factor: float = 1.0, noise: float = 0.003, **plan: Any) -> Run:  # 
             {"duration": 0.25, "warmup": "100ms", "rounds": 3},
             "run -e CartPole --duration 250ms --warmup 0.1 --rounds 3",
         ),
-        ({"base": False, "until": 0.5, "memory": "1G"}, "run --env CartPole --no-base --until 50% --memory 1G"),
+        ({"base": False, "until": 0.5, "memory": "1G"}, "run --env CartPole --set base=false --until 50% --set memory=1G"),
         ({"backends": ["shm-async[ratio=1]"], "seed": 7}, "run --env CartPole -b shm-async[ratio=1] --seed 7"),
         ({"policy": "sleep:1ms", "learner": "4ms"}, "run --env CartPole --policy sleep:1ms --learner 4ms"),
     ],
@@ -97,7 +97,7 @@ def test_cells_have_the_figures_of_the_report_with_their_intervals(vebench: Comm
 def test_a_run_of_real_environments_prints_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings_of_run, "UNUSABLE_ABOVE", 1.0)  # other tests take CPU time from it
+    monkeypatch.setattr(rules, "UNUSABLE_ABOVE", 1.0)  # other tests take CPU time from it
     plan: dict[str, Any] = {"duration": 0.03, "warmup": 0.01, "repeats": 1, "base": False}
     run = measure("CartPole", workers=1, backends=["for-loop", "gym-sync"], **plan)
     loop, other = run.cells
@@ -124,7 +124,7 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
         ({"workers": [1.5]}, "--workers 1.5"),
         ({"repeats": "x"}, "repeats 'x'"),
         ({"rounds": 2.5}, "rounds 2.5"),
-        ({"duration": "long"}, "--duration long"),
+        ({"duration": "long"}, "duration long"),
         ({"duration": -1}, "--duration -1"),
         ({"base": 3}, "base 3"),
         ({"backends": "shm-snyc"}, "did you mean shm-sync"),

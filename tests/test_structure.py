@@ -60,7 +60,6 @@ MAY_IMPORT = {
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
-    "vebench.child.proof.pictures": {"cv2"},  # writes PNG
     "vebench.child.policies.network": {"torch"},
     "vebench.child.delivering": {"ray"},
 }

@@ -246,7 +246,7 @@ def _unusable(told: Told) -> tuple[str, str]:
 
 
 def _so_far(told: Told) -> str:
-    return f", so far ({told.incomplete.message})" if told.incomplete else ""
+    return f", so far ({one_line(told.incomplete.message)})" if told.incomplete else ""
 
 
 def _why_none(answer: TaskAnswer, told: Told) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.backends.environments.frames import THE_SIMULATOR
@@ -204,9 +203,6 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Explanation]:
         lines = ["no episode ended"] if no_end else _why(proof)
         if proof.log:
             lines.append(f"what it printed: {proof.log}")
-        if proof.pictures:
-            names = ", ".join(Path(path).name for path in proof.pictures)
-            lines.append(f"pictures in {Path(proof.pictures[0]).parent}: {names}")
         first, *others = map(one_line, lines or ["no reason was given"])
         where = f" on {cell.task.id}" if several else ""
         text = one_line(f"{cell.backend.label}{where}: {first}")

@@ -67,7 +67,7 @@ requests = st.builds(
     nodes=st.lists(st.integers(0, 9), max_size=2).map(tuple),
     mode=st.sampled_from(["alone", "in_turn", "in_step"]),
     go_ahead=st.integers(0, 99),
-    proving=st.none() | st.builds(Proving, steps=counts, frames=st.none() | texts),
+    proving=st.none() | st.builds(Proving, steps=counts),
     recording=st.none()
     | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts, reset_seed=st.none() | counts),
     replaying=st.none()
@@ -93,7 +93,7 @@ ANSWERS: tuple[Answer, ...] = (
         "different", 9, 2, 4, 700, 900, mismatch=Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), seed=7, seconds=0.5
     ),
     Done(9, (("0", "0-1"), ("1",)), {"0": 7}, 11, settled=False),
-    Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped", pictures=("a.png",)),
+    Proof("different", 7, 1, ("a",), Mismatch(0, 3, "rewards", "1.0", "0.0", 1.0), "clipped"),
     Comparing(7),
     Timed(100, 5, 9, 3, 7),
     Failure("ValueError: \u00e9"),

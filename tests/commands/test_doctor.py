@@ -196,7 +196,7 @@ def test_what_can_be_fixed_is_reported_with_its_remedy(doctor: Doctor, small: Pa
     assert facts["usable_cpus"] == 1
     assert facts["cpu_model"] == "Fast 9000"
     codes = [finding["code"] for finding in facts["findings"]]
-    assert codes == ["quota", "governor", "boost", "smt", "memory", "virtual-machine"]
+    assert codes == ["throttled", "clocks", "clocks", "oversubscribed", "memory", "virtual-machine"]
     assert all(finding["remedy"] for finding in facts["findings"])
 
 

@@ -162,7 +162,7 @@ def test_every_report_says_below_its_table_what_was_compared(vebench: Command) -
     said = "Work in the measured cells: 40 rows of 1 of 2 cells compared, 2 of 9 environments, all the same; none of "
     for form in ("terminal", "markdown", "html", "latex"):  # which may write the name in its own way
         assert said in " ".join(vebench("report", "run.jsonl", "-f", form).out.split()), form
-    assert "unproven" not in vebench("report", "run.jsonl", "-f", "json").out, "nothing could have been compared"
+    assert "measured was not compared" not in vebench("report", "run.jsonl", "-f", "json").out, "nothing could have been compared"
 
 
 def test_proof_off_records_nothing_and_another_word_is_refused(vebench: Command, tmp_path: Path) -> None:
@@ -237,10 +237,10 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
     cell = proven_cell(vebench)
     assert (cell["verdict"], cell["proof"], cell["proof_rows"]) == ("identical", "unverified", 0)
     assert cell["proof_reason"] == "interrupted before it was compared"
-    (finding,) = (finding for finding in cell["findings"] if finding["code"] == "unproven")
+    (finding,) = (finding for finding in cell["findings"] if finding["code"] == "unverified")
     assert finding["message"].endswith("was not compared: interrupted before it was compared")
     assert "start a new run: --resume does not measure again" in finding["remedy"]
-    assert "unproven" in vebench("report", "run.jsonl").out
+    assert "was not compared" in vebench("report", "run.jsonl").out
 
 
 def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(
@@ -263,7 +263,7 @@ def test_a_cell_whose_proof_is_not_in_the_file_is_reported(vebench: Command, tmp
     cell = proven_cell(vebench)
     assert (cell["proof"], cell["proof_reason"]) == ("unverified", "the run ended before it was compared")
     assert vebench(*ASKED[:-1], "off.jsonl", "--proof", "off", "-q", world=fake_world()).status == 0
-    assert "unproven" not in vebench("report", "off.jsonl").out
+    assert "measured was not compared" not in vebench("report", "off.jsonl").out
 
 
 def test_a_comparison_that_hangs_is_ended_and_the_cell_is_as_good_as_before(vebench: Command, tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def imported_by(*patterns: str) -> set[str]:
 
 def test_the_model_is_a_leaf() -> None:
     assert imported_by("document.py") == {
-        "vebench.analysis.finding_codes.Code",
-        "vebench.analysis.finding_codes.Gravity",
+        "vebench.analysis.findings.Code",
+        "vebench.analysis.findings.Gravity",
         "vebench.analysis.statistics.Estimate",
         "vebench.reports.chart.Chart",
     }

@@ -169,7 +169,7 @@ class Proof:
 
     ``rows`` and ``ends``: rows compared, and ends of episodes among them. ``allowed``: differences that the adapter had
     declared and that occurred. ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains
-    it. ``reason``: why there is no verdict. ``pictures``: paths of files that show the first observation that differs.
+    it. ``reason``: why there is no verdict.
     ``failed``: the backend could not be run, so nothing can be concluded. ``engines``: simulators of which the backend
     has its own copy. ``own_classes`` is that of ``BackendInfo``. ``simulated``: frames simulated during the comparison,
     counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
@@ -186,7 +186,6 @@ class Proof:
     mismatch: Mismatch | None = None
     fault: str | None = None
     reason: str | None = None
-    pictures: tuple[str, ...] = ()
     failed: bool = False
     engines: tuple[Engine, ...] = ()
     own_classes: OwnClasses | None = None

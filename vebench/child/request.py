@@ -34,13 +34,11 @@ class Settings:
 class Proving:
     """The backend is stepped in a few layouts, instead of a measurement, and what it returns is written to files.
 
-    Each environment makes ``steps`` at least. Layouts, lengths and seeds are drawn from ``seed``. Pictures of the first
-    observation that differs are written to the folder ``frames``; with None, they are not. What is returned in the
-    first layout goes to the file ``PATH.0``, and so on.
+    Each environment makes ``steps`` at least. Layouts, lengths and seeds are drawn from ``seed``. What is returned
+    in the first layout goes to the file ``PATH.0``, and so on.
     """
 
     steps: int
-    frames: str | None = None
     seed: int = 0
     path: str = ""
 

@@ -26,7 +26,6 @@ from vebench.results import logs, paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from vebench.backends.interface import Task
     from vebench.child.answers import Proof
@@ -66,7 +65,7 @@ def learn(
         base=False,
         seed=drawn_seed(),
     )
-    for cell, proof in prove(short, steps, knowledge, None, world, in_full=True, episode=episode):
+    for cell, proof in prove(short, steps, knowledge, world, in_full=True, episode=episode):
         arguments = cell.task.arguments
         if episode is None or proof.failed or arguments.pop(LIMIT, None) != episode:
             continue
@@ -80,7 +79,6 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
     spec: RunSpec,
     steps: int,
     knowledge: Knowledge,
-    frames: Path | None,
     world: World,
     *,
     in_full: bool,
@@ -88,14 +86,13 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
-    Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. Pictures that
-    differ are written to the folder ``frames``, unless it is None. ``in_full``: nothing else will tell the seed, and
-    the reasons of verdicts. ``episode``: see ``learn``.
+    Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. ``in_full``:
+    nothing else will tell the seed, and the reasons of verdicts. ``episode``: see ``learn``.
     """
     interpreters = interpreters_of(spec, world)
     cells = _cells(
         spec,
-        Proving(steps, None if frames is None else str(frames.absolute()), spec.seed),
+        Proving(steps, spec.seed),
         world,
         interpreters,
         episode,

@@ -46,7 +46,7 @@ def compared(asked: RunSpec, world: World, *, num_envs: int, steps: int) -> Veri
         raise UsageError(f"--backend: {rows} cannot be compared with {registry.REFERENCE}: name another backend")
     spec = replace(asked, workers=(num_envs,))
     try:
-        proofs = proving.prove(spec, steps, knowing.known(), None, world, in_full=False)
+        proofs = proving.prove(spec, steps, knowing.known(), world, in_full=False)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
     return VerifyPage(tuple(proofs), steps, spec)

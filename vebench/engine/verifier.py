@@ -67,7 +67,7 @@ def prove(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof 
 def _plain_loop(cell: Cell) -> Cell:
     """Return the comparison of the reference itself over a few steps, in place of that of a cell."""
     target = registry.find(registry.REFERENCE).target
-    proving = Proving(LOOP_STEPS) if cell.proving is None else replace(cell.proving, steps=LOOP_STEPS, frames=None)
+    proving = Proving(LOOP_STEPS) if cell.proving is None else replace(cell.proving, steps=LOOP_STEPS)
     return replace(cell, backend=BackendChoice(registry.REFERENCE), target=target, python="", proving=proving)
 
 

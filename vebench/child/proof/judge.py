@@ -45,7 +45,6 @@ class Judge:
     def __init__(self, task: Task, *, most_share: float = MOST_SHARE, of_steps: bool = False) -> None:
         self.task = task
         self.mismatch: Mismatch | None = None
-        self.rows: tuple[Row, Row] | None = None  # the first two that differ: the reference's, the backend's
         self.followed: dict[int, Followed] = {}
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # the last since then
@@ -130,7 +129,6 @@ class Judge:
                 whole = followed.reference.rows[-1]
                 seen = found._replace(observation=whole.observation if observation is None else observation)
                 self.mismatch = self._tally.compare(env_id, followed, whole, seen)
-                self.rows = self._tally.different_rows
             if self.mismatch is None:
                 self.mismatch = self._frames.check(followed, rows.frames) or _ends(followed, rows.ends)
 
@@ -267,7 +265,7 @@ def _ends(followed: Followed, ends: NDArray[np.integer]) -> Mismatch | None:
 
 
 class Tally:
-    """Counts of what was compared. ``different_rows``: the first two that differ (the reference's, the backend's)."""
+    """Counts of what was compared."""
 
     def __init__(self, declared: tuple[Difference, ...], most_share: float) -> None:
         self._declared, self._most_share = declared, most_share
@@ -275,7 +273,6 @@ class Tally:
         self._rounded = False
         self._allowed: dict[str, None] = {}
         self._first_excused: Mismatch | None = None
-        self.different_rows: tuple[Row, Row] | None = None
 
     def count(self, expected: Row) -> None:
         """Count a row that was compared."""
@@ -297,7 +294,6 @@ class Tally:
             excuse = None if hidden else excused(self._declared, field, expected, followed.fresh_for)
             mismatch = describe(env_id, followed.step, field, expected, found)
             if excuse is None:
-                self.different_rows = (expected, found)
                 return mismatch
             self._first_excused = self._first_excused or mismatch
             self._allowed[excuse] = None

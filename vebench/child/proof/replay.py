@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
-    from vebench.child.proof.rows import Row
     from vebench.child.record.recording import Record
     from vebench.child.request import Proving, Replaying, Request
     from vebench.child.trials import Trial
@@ -54,15 +53,11 @@ NOT_REPEATABLE = (
 
 
 class Judged(NamedTuple):
-    """The proof of some environments, and how far it goes: the reset, counted from 1, and the batch since then.
-
-    ``rows``: the first two that differ, the reference's and the backend's.
-    """
+    """The proof of some environments, and how far it goes: the reset, counted from 1, and the batch since then."""
 
     proof: Proof
     reset: int = 0
     batch: int = -1
-    rows: tuple[Row, Row] | None = None
 
 
 class Outline(NamedTuple):
@@ -165,7 +160,7 @@ def prove(request: Request, proving: Proving, job: Replaying) -> Proof:
         for path, trial in zip(paths, trials):  # noqa: B905 - those after a failure were not stepped
             outline = _outline(path)
             place, whole = _place(outline, trial), whole + outline.is_over
-            proof = _of_trial(request, proving, path, trial, outline)
+            proof = _of_trial(request, path, trial, outline)
             if proof.verdict == "different" and proof.fault and path != paths[0]:
                 proof = replace(proof, fault=f"{proof.fault} ({trial.words(outline.about)})")
             so_far = proof if path == paths[0] else _merged((so_far, proof), so_far.fewest_ends)
@@ -186,7 +181,7 @@ def prove(request: Request, proving: Proving, job: Replaying) -> Proof:
     return replace(so_far, verdict="different", fault=fault)
 
 
-def _of_trial(request: Request, proving: Proving, path: str, trial: Trial, outline: Outline) -> Proof:
+def _of_trial(request: Request, path: str, trial: Trial, outline: Outline) -> Proof:
     env_ids = tuple(sorted({*outline.first_ids, *outline.env_ids}))
     task = trial.setup(request.setup).task
     follow = partial(judged, path, task, range(outline.histories), most_share=1.0)  # a trial may have few steps
@@ -195,8 +190,7 @@ def _of_trial(request: Request, proving: Proving, path: str, trial: Trial, outli
     proof = _merged([one.proof for one in found], min((one.proof.fewest_ends for one in found), default=0))
     if outline.fault is not None and proof.verdict != "different":
         proof = replace(proof, verdict="different", fault=outline.fault)
-    shown = next((one for one in found if one.rows is not None and one.proof.mismatch is proof.mismatch), None)
-    return proof if shown is None else replace(proof, pictures=_pictures(request, proving, shown))
+    return proof
 
 
 def _place(outline: Outline, trial: Trial) -> str:
@@ -211,21 +205,6 @@ def _place(outline: Outline, trial: Trial) -> str:
     if outline.batch < 0:
         return f"in reset {outline.histories}, {words}"
     return f"in step {outline.batch + 1} after reset {outline.histories}, {words}"
-
-
-def _pictures(request: Request, proving: Proving, found: Judged) -> tuple[str, ...]:
-    """Write the observations that differ, if the request asks for it. Returns the paths of the files."""
-    mismatch = found.proof.mismatch
-    if proving.frames is None or mismatch is None or mismatch.field != "observations" or found.rows is None:
-        return ()
-    from vebench.child.proof import pictures  # noqa: PLC0415 - on use only
-
-    expected, seen = (row.observation for row in found.rows)
-    if trees.form(expected) != trees.form(seen):
-        return ()
-    options = "".join(f" {key}={value}" for key, value in request.options.items())
-    name = f"{request.setup.task.id} {request.backend}{options} env{mismatch.env_id} step{mismatch.step}"
-    return pictures.save(proving.frames, name, *(trees.leaf_of(each, mismatch.leaf) for each in (expected, seen)))
 
 
 def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
@@ -351,7 +330,7 @@ def judged(  # noqa: PLR0913 - what is compared, and how
         except FaultError as error:
             proof = replace(judge.proof(), verdict="different", fault=str(error))
             return Judged(proof, len(judge.seeds), judge.batch)
-        found = Judged(judge.proof(), len(judge.seeds), judge.batch, judge.rows)
+        found = Judged(judge.proof(), len(judge.seeds), judge.batch)
         if judge.mismatch is None:
             return found
         if not judge.repeatable():

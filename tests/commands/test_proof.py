@@ -162,7 +162,9 @@ def test_every_report_says_below_its_table_what_was_compared(vebench: Command) -
     said = "Work in the measured cells: 40 rows of 1 of 2 cells compared, 2 of 9 environments, all the same; none of "
     for form in ("terminal", "markdown", "html", "latex"):  # which may write the name in its own way
         assert said in " ".join(vebench("report", "run.jsonl", "-f", form).out.split()), form
-    assert "measured was not compared" not in vebench("report", "run.jsonl", "-f", "json").out, "nothing could have been compared"
+    assert "measured was not compared" not in vebench("report", "run.jsonl", "-f", "json").out, (
+        "nothing could have been compared"
+    )
 
 
 def test_proof_off_records_nothing_and_another_word_is_refused(vebench: Command, tmp_path: Path) -> None:

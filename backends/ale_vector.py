@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Setup
 
-DIFFERENCES = (
+_DIFFERENCES = (
     Difference(
         "pictures from before a reset are black, not its own repeated", "observations", "start", atari.STACK - 1
     ),
@@ -53,7 +53,7 @@ class AleVectorAsync:
             frame_skip=setup.task.frame_skip,
             threads=self._threads,
             in_order=ratio == 1,
-            differences=DIFFERENCES,
+            differences=_DIFFERENCES,
         )
 
     def _make(self) -> Any:  # noqa: ANN401 - ale-py's types are not known where it is not installed

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Setup, Task
 
-CACHE_LINE = 8  # in counters of 8 bytes: no two processes write to the same line
+_CACHE_LINE = 8  # in counters of 8 bytes: no two processes write to the same line
 MOST_ROWS = 64  # in bursts of every process: a batch has no more rows, and the rest comes with the next batch
 
 
@@ -61,8 +61,8 @@ class Ceiling:
     def __init__(self, setup: Setup) -> None:
         self._simulator = self.simulator_of(setup)
         self._size = min(setup.workers, len(setup.cpus))
-        counters = np.frombuffer(mmap.mmap(-1, self._size * CACHE_LINE * 8), np.int64)
-        self._steps = counters[::CACHE_LINE]
+        counters = np.frombuffer(mmap.mmap(-1, self._size * _CACHE_LINE * 8), np.int64)
+        self._steps = counters[::_CACHE_LINE]
         self._processes: list[BaseProcess] = []
         self._seen = 0
         self._left_over = 0

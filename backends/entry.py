@@ -80,11 +80,11 @@ def no_lines(_built: Built) -> tuple[str, ...]:
     return ()
 
 
-def no_chance(_task: Task) -> None:
+def _no_chance(_task: Task) -> None:
     """Say that nothing is left to chance: with the same seed, rows are the reference's."""
 
 
-def same_name(task: Task) -> str | None:
+def _same_name(task: Task) -> str | None:
     """Return the task's id, as a library that takes Gymnasium's ids calls it."""
     return task.id
 
@@ -94,12 +94,12 @@ def without_arguments(task: Task) -> str | None:
     return None if task.arguments else task.id
 
 
-def all_threads(processes: int, threads: int, _options: Options) -> int:
+def _all_threads(processes: int, threads: int, _options: Options) -> int:
     """Return how many threads step environments at the same time if no option limits them."""
     return processes * threads
 
 
-def by_start_method(options: Options) -> int:
+def _by_start_method(options: Options) -> int:
     """Return the bytes of one worker process more, which depend on how the option ``context`` starts it."""
     return FORKED_PROCESS if options.get("context", "fork") == "fork" else FRESH_PROCESS
 
@@ -145,14 +145,14 @@ class BackendEntry:
     steps_gymnasium: bool = True
     suites: frozenset[str] | None = None
     library: str = ""
-    name_of: Callable[[Task], str | None] = same_name
+    name_of: Callable[[Task], str | None] = _same_name
     options: Mapping[str, Option] = field(default_factory=dict)
     worth_trying: tuple[Options, ...] = ()
     process_per_environment: bool = False
-    at_work: Callable[[int, int, Options], int] = all_threads
+    at_work: Callable[[int, int, Options], int] = _all_threads
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     uncompiled: Options = field(default_factory=dict)
-    chance: Callable[[Task], str | None] = no_chance
+    chance: Callable[[Task], str | None] = _no_chance
     no_ops: int = 1
     overlap: Overlap = "none"
     by_default: bool = True
@@ -161,7 +161,7 @@ class BackendEntry:
     installation: Installation | None = None
     spins: bool = False
     import_bytes: int = 0
-    process_bytes: Callable[[Options], int] = by_start_method
+    process_bytes: Callable[[Options], int] = _by_start_method
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that was not given has the backend's default."""

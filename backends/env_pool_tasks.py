@@ -17,16 +17,16 @@ SPELLINGS = {"ALE/TicTacToe3D-v5": "TicTacToe3d-v5"}
 
 
 # What EnvPool observes besides what dm_control does, since all tasks of one body have one space there.
-BALL, TARGET, RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
-BESIDES = {
-    **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*BALL, *TARGET)),
-    "finger-spin": ("dist_to_target", *TARGET),
+_BALL, _TARGET, _RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
+_BESIDES = {
+    **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*_BALL, *_TARGET)),
+    "finger-spin": ("dist_to_target", *_TARGET),
     "fish-upright": ("target",),
     **dict.fromkeys(("humanoid-stand", "humanoid-walk", "humanoid-run"), ("position",)),
     "humanoid-run_pure_state": ("com_velocity", "extremities", "head_height", "joint_angles", "torso_vertical"),
-    **dict.fromkeys(("quadruped-walk", "quadruped-run"), (*BALL, *RANGES, *TARGET)),
-    "quadruped-escape": (*BALL, *TARGET),
-    "quadruped-fetch": RANGES,
+    **dict.fromkeys(("quadruped-walk", "quadruped-run"), (*_BALL, *_RANGES, *_TARGET)),
+    "quadruped-escape": (*_BALL, *_TARGET),
+    "quadruped-fetch": _RANGES,
 }
 
 
@@ -45,7 +45,7 @@ def _short(task: Task) -> str:
 
 def besides(task: Task) -> tuple[str, ...]:
     """Return the arrays that EnvPool observes on a task besides those that are observed elsewhere."""
-    return BESIDES.get(_short(task), ()) if task.suite == "dm_control" else ()
+    return _BESIDES.get(_short(task), ()) if task.suite == "dm_control" else ()
 
 
 def chance(task: Task) -> str | None:

@@ -21,7 +21,7 @@ from vebench.backends.trees import as_rows
 if TYPE_CHECKING:
     from vebench.backends.interface import Setup, Task
 
-TAPE = 256  # batches of actions
+_TAPE = 256  # batches of actions
 
 
 class FreeLoop(Ceiling):
@@ -52,7 +52,7 @@ class FreeRunning:
         self._rows = spaces.rows(self._count)
         self._loop = loop_over(environments, self._rows)
         self._loop.reset(seed * self._count)
-        self._tape = list(as_rows(sample(spaces.actions, np.random.default_rng(seed), TAPE, self._count)))
+        self._tape = list(as_rows(sample(spaces.actions, np.random.default_rng(seed), _TAPE, self._count)))
         self._at = 0
         self._ahead = 0  # steps made that no burst has counted
 
@@ -61,6 +61,6 @@ class FreeRunning:
         while self._ahead < BURST:
             over = np.count_nonzero(self._rows.terminated | self._rows.truncated)
             self._loop.step(self._tape[self._at])
-            self._at = (self._at + 1) % TAPE
+            self._at = (self._at + 1) % _TAPE
             self._ahead += self._count - int(over)
         self._ahead -= BURST

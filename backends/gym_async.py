@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
 
-LAST_ANSWER_SECONDS = 1.0
-EXIT_SECONDS = 1.0  # until a process whose pipe has broken has ended
+_LAST_ANSWER_SECONDS = 1.0
+_EXIT_SECONDS = 1.0  # until a process whose pipe has broken has ended
 
 
 class GymAsync(OneInFlight):
@@ -64,7 +64,7 @@ class GymAsync(OneInFlight):
 
     def _death(self, error: Exception) -> Exception:
         """Return an error that says which process has ended, and how; the one of its pipe if none has."""
-        ended = connection.wait([process.sentinel for process in self._vector.processes], EXIT_SECONDS)
+        ended = connection.wait([process.sentinel for process in self._vector.processes], _EXIT_SECONDS)
         for number, process in enumerate(self._vector.processes):
             if process.sentinel in ended:
                 process.join()
@@ -84,7 +84,7 @@ class GymAsync(OneInFlight):
         self._first = None
         try:
             if self._stepping:
-                self._vector.step_wait(timeout=LAST_ANSWER_SECONDS)
+                self._vector.step_wait(timeout=_LAST_ANSWER_SECONDS)
             self._vector.close()
         except Exception:  # noqa: BLE001 - whatever a worker raised, or that it died: the processes must end
             self._kill()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DISTRIBUTION = "vebench-rl"  # the name of vebench itself on the package index, where `vebench` is another project
+_DISTRIBUTION = "vebench-rl"  # the name of vebench itself on the package index, where `vebench` is another project
 
 
 @dataclass(frozen=True)
@@ -84,5 +84,5 @@ def how_to_install(missing: Iterable[Package], *, beside_vebench: bool = True) -
     missing = list(missing)
     extras = dict.fromkeys(package.extra for package in missing if package.extra and beside_vebench)
     names = [package.name for package in missing if not (package.extra and beside_vebench)]
-    wanted = [f"'{DISTRIBUTION}[{','.join(map(str, extras))}]'"] if extras else []
+    wanted = [f"'{_DISTRIBUTION}[{','.join(map(str, extras))}]'"] if extras else []
     return f"pip install {' '.join((*wanted, *names))}"

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Setup, Task
 
 # What a worker is told, if it is not the seed of a reset.
-STEP, CLOSE = -1, -2
-LOOK_S = 0.5  # how often the caller looks whether workers are alive
-CLOSE_S = 2.0  # a worker may take this long to close its environments before it is killed
+_STEP, _CLOSE = -1, -2
+_LOOK_S = 0.5  # how often the caller looks whether workers are alive
+_CLOSE_S = 2.0  # a worker may take this long to close its environments before it is killed
 
 
 class Bells(Protocol):
     """How the caller tells workers to go on, and they tell it that they are done."""
 
     def call(self, worker: int, word: int) -> None:
-        """Tell a worker to go on: ``STEP``, ``CLOSE``, or the seed of a reset."""
+        """Tell a worker to go on: ``_STEP``, ``_CLOSE``, or the seed of a reset."""
 
     def wait(self, worker: int) -> int:
         """Wait for the caller's word, in the worker."""
@@ -170,7 +170,7 @@ class Processes:
             count = share.stop - share.start
             self._actions[share.start : share.stop] = given[first : first + count]
             first += count
-            self._call(worker, STEP)
+            self._call(worker, _STEP)
         self._stepping = True
 
     def recv(self) -> Batch:
@@ -203,10 +203,10 @@ class Processes:
             return
         self._closed = True
         self._stepping = False
-        until = time.monotonic() + CLOSE_S
+        until = time.monotonic() + _CLOSE_S
         alive = [number for number, process in enumerate(self._processes) if process.pid and process.is_alive()]
         for number in alive:
-            self._bells.call(number, CLOSE)
+            self._bells.call(number, _CLOSE)
         for number in alive:
             self._processes[number].join(max(0.0, until - time.monotonic()))
         for process in self._processes:
@@ -228,7 +228,7 @@ class Processes:
 
     def _wait(self, timeout: float | None) -> None:
         """Wait until one more worker is done, for ``timeout`` seconds at most. Raises RuntimeError if one failed."""
-        told = self._bells.told(LOOK_S if timeout is None else min(timeout, LOOK_S))
+        told = self._bells.told(_LOOK_S if timeout is None else min(timeout, _LOOK_S))
         if told is None:
             for worker in self._busy:
                 if not self._processes[worker].is_alive():
@@ -258,14 +258,14 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
     loop = None
     while os.getppid() == caller:
         word = bells.wait(number)
-        if word == CLOSE:
+        if word == _CLOSE:
             break
         failure = ""
         try:
             if loop is None:
                 environments = [make(task) for _ in range(share.start, share.stop)]
                 loop = loop_over(environments, arrays.rows.part(part))
-            if word == STEP:
+            if word == _STEP:
                 loop.step(actions.copy())  # an environment may keep its action
             else:
                 loop.reset(word)

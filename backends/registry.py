@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Package
     from vebench.backends.peers.installation import Installation
 
-MOST_SECONDS = 3600.0
+_MOST_SECONDS = 3600.0
 
 
 def _start_method(text: str) -> str:
@@ -54,7 +54,7 @@ def _seconds(text: str) -> float:
         seconds = float(text) if text.isascii() and "_" not in text else 0.0
     except ValueError:
         seconds = 0.0
-    if 0 < seconds <= MOST_SECONDS:
+    if 0 < seconds <= _MOST_SECONDS:
         return seconds
     raise ValueError("a number of seconds above 0, such as 0.001")
 
@@ -378,7 +378,7 @@ RECORDED: tuple[str, ...] = tuple(
 )
 
 
-def third_party(target: str) -> BackendEntry:
+def _third_party(target: str) -> BackendEntry:
     """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
     return BackendEntry(target, target, "a third party's adapter", shapes.in_caller, steps_gymnasium=False)
 
@@ -388,7 +388,7 @@ def find(name: str) -> BackendEntry:
 
     Of one that is not in the table, such as a third party's ``module:Class``, as little as possible is assumed.
     """
-    return BY_NAME.get(name) or third_party(name)
+    return BY_NAME.get(name) or _third_party(name)
 
 
 def standings() -> tuple[Standing, ...]:

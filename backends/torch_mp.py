@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup
     from vebench.backends.processes import Arrays
 
-LONGEST = 1 << 16  # bytes of a worker's failure, of which the caller is told no more
+_LONGEST = 1 << 16  # bytes of a worker's failure, of which the caller is told no more
 
 
 class TorchMultiprocessing(Processes):
@@ -52,7 +52,7 @@ class Semaphores:
         self._ready = [context.Semaphore(0) for _ in range(workers)]
         self._words = context.Array("q", workers, lock=False)
         self._lengths = context.Array("q", workers, lock=False)  # of the failures in bytes, 0 where there is none
-        self._failures = [mmap.mmap(-1, LONGEST) for _ in range(workers)]
+        self._failures = [mmap.mmap(-1, _LONGEST) for _ in range(workers)]
         self._called: list[int] = []
 
     def call(self, worker: int, word: int) -> None:
@@ -68,7 +68,7 @@ class Semaphores:
 
     def tell(self, worker: int, failure: str) -> None:
         """Tell the caller that it is done, and how it failed, if it did; in the worker."""
-        text = failure.encode(errors="backslashreplace")[:LONGEST]
+        text = failure.encode(errors="backslashreplace")[:_LONGEST]
         self._failures[worker][: len(text)] = text
         self._lengths[worker] = len(text)
         self._ready[worker].release()

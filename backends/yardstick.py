@@ -16,8 +16,8 @@ from vebench.backends.null import Null
 if TYPE_CHECKING:
     from vebench.backends.interface import Batch, Setup
 
-BYTECODE, SMALL, COPIES = 200, 8, 2
-PICTURE = (84, 84, 4)  # as Atari's observations: 28 KiB
+_BYTECODE, _SMALL, _COPIES = 200, 8, 2
+_PICTURE = (84, 84, 4)  # as Atari's observations: 28 KiB
 
 
 class Yardstick(Null):
@@ -27,19 +27,19 @@ class Yardstick(Null):
         super().__init__(setup)
         self._state = np.linspace(0.0, 1.0, 4)
         self._matrix = np.eye(4) + 0.01
-        self._pictures = np.zeros((2, *PICTURE), np.uint8)
+        self._pictures = np.zeros((2, *_PICTURE), np.uint8)
 
     def recv(self) -> Batch:
         """Do the work and return the rows."""
         total, table = 0, {}
-        for number in range(BYTECODE):
+        for number in range(_BYTECODE):
             total = (total * 31 + number) & 0xFFFF
             table[number & 15] = total
         state = self._state
-        for _ in range(SMALL):
+        for _ in range(_SMALL):
             state = np.clip(self._matrix @ state, -1.0, 1.0)
         one, other = self._pictures
-        for _ in range(COPIES):
+        for _ in range(_COPIES):
             other[...] = one
             one[...] = other
         return super().recv()

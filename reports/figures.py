@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
     from vebench.analysis.statistics import Estimate
 
-MINUTE, HOUR = 60, 3600
-WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
-NARROWEST = 0.0005
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-UNIT_STEP = 1024
-BARS = "▁▂▃▄▅▆▇"  # an odd number, so that what is steady keeps to the middle one
+_MINUTE, _HOUR = 60, 3600
+_WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
+_NARROWEST = 0.0005
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_UNIT_STEP = 1024
+_BARS = "▁▂▃▄▅▆▇"  # an odd number, so that what is steady keeps to the middle one
 LONGEST_SPARKLINE = 30
-BAR_WIDTH = 24
-LEAST_SPAN = 0.2
+_BAR_WIDTH = 24
+_LEAST_SPAN = 0.2
 NOTHING = "-"  # in a place where nothing applies
 SAME_WORK = "same work"  # heads the column of work verdicts
 
@@ -39,11 +39,11 @@ def spread(estimate: Estimate) -> str:
     half = estimate.half_width
     if half is None:
         return f"(to {number(estimate.high)})"
-    if half > WIDEST:
+    if half > _WIDEST:
         return "±>100%"
-    if 0 < half < NARROWEST:
+    if 0 < half < _NARROWEST:
         return "±<0.1%"
-    return f"±{half:.1%}" if half < WIDEST / 10 else f"±{half:.0%}"
+    return f"±{half:.1%}" if half < _WIDEST / 10 else f"±{half:.0%}"
 
 
 def rate(estimate: Estimate) -> str:
@@ -78,19 +78,19 @@ def short(nanoseconds: float) -> str:
 def duration(seconds: float) -> str:
     """Return a duration as people say it: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
     whole = round(seconds)
-    if whole < MINUTE:
+    if whole < _MINUTE:
         return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE} min {whole % MINUTE:02d} s"
-    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02d} min"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02d} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
 
 
 def size(count: int) -> str:
     """Return bytes as people say them: ``27.5 MiB``."""
     value, unit = float(count), 0
-    while value >= UNIT_STEP and unit + 1 < len(UNITS):
-        value, unit = value / UNIT_STEP, unit + 1
-    return f"{value:.3g} {UNITS[unit]}"
+    while value >= _UNIT_STEP and unit + 1 < len(_UNITS):
+        value, unit = value / _UNIT_STEP, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}"
 
 
 def change(ratio: float) -> str:
@@ -101,22 +101,22 @@ def change(ratio: float) -> str:
 def sparkline(values: Sequence[float]) -> str:
     """Return values as bars, a character each; the means of neighbours if they are many.
 
-    ``values`` are logarithms. The bars span at least ``LEAST_SPAN``, so that noise does not look like a change.
+    ``values`` are logarithms. The bars span at least ``_LEAST_SPAN``, so that noise does not look like a change.
     """
     count = min(len(values), LONGEST_SPARKLINE)
     ends = [len(values) * index // count for index in range(count + 1)] if count else []
     means = [fmean(values[start:end]) for start, end in pairwise(ends)]
     if not means:
         return ""
-    span = max(max(means) - min(means), LEAST_SPAN)
+    span = max(max(means) - min(means), _LEAST_SPAN)
     lowest = (max(means) + min(means) - span) / 2
-    return "".join(BARS[min(int((mean - lowest) / span * len(BARS)), len(BARS) - 1)] for mean in means)
+    return "".join(_BARS[min(int((mean - lowest) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
 
 
 def bar(share: float) -> str:
     """Return how much is done, from 0 to 1, as a bar that reads without colour."""
-    done = int(share * BAR_WIDTH)
-    return "█" * done + "░" * (BAR_WIDTH - done)
+    done = int(share * _BAR_WIDTH)
+    return "█" * done + "░" * (_BAR_WIDTH - done)
 
 
 def counted(count: int, noun: str) -> str:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from vebench.engine.events import Event
     from vebench.plan.cells import Cell, CellKey, Plan
 
-BAR_WIDTH = 24
-STATES: dict[type[Event], str] = {
+_BAR_WIDTH = 24
+_STATES: dict[type[Event], str] = {
     CellStarted: "starting",
     CellReady: "warming up",
     CellWarm: "warm, waits for its turn",
@@ -129,7 +129,7 @@ class LiveScreen(LineScreen):
         super().__init__(console)
         self._clock = clock
         self._view = _View(
-            BarColumn(BAR_WIDTH),
+            BarColumn(_BAR_WIDTH),
             TextColumn("{task.description}", markup=False),
             console=console,
             auto_refresh=False,
@@ -160,7 +160,7 @@ class LiveScreen(LineScreen):
             return
         self._time.note(event, now)
         if isinstance(event, CellFinished):
-            self._to_prove += is_to_be_proven(event)
+            self._to_prove += _is_to_be_proven(event)
         elif isinstance(event, ProofDone):
             self._to_prove -= 1
         self._view.cell = one_row(Text(f"{self._name(event.cell)}  {self._state(event)}"))
@@ -187,7 +187,7 @@ class LiveScreen(LineScreen):
         if isinstance(event, ProofStarted):
             most = f", about {figures.duration(event.seconds)} at most" if event.seconds else ""
             return f"proving that it did the same work{most}"
-        return proven(event) if isinstance(event, ProofDone) else STATES[type(event)]
+        return proven(event) if isinstance(event, ProofDone) else _STATES[type(event)]
 
     def _done(self) -> str:
         """Return how much is done, and how long the rest will take. What --until adds is not known before."""
@@ -210,7 +210,7 @@ class _View(Progress):
         yield from super().get_renderables()
 
 
-def is_to_be_proven(event: CellFinished) -> bool:
+def _is_to_be_proven(event: CellFinished) -> bool:
     """Return whether what the cell returned will be compared."""
     return event.outcome.status == "ok" and event.cell.recording is not None
 
@@ -258,7 +258,7 @@ class TimeLeft:
         if left[kind]:  # a window that is measured again was not planned
             self._drop(left, Counter({kind: 1}))
         if isinstance(event, CellFinished):
-            proof: Counter[type[Event]] = Counter({ProofDone: int(is_to_be_proven(event))})
+            proof: Counter[type[Event]] = Counter({ProofDone: int(_is_to_be_proven(event))})
             self._drop(left, left - proof)
 
     def _drop(self, left: Counter[type[Event]], steps: Counter[type[Event]]) -> None:

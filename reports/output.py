@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.reports.formats.registry import Content, Format
     from vebench.reports.page import Page
 
-NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and never replaced
+_NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and never replaced
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:
@@ -93,7 +93,7 @@ def _replace(files: Mapping[Path, Content]) -> None:
 
 def _is_ordinary(path: Path) -> bool:
     """Return whether ``path`` is a file that may be replaced, or nothing yet."""
-    return not path.exists() or (path.is_file() and not any(map(path.is_relative_to, NO_ORDINARY_FILES)))
+    return not path.exists() or (path.is_file() and not any(map(path.is_relative_to, _NO_ORDINARY_FILES)))
 
 
 def _write_file(path: Path, content: Content, mode: str) -> None:

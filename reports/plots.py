@@ -39,7 +39,7 @@ class Colour:
 GROUND = Colour("#ffffff", "#0d1117")
 INK = Colour("#1f2328", "#f0f6fc")
 MUTED = Colour("#59636e", "#9198a1")
-GRID = Colour("#d1d9e0", "#30363d")
+_GRID = Colour("#d1d9e0", "#30363d")
 # They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
 # without one kind of cones, are at least 20 apart in CIELAB. Each has a contrast of 3 to 1 or more with its ground
 # (WCAG 2.1, 1.4.11). Markers say the same without colour.
@@ -53,11 +53,11 @@ SERIES = (
     Colour("#0099f0", "#b6e0e4"),
     Colour("#3f352b", "#ca6c5a"),
 )
-COLOURS = (GROUND, INK, MUTED, GRID, *SERIES)
+COLOURS = (GROUND, INK, MUTED, _GRID, *SERIES)
 # Nine of them, and eight colours: a pair repeats after seventy-two series.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 
-SETTINGS: Mapping[str, object] = {
+_SETTINGS: Mapping[str, object] = {
     "font.family": ["sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it
     "font.size": 9.0,
@@ -74,7 +74,7 @@ SETTINGS: Mapping[str, object] = {
     "axes.titlelocation": "left",
     "axes.titlesize": 11.0,
     "axes.titleweight": "bold",
-    "grid.color": GRID.light,
+    "grid.color": _GRID.light,
     "grid.linewidth": 0.7,
     "xtick.color": MUTED.light,
     "ytick.color": MUTED.light,
@@ -95,20 +95,20 @@ METADATA: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-DOTS_PER_INCH = 150
-WIDTH, HEIGHT = 6.6, 3.8  # of a chart, in inches
-LINE = 0.19  # of the key, in inches: a chart with many series is higher
-FARTHEST = 2.0  # an interval widens the axis by this factor at most: one that says nothing must not flatten the others
-ROOM = 1.25  # likewise on a linear axis, over the highest value
-MARGIN = 1.1  # of an axis, at either end
-FORECAST: Mapping[str, Any] = {"linestyle": (0.0, (4.0, 2.5)), "markerfacecolor": GROUND.light}
+_DOTS_PER_INCH = 150
+_WIDTH, _HEIGHT = 6.6, 3.8  # of a chart, in inches
+_LINE = 0.19  # of the key, in inches: a chart with many series is higher
+_FARTHEST = 2.0  # an interval widens the axis by this factor at most: one that says nothing must not flatten the others
+_ROOM = 1.25  # likewise on a linear axis, over the highest value
+_MARGIN = 1.1  # of an axis, at either end
+_FORECAST: Mapping[str, Any] = {"linestyle": (0.0, (4.0, 2.5)), "markerfacecolor": GROUND.light}
 # Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
-STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
-MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
-LEAST_RATIO = 1.4
+_STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
+_MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
+_LEAST_RATIO = 1.4
 PREDICTED = "predicted"
-STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
-STATES: Mapping[str, Mapping[str, Any]] = {
+_STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
+_STATES: Mapping[str, Mapping[str, Any]] = {
     "calm": {"color": SERIES[0].light, "marker": "o", "markersize": 3.0},
     "disturbed": {"color": SERIES[1].light, "marker": "s"},
     "throttled": {"color": SERIES[4].light, "marker": "|", "markersize": 9.0},
@@ -161,9 +161,9 @@ def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, sal
 
     out = BytesIO()
     # What the user has set for figures of his own must not change these.
-    with warnings.catch_warnings(), style.context(["default", {**SETTINGS, "svg.hashsalt": f"vebench {salt}"}]):
+    with warnings.catch_warnings(), style.context(["default", {**_SETTINGS, "svg.hashsalt": f"vebench {salt}"}]):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # it is drawn as a box, and SVG has the letter itself
-        draw().savefig(out, format=form, dpi=DOTS_PER_INCH, metadata=METADATA[form])
+        draw().savefig(out, format=form, dpi=_DOTS_PER_INCH, metadata=METADATA[form])
     return out.getvalue()
 
 
@@ -231,8 +231,8 @@ def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
     for number, chart in enumerate(charts):
         groups.setdefault(chart.group, []).append(number)
     columns = max(map(len, groups.values()))
-    heights = [max(HEIGHT, *(1 + LINE * len(charts[number].series) for number in row)) for row in groups.values()]
-    whole = Figure((columns * WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")
+    heights = [max(_HEIGHT, *(1 + _LINE * len(charts[number].series) for number in row)) for row in groups.values()]
+    whole = Figure((columns * _WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")
     places = whole.subplots(len(groups), columns, squeeze=False, height_ratios=heights)
     looks = _looks(charts)
     for row, numbers in zip(places, groups.values(), strict=True):
@@ -284,7 +284,7 @@ def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, Role
             named.append((medians[-1], line))
     handles = [line for _, line in sorted(named, key=lambda pair: -pair[0])]
     if len(handles) < len(_with_points(chart)):
-        handles.append(Line2D([], [], color=MUTED.light, marker="o", label=PREDICTED, **FORECAST))
+        handles.append(Line2D([], [], color=MUTED.light, marker="o", label=PREDICTED, **_FORECAST))
     space.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
 
 
@@ -299,22 +299,22 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
     space.set_xlabel(_shortened(chart.x_label))
     space.set_ylabel(_shortened(chart.y_label))
     places = sorted({x for series in chart.series for x, _ in series.points})
-    apart = all(after / before >= LEAST_RATIO for before, after in pairwise(places))
+    apart = all(after / before >= _LEAST_RATIO for before, after in pairwise(places))
     space.set_xscale("log", base=2)
-    space.set_xlim(places[0] / MARGIN, places[-1] * MARGIN)
-    if apart and len(places) <= MOST_TICKS:
+    space.set_xlim(places[0] / _MARGIN, places[-1] * _MARGIN)
+    if apart and len(places) <= _MOST_TICKS:
         space.set_xticks(places)
     space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     estimates = [estimate for series in chart.series for _, estimate in series.points]
     medians = [estimate.median for estimate in estimates]
     lows, highs = zip(*map(_ends_of, estimates), strict=True)
     if chart.linear:
-        space.set_ylim(0.0, min(max(highs), ROOM * max(medians)) * MARGIN)
+        space.set_ylim(0.0, min(max(highs), _ROOM * max(medians)) * _MARGIN)
     else:
-        low, high = max(min(lows), min(medians) / FARTHEST), min(max(highs), max(medians) * FARTHEST)
+        low, high = max(min(lows), min(medians) / _FARTHEST), min(max(highs), max(medians) * _FARTHEST)
         space.set_yscale("log")
-        space.set_ylim(low / MARGIN, high * MARGIN)
-        steps = next((steps for ratio, steps in STEPS if high / low >= ratio), None)
+        space.set_ylim(low / _MARGIN, high * _MARGIN)
+        steps = next((steps for ratio, steps in _STEPS if high / low >= ratio), None)
         space.yaxis.set_major_locator(LogLocator(subs=steps) if steps else MaxNLocator(5, steps=(1, 2, 5, 10)))
     space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _plain(y)))
     space.minorticks_off()
@@ -324,10 +324,10 @@ def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
     from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - imported on use: as above
 
-    whole = Figure(STRIP, layout="constrained", facecolor="none")
+    whole = Figure(_STRIP, layout="constrained", facecolor="none")
     space = whole.subplots()
     space.set_xlim(-0.5, len(windows) - 0.5)
-    space.set_ylim(-limit * MARGIN, limit * MARGIN)
+    space.set_ylim(-limit * _MARGIN, limit * _MARGIN)
     space.set_xticks([])
     space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}" if y else "0"))
     passes = [number for number, _, _ in windows]
@@ -335,9 +335,9 @@ def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
     if len(begins) > 1:
         for at in begins:
             space.axvline(at - 0.5, color=MUTED.light, linewidth=0.7, linestyle=(0, (5, 2, 1, 2)), zorder=1)
-        if len(begins) <= MOST_TICKS:
+        if len(begins) <= _MOST_TICKS:
             space.set_xticks([at - 0.5 for at in begins], [f"pass {passes[at] + 1}" for at in begins], ha="left")
-    for state, look in STATES.items():
+    for state, look in _STATES.items():
         own = [at for at, window in enumerate(windows) if window[2] == state]
         heights = [min(max(windows[at][1], -limit), limit) for at in own]
         if own:
@@ -380,12 +380,12 @@ def _looks(charts: Sequence[Chart]) -> dict[tuple[str, Role], dict[str, Any]]:
     names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)
     looks: dict[tuple[str, Role], dict[str, Any]] = {}
     for number, name in enumerate(name for name in names if name not in bounds):
-        colour, marker = SERIES[number % len(SERIES)].light, MARKERS[number % len(MARKERS)]
+        colour, marker = SERIES[number % len(SERIES)].light, _MARKERS[number % len(_MARKERS)]
         looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0}
-        looks[name, "forecast"] = {"color": colour, "marker": marker, **FORECAST}
+        looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
     for name in bounds:
         looks[name, "bound"] = {"color": MUTED.light, "marker": "_"}
-        looks[name, "forecast"] = {"color": MUTED.light, "marker": "_", **FORECAST}
+        looks[name, "forecast"] = {"color": MUTED.light, "marker": "_", **_FORECAST}
     ideal = {"color": MUTED.light, "linestyle": (0.0, (1.0, 2.5))}
     return looks | {(series.name, series.role): ideal for series in lines if series.role == "ideal"}
 

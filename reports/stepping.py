@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.backends.registry import Standing
 
-ANY = "any Gymnasium environment"
+_ANY = "any Gymnasium environment"
 OWN = "own classes for this task"
 INSTEAD = "Gymnasium's class in place of its own"
 
@@ -31,7 +31,7 @@ def kind(cell: CellSummary) -> str:
     if cell.own_classes is not None:
         return INSTEAD if cell.own_classes.refused else OWN
     if entry.steps_gymnasium:
-        return ANY
+        return _ANY
     return f"{entry.library}'s own environments" if entry.library else "what its adapter makes"
 
 

@@ -10,9 +10,9 @@ import os
 import signal
 import sys
 
-INTERRUPTED = 130
-REPEAT_S = 0.01
-PLAIN = str.maketrans({"±": "+-", "µ": "u", "·": "-", "…": "...", "→": "->"})
+_INTERRUPTED = 130
+_REPEAT_S = 0.01
+_PLAIN = str.maketrans({"±": "+-", "µ": "u", "·": "-", "…": "...", "→": "->"})
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         status = cli.invoke(sys.argv[1:])
     except KeyboardInterrupt:  # just before or after the command
-        status = INTERRUPTED
+        status = _INTERRUPTED
     # Once Ctrl-C has met text that is executed, as that of a dataclass is, Python ends by the signal and not with this
     # status, although the exception was handled; unless other text is executed since (CPython, Python/pythonrun.c).
     exec("")  # noqa: S102
@@ -43,13 +43,13 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     """Return text that every encoding has for what the output's encoding has not."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end].translate(PLAIN)
+    text = error.object[error.start : error.end].translate(_PLAIN)
     return text.encode("ascii", "replace").decode(), error.end
 
 
 def _end(*_: object) -> None:
     """End the process: nothing has been started yet, and an exception could be swallowed by what is loaded."""
-    os._exit(INTERRUPTED)
+    os._exit(_INTERRUPTED)
 
 
 def _send_again(met: sys.UnraisableHookArgs) -> None:
@@ -57,7 +57,7 @@ def _send_again(met: sys.UnraisableHookArgs) -> None:
     from threading import Timer  # noqa: PLC0415 - on use: it is not among the first things that Python loads
 
     if met.exc_type is KeyboardInterrupt:
-        Timer(REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()
+        Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(met)
 

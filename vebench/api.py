@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compare", "load", "measure", "verify"]
 
 # Fields that are lists, and those that are times.
-LISTS = ("envs", "workers", "envs_per_worker", "backends")
-TIMES = ("duration", "warmup", "timeout", "budget")
+_LISTS = ("envs", "workers", "envs_per_worker", "backends")
+_TIMES = ("duration", "warmup", "timeout", "budget")
 # Those that the command line takes by --set.
-SETTINGS = ("base", "interleave", "memory")
+_SETTINGS = ("base", "interleave", "memory")
 
 
 class Plan(TypedDict, total=False):
@@ -364,10 +364,10 @@ def _spec(given: Mapping[str, Any]) -> RunSpec:
         if name not in kinds:
             raise UsageError(f"{shown(name)}: no such argument{did_you_mean(name, kinds)}")
         try:
-            if name in LISTS:
+            if name in _LISTS:
                 texts = [value] if isinstance(value, str | int) else value
                 values[name] = grammar.PARSERS[name]([str(one) for one in texts])
-            elif name in TIMES and isinstance(value, str):
+            elif name in _TIMES and isinstance(value, str):
                 values[name] = grammar.parse_duration(name, value)
             elif name in grammar.PARSERS and isinstance(value, str):
                 values[name] = grammar.PARSERS[name](value)
@@ -383,7 +383,7 @@ def _typed(given: Mapping[str, Any]) -> Iterator[str]:
     yield "run"
     for name, value in given.items():
         option = {"envs": "env", "backends": "backend"}.get(name, name.replace("_", "-"))
-        if name in SETTINGS:
+        if name in _SETTINGS:
             yield from ("--set", f"{name}={str(value).lower()}")
         elif value is not None:
             one = isinstance(value, str) or not isinstance(value, Iterable)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Name = TypeVar("Name", bound=str)
 
 # Groups of options in the help, in this order.
-WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT = "What to measure", "How long", "Where", "Verdict", "Output and files"
+WHAT, HOW_LONG, _WHERE, VERDICT, OUTPUT = "What to measure", "How long", "Where", "Verdict", "Output and files"
 
 
 class Grouped(TyperCommand):
@@ -35,7 +35,7 @@ class Grouped(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own copies of click's types
         """Write the options of each group."""
-        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT)}
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, HOW_LONG, _WHERE, VERDICT, OUTPUT)}
         for one in self.get_params(ctx):
             if (line := one.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(one, "rich_help_panel", None) or "Help", []).append(line)
@@ -116,15 +116,15 @@ Until = Annotated[str | None, option(HOW_LONG, "SHARE", "Add passes until interv
 Timeout = Annotated[float, duration("--timeout", "Longest time for one cell.")]
 Pin = Annotated[
     str | None,
-    option(WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."),
+    option(_WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."),
 ]
 Replicas = Annotated[
     str | None,
-    option(WHERE, "N", "Copies of the backend in each cell: a number, or node for one on each memory node."),
+    option(_WHERE, "N", "Copies of the backend in each cell: a number, or node for one on each memory node."),
 ]
 OnHosts = Annotated[
     str | None,
-    option(WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
+    option(_WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
 ]
 Proof = Annotated[str, option(VERDICT, "HOW", "Compare what cells returned with a plain loop: auto, full or off.")]
 

@@ -22,7 +22,7 @@ FRAME_LIMIT = 108_000
 NOOP_MAX = 30
 SCREEN_SIZE = 84
 STACK = 4
-TAPE = 1_000  # actions sampled beforehand
+_TAPE = 1_000  # actions sampled beforehand
 # Rows of the emulator's raw screen, in most games and in those known to have more. All screens are 160 pixels wide.
 SCREEN_ROWS = 210
 TALL_SCREENS = {
@@ -130,13 +130,13 @@ class Emulator:
         self.ale.setInt("random_seed", seed % 2**31)
         self.ale.loadROM(self._rom)  # a seed takes effect when the game is loaded
         actions = self.ale.getMinimalActionSet()
-        choices = np.random.default_rng(seed).integers(len(actions), size=TAPE)
+        choices = np.random.default_rng(seed).integers(len(actions), size=_TAPE)
         self._tape = [actions[choice] for choice in choices]
         self._next = 0
 
     def burst(self) -> None:
         """Make ``BURST`` agent steps, starting a new game where one ends."""
-        start, self._next = self._next, (self._next + BURST) % (TAPE - BURST)
+        start, self._next = self._next, (self._next + BURST) % (_TAPE - BURST)
         act, game_over = self.ale.act, self.ale.game_over
         for action in self._tape[start : start + BURST]:
             act(action)

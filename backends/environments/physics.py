@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpace, Task
 
-TAPE = 1_000  # actions sampled beforehand
-TRIAL_STEPS = 1_000  # steps of the real environment from which the length of its episodes is taken
+_TAPE = 1_000  # actions sampled beforehand
+_TRIAL_STEPS = 1_000  # steps of the real environment from which the length of its episodes is taken
 
 
 def make(task: Task) -> gymnasium.Env[Any, Any]:
@@ -68,13 +68,13 @@ class Physics:
 
     def seed(self, seed: int) -> None:
         """Start from the model's initial state, with actions sampled from ``seed``."""
-        self._tape = list(self._actions.sample(np.random.default_rng(seed), TAPE))
+        self._tape = list(self._actions.sample(np.random.default_rng(seed), _TAPE))
         self._next = self._age = 0
         self._reset(self._model, self.data)
 
     def burst(self) -> None:
         """Make ``BURST`` agent steps, starting over when an episode has lasted long enough."""
-        start, self._next = self._next, (self._next + BURST) % (TAPE - BURST)
+        start, self._next = self._next, (self._next + BURST) % (_TAPE - BURST)
         model, data, step, frame_skip = self._model, self.data, self._step, self._frame_skip
         control = data.ctrl
         for action in self._tape[start : start + BURST]:
@@ -87,12 +87,12 @@ class Physics:
 
 
 def _mean_episode_steps(environment: gymnasium.Env[Any, Any], actions: ActionSpace) -> int:
-    """Return how many steps an episode lasts on average under random actions, ``TRIAL_STEPS`` at most."""
+    """Return how many steps an episode lasts on average under random actions, ``_TRIAL_STEPS`` at most."""
     environment.reset(seed=0)
     episodes = 0
-    for action in actions.sample(np.random.default_rng(0), TRIAL_STEPS):
+    for action in actions.sample(np.random.default_rng(0), _TRIAL_STEPS):
         _, _, terminated, truncated, _ = environment.step(action)
         if terminated or truncated:
             episodes += 1
             environment.reset()
-    return max(1, TRIAL_STEPS // max(1, episodes))
+    return max(1, _TRIAL_STEPS // max(1, episodes))

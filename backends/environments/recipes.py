@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.setup import OptionValue, Task
 
-WIDTH = 79
+_WIDTH = 79
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
 # Of Gymnasium's AtariPreprocessing, if it is not told otherwise.
@@ -42,7 +42,7 @@ def name_of(task: Task) -> str:
     return task.name if task.module is None else f"{task.module}:{task.name}"
 
 
-def arguments_of(task: Task) -> tuple[str, ...]:
+def _arguments_of(task: Task) -> tuple[str, ...]:
     """Return a task's arguments as Python has them in a call."""
     return tuple(
         f"{key}={literal(value)}" if key.isascii() and not iskeyword(key) else f"**{{{key!a}: {literal(value)}}}"
@@ -70,12 +70,12 @@ def settings_of(task: Task) -> dict[str, OptionValue]:
 def call(target: str, arguments: Sequence[str], indent: str = "") -> list[str]:
     """Return a call on one line, or if it is too long, with as many arguments on each line as fit."""
     whole = f"{indent}{target}({', '.join(arguments)})"
-    if len(whole) <= WIDTH:
+    if len(whole) <= _WIDTH:
         return [whole]
     lines = [f"{indent}{target}("]
     line = ""
     for argument in arguments:
-        if line and len(f"{indent}    {line} {argument},") > WIDTH:
+        if line and len(f"{indent}    {line} {argument},") > _WIDTH:
             lines.append(f"{indent}    {line}")
             line = ""
         line = f"{line} {argument},".lstrip()
@@ -88,7 +88,7 @@ def _made(function: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
 def registered(task: Task) -> Recipe:
     """Return how an environment is made that Gymnasium takes as it is."""
-    arguments = (quoted(name_of(task)), *arguments_of(task), "disable_env_checker=True")
+    arguments = (quoted(name_of(task)), *_arguments_of(task), "disable_env_checker=True")
     return Recipe(("import gymnasium",), _made("gymnasium.make", arguments))
 
 
@@ -99,7 +99,7 @@ def dm_control(task: Task) -> Recipe:
 
 def minigrid(task: Task) -> Recipe:
     """Return how an environment of MiniGrid is made that observes no text."""
-    arguments = (quoted(name_of(replace(task, module="minigrid"))), *arguments_of(task), "disable_env_checker=True")
+    arguments = (quoted(name_of(replace(task, module="minigrid"))), *_arguments_of(task), "disable_env_checker=True")
     return Recipe(
         ("import gymnasium", "from gymnasium.wrappers import FilterObservation"),
         (
@@ -115,7 +115,7 @@ def called(task: Task) -> Recipe:
     module, _, name = task.name.partition(":")
     if not _DOTTED.fullmatch(module) or not _DOTTED.fullmatch(name):
         return Recipe((), ())
-    return Recipe((f"import {module}",), _made(f"{module}.{name}", arguments_of(task)))
+    return Recipe((f"import {module}",), _made(f"{module}.{name}", _arguments_of(task)))
 
 
 def atari(task: Task) -> Recipe:
@@ -137,7 +137,7 @@ def atari(task: Task) -> Recipe:
             "    env = gymnasium.make(",
             f"        {quoted(task.name)}, frameskip=1, repeat_action_probability=0,",
             "        disable_env_checker=True,",
-            *(f"        {argument}," for argument in arguments_of(task)),
+            *(f"        {argument}," for argument in _arguments_of(task)),
             "    )",
             f"    return FrameStackObservation(AtariPreprocessing(env{settings}), 4)",
         ),

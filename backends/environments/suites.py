@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 KIB = 1 << 10
 MIB = 1 << 20
 BURST = 64  # agent steps that a bare simulator makes at a time
-UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
-OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
+_UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
+_OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Suite:
     tasks: Mapping[str, int] = field(default_factory=dict)
     otherwise: str = ""
     packages: tuple[Package, ...] = (GYMNASIUM,)
-    sets: frozenset[str] = OF_ANY
+    sets: frozenset[str] = _OF_ANY
     recipe: Callable[[Task], Recipe] = recipes.registered
     plugin: str | None = None
     namespace: str | None = None
@@ -118,7 +118,7 @@ def load(target: str) -> Any:  # noqa: ANN401 - any object of a module
 
 
 # All games that both ale-py 0.12.1 and EnvPool 1.2.5 have.
-ATARI_GAMES = tuple(
+_ATARI_GAMES = tuple(
     """
     Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist BasicMath
     BattleZone BeamRider Berzerk Blackjack Bowling Boxing Breakout Carnival Casino Centipede ChopperCommand
@@ -132,10 +132,10 @@ ATARI_GAMES = tuple(
     YarsRevenge Zaxxon
     """.split()  # noqa: SIM905 - a list literal would be a hundred lines
 )
-ATARI_FRAME_SKIP = 4
+_ATARI_FRAME_SKIP = 4
 
 # Sub-steps of the physics in one step, as the environments' own classes have it.
-MUJOCO_FRAME_SKIPS = {
+_MUJOCO_FRAME_SKIPS = {
     "Ant-v5": 5,
     "HalfCheetah-v5": 5,
     "Hopper-v5": 4,
@@ -152,10 +152,10 @@ MUJOCO_FRAME_SKIPS = {
 # Tasks whose start Gymnasium draws whatever its arguments.
 ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})
 
-CLASSIC_CONTROL = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+_CLASSIC_CONTROL = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
 # Sub-steps of the physics in one step, of the tasks of dm_control's suite that end by a limit.
-DM_CONTROL_SUB_STEPS = {
+_DM_CONTROL_SUB_STEPS = {
     1: (
         "acrobot-swingup acrobot-swingup_sparse cartpole-balance cartpole-balance_sparse cartpole-swingup "
         "cartpole-swingup_sparse cartpole-two_poles cartpole-three_poles cheetah-run pendulum-swingup point_mass-easy "
@@ -184,10 +184,10 @@ SUITES: Mapping[str, Suite] = {
             title="Atari",
             make="vebench.backends.environments.atari:make",
             environment_bytes=2 * MIB,
-            tasks={f"ALE/{game}-v5": ATARI_FRAME_SKIP for game in ATARI_GAMES},
+            tasks={f"ALE/{game}-v5": _ATARI_FRAME_SKIP for game in _ATARI_GAMES},
             packages=(GYMNASIUM, ALE_PY, OPENCV),
             # An emulator is stepped frame by frame, so that a limit of its own would count frames.
-            sets=OF_ANY
+            sets=_OF_ANY
             | {
                 *("game", "frameskip", "repeat_action_probability", "full_action_space"),
                 *("max_num_frames_per_episode", "max_episode_steps"),
@@ -205,9 +205,9 @@ SUITES: Mapping[str, Suite] = {
             title="MuJoCo",
             make="vebench.backends.environments.physics:make",
             environment_bytes=2 * MIB,
-            tasks=MUJOCO_FRAME_SKIPS,
+            tasks=_MUJOCO_FRAME_SKIPS,
             packages=(GYMNASIUM, MUJOCO, IMAGEIO, PACKAGING),
-            sets=OF_ANY | {"frame_skip"},
+            sets=_OF_ANY | {"frame_skip"},
             frames="vebench.backends.environments.physics:frames",
             simulator="vebench.backends.environments.physics:Physics",
             # EnvPool wants float64, and Gymnasium takes whatever it gets: both must get the same bits.
@@ -219,17 +219,17 @@ SUITES: Mapping[str, Suite] = {
             title="classic control",
             make="vebench.backends.environments.registered:make",
             environment_bytes=64 * KIB,
-            tasks=dict.fromkeys(CLASSIC_CONTROL, 1),
+            tasks=dict.fromkeys(_CLASSIC_CONTROL, 1),
             real_actions="float32",
         ),
         Suite(
             name="dm_control",
             title="DeepMind Control",
             make="vebench.backends.environments.plugins:make_dm_control",
-            environment_bytes=UNKNOWN_BYTES,
+            environment_bytes=_UNKNOWN_BYTES,
             tasks={
                 f"dm_control/{name}-v0": count
-                for count, names in DM_CONTROL_SUB_STEPS.items()
+                for count, names in _DM_CONTROL_SUB_STEPS.items()
                 for name in names.split()
             },
             packages=(GYMNASIUM, MUJOCO, DM_CONTROL, SHIMMY),
@@ -245,7 +245,7 @@ SUITES: Mapping[str, Suite] = {
             title="MiniGrid",
             make="vebench.backends.environments.plugins:make_minigrid",
             otherwise="MiniGrid-Empty-8x8-v0 and all other ids that begin so",
-            environment_bytes=UNKNOWN_BYTES,
+            environment_bytes=_UNKNOWN_BYTES,
             packages=(GYMNASIUM, MINIGRID),
             recipe=recipes.minigrid,
             plugin="minigrid",
@@ -257,7 +257,7 @@ SUITES: Mapping[str, Suite] = {
             title="other Gymnasium",
             make="vebench.backends.environments.registered:make",
             otherwise="any registered id with arrays, or Dict or Tuple of arrays, or module:Id",
-            environment_bytes=UNKNOWN_BYTES,
+            environment_bytes=_UNKNOWN_BYTES,
             ours=False,
         ),
         Suite(
@@ -265,7 +265,7 @@ SUITES: Mapping[str, Suite] = {
             title="your own",
             make="vebench.backends.environments.called:make",
             otherwise="module:callable, for any callable that returns an environment",
-            environment_bytes=UNKNOWN_BYTES,
+            environment_bytes=_UNKNOWN_BYTES,
             sets=frozenset(),
             recipe=recipes.called,
             ours=False,

@@ -22,11 +22,11 @@ from vebench.backends.environments.timed_names import KINDS, MICROSECONDS, MODUL
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NANOSECONDS = 1000  # in a microsecond
-SECONDS = 1e-6  # likewise
+_NANOSECONDS = 1000  # in a microsecond
+_SECONDS = 1e-6  # likewise
 EPISODE = 1000
 # Some microseconds of native work, by which its end can be off. Python's zlib lets go of the lock for more than 5 KiB.
-PART = bytes(16 << 10)
+_PART = bytes(16 << 10)
 
 
 class Timed(gymnasium.Env[Any, Any]):
@@ -35,7 +35,7 @@ class Timed(gymnasium.Env[Any, Any]):
     def __init__(self, microseconds: int) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.action_space = spaces.Discrete(4)
-        self._ns, self._seconds = microseconds * NANOSECONDS, microseconds * SECONDS
+        self._ns, self._seconds = microseconds * _NANOSECONDS, microseconds * _SECONDS
         self._drawn = 0.0
         self._step = 0
 
@@ -78,7 +78,7 @@ class Native(Timed):
         now, work = time.thread_time_ns, zlib.crc32
         until = now() + self._ns
         while now() < until:
-            work(PART)
+            work(_PART)
 
 
 class Sleep(Timed):

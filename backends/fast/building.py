@@ -57,7 +57,7 @@ class Building:
         ours = class_of(env_id)
         assert ours is not None  # noqa: S101 - whoever asks has seen that there is one
         kind: FastTaskClass = load(ours.target)
-        check_registered(env_id)
+        _check_registered(env_id)
         return kind(env_id, settings, compiled=compiled)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Building:
         return {"_arguments": self._arguments, "_process": 0, "_unused": None}
 
 
-def check_registered(env_id: str) -> None:
+def _check_registered(env_id: str) -> None:
     """Raise ValueError if Gymnasium would make something else by this id than the class that ours stands for.
 
     It can be registered anew, with another class, with wrappers or with other defaults. The module that registers it

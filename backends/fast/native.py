@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 # Counted up when a function of the library changes, so that a library from before is not called.
-INTERFACE = 7
+_INTERFACE = 7
 NOT_BUILT = "not compiled: there was no C compiler when vebench was installed"
 REMEDY = "install a C compiler, then vebench anew, in its clone: pip install --force-reinstall --no-deps ."
 
@@ -28,6 +28,6 @@ def library() -> ctypes.CDLL | None:
 def _opened(path: Path) -> ctypes.CDLL | None:
     try:
         found = ctypes.CDLL(str(path))
-        return found if found.vebench_interface() == INTERFACE else None
+        return found if found.vebench_interface() == _INTERFACE else None
     except (OSError, AttributeError):
         return None

@@ -56,12 +56,12 @@ def _position_and_velocity(origin: Origin, hidden: int, low: float = -inf, high:
 X = Part("qpos", 0, 1)
 
 
-def half_cheetah(origin: Origin) -> Rules:
+def _half_cheetah(origin: Origin) -> Rules:
     """Return the rules of HalfCheetah."""
     return Rules(_position_and_velocity(origin, 1), _travel(origin), X)
 
 
-def swimmer(origin: Origin) -> Rules:
+def _swimmer(origin: Origin) -> Rules:
     """Return the rules of Swimmer."""
     return Rules(_position_and_velocity(origin, 2), _travel(origin), X)
 
@@ -78,7 +78,7 @@ def walker(origin: Origin) -> Rules:
     )
 
 
-def hopper(origin: Origin) -> Rules:
+def _hopper(origin: Origin) -> Rules:
     """Return the rules of Hopper."""
     as_walker, limits = walker(origin), Settings(origin).healthy_state_range
     state = (Bound(Part("qpos", 2), *limits), Bound(Part("qvel"), *limits))
@@ -94,7 +94,7 @@ def _place(origin: Origin, body: str | int) -> Part:
     return Part("xpos", 3 * number, 3 * number + 3)
 
 
-def ant(origin: Origin) -> Rules:
+def _ant(origin: Origin) -> Rules:
     """Return the rules of Ant."""
     has = Settings(origin)
     main = _place(origin, has.main_body)
@@ -145,7 +145,7 @@ def humanoid(origin: Origin) -> Rules:
     )
 
 
-def humanoid_standup(origin: Origin) -> Rules:
+def _humanoid_standup(origin: Origin) -> Rules:
     """Return the rules of HumanoidStandup."""
     has = Settings(origin)
     time_step = constant(origin.model.opt.timestep)
@@ -167,7 +167,7 @@ def humanoid_standup(origin: Origin) -> Rules:
     return Rules(_humanoid_row(origin), reward, after=after)
 
 
-def inverted_pendulum(_origin: Origin) -> Rules:
+def _inverted_pendulum(_origin: Origin) -> Rules:
     """Return the rules of InvertedPendulum."""
     row = (Part("qpos"), Part("qvel"))
     upright = Bound(Part("qpos", 1, 2), -0.2, 0.2, closed=True)
@@ -178,7 +178,7 @@ def inverted_pendulum(_origin: Origin) -> Rules:
     return Rules(row, reward, healthy=(*map(Bound, row), upright), ends=True)
 
 
-def inverted_double_pendulum(origin: Origin) -> Rules:
+def _inverted_double_pendulum(origin: Origin) -> Rules:
     """Return the rules of InvertedDoublePendulum."""
     alive: float = Settings(origin).healthy_reward
     angles = Part("qpos", 1)
@@ -205,7 +205,7 @@ def inverted_double_pendulum(origin: Origin) -> Rules:
     return Rules(row, reward, after=after, healthy=(fallen,), ends=True)
 
 
-def reacher(origin: Origin) -> Rules:
+def _reacher(origin: Origin) -> Rules:
     """Return the rules of Reacher."""
     has = Settings(origin)
     angles, tip, target = Part("qpos", 0, 2), _place(origin, "fingertip"), _place(origin, "target")
@@ -230,7 +230,7 @@ def reacher(origin: Origin) -> Rules:
     return Rules(row, reward, after={"tip": tip, "target": target})
 
 
-def pusher(origin: Origin) -> Rules:
+def _pusher(origin: Origin) -> Rules:
     """Return the rules of Pusher."""
     has = Settings(origin)
     tip, thing, goal = (_place(origin, body) for body in ("tips_arm", "object", "goal"))
@@ -254,15 +254,15 @@ def pusher(origin: Origin) -> Rules:
 
 
 RULES: Mapping[str, Callable[[Any], Rules]] = {
-    "Ant-v5": ant,
-    "HalfCheetah-v5": half_cheetah,
-    "Hopper-v5": hopper,
+    "Ant-v5": _ant,
+    "HalfCheetah-v5": _half_cheetah,
+    "Hopper-v5": _hopper,
     "Humanoid-v5": humanoid,
-    "HumanoidStandup-v5": humanoid_standup,
-    "InvertedDoublePendulum-v5": inverted_double_pendulum,
-    "InvertedPendulum-v5": inverted_pendulum,
-    "Pusher-v5": pusher,
-    "Reacher-v5": reacher,
-    "Swimmer-v5": swimmer,
+    "HumanoidStandup-v5": _humanoid_standup,
+    "InvertedDoublePendulum-v5": _inverted_double_pendulum,
+    "InvertedPendulum-v5": _inverted_pendulum,
+    "Pusher-v5": _pusher,
+    "Reacher-v5": _reacher,
+    "Swimmer-v5": _swimmer,
     "Walker2d-v5": walker,
 }

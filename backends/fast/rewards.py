@@ -31,7 +31,7 @@ class Part(NamedTuple):
     high: float = inf
 
 
-NOTHING = Part("qpos", 0, 0)
+_NOTHING = Part("qpos", 0, 0)
 
 
 def limits_of(pair: tuple[float | None, float | None]) -> tuple[float, float]:
@@ -81,7 +81,7 @@ class Rules:
 
     row: tuple[Part, ...]
     reward: Callable[[Seen], Callable[[], None]]
-    around: Part = NOTHING
+    around: Part = _NOTHING
     after: Mapping[str, Part] = field(default_factory=dict)
     healthy: tuple[Bound, ...] = ()
     ends: bool = False

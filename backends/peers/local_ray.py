@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Its processes wait 15 s for each other, which is too short on a machine that others use, too.
-ATTEMPTS = 3
-OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
+_ATTEMPTS = 3
+_OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def local_ray(cpus: int) -> Iterator[None]:
 def _start(cpus: int, folder: str) -> None:
     import ray  # noqa: PLC0415 - imported on use
 
-    for attempt in range(ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         try:
             ray.init(
                 "local",
@@ -46,13 +46,13 @@ def _start(cpus: int, folder: str) -> None:
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level="error",
-                object_store_memory=OBJECT_STORE_BYTES,
+                object_store_memory=_OBJECT_STORE_BYTES,
                 _temp_dir=folder,
             )
             break
         except RuntimeError:
             ray.shutdown()
-            if attempt == ATTEMPTS - 1:
+            if attempt == _ATTEMPTS - 1:
                 raise
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Batch, Setup, Task
     from vebench.backends.one_in_flight import Rows
 
-NEVER = 1 << 62
+_NEVER = 1 << 62
 
 
 class MjBatch(OneInFlight):
@@ -75,7 +75,7 @@ class _Simulations:
 
         self._mujoco = mujoco
         self._origin = environment.unwrapped
-        self._limit = environment.spec.max_episode_steps or NEVER
+        self._limit = environment.spec.max_episode_steps or _NEVER
         self._substeps = setup.task.frame_skip
         self._random: list[np.random.Generator] = [np.random.default_rng()] * setup.batch_size
         before = pinning.own_threads()

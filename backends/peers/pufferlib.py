@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Setup, Task
     from vebench.backends.one_in_flight import Rows
 
-CLOSE_S = 2.0
+_CLOSE_S = 2.0
 
 
 class Multiprocessing(OneInFlight):
@@ -83,7 +83,7 @@ class Multiprocessing(OneInFlight):
         for process in processes:
             process.terminate()
         for process in processes:
-            process.join(CLOSE_S)
+            process.join(_CLOSE_S)
             if process.is_alive():
                 process.kill()
                 process.join()

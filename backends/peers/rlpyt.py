@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Setup, Task
     from vebench.backends.one_in_flight import Rows
 
-CHECKOUT = "RLPYT"
-LOOK_S = 1.0  # how often the caller looks whether workers are alive
+_CHECKOUT = "RLPYT"
+_LOOK_S = 1.0  # how often the caller looks whether workers are alive
 
 
 class GpuSampler(OneInFlight):
@@ -33,9 +33,9 @@ class GpuSampler(OneInFlight):
     """
 
     def __init__(self, setup: Setup, *, steps_per_batch: int = 64) -> None:
-        folder = os.environ.get(CHECKOUT, "")
+        folder = os.environ.get(_CHECKOUT, "")
         if not os.path.isdir(os.path.join(folder, "rlpyt")):  # noqa: PTH112, PTH118 - nothing else here needs pathlib
-            raise ValueError(f"rlpyt is on no registry: name its checkout by the variable {CHECKOUT}")
+            raise ValueError(f"rlpyt is on no registry: name its checkout by the variable {_CHECKOUT}")
         if folder not in sys.path:
             sys.path.append(folder)
         example = make(setup.task)
@@ -86,7 +86,7 @@ class GpuSampler(OneInFlight):
     def _wait(self) -> None:
         """Wait until every worker has written its rows. Raises RuntimeError if one has died."""
         for worker, ready in enumerate(self._sampler.sync.obs_ready):
-            while not ready.acquire(timeout=LOOK_S):
+            while not ready.acquire(timeout=_LOOK_S):
                 if not self._sampler.workers[worker].is_alive():
                     status = self._sampler.workers[worker].exitcode
                     raise RuntimeError(f"worker {worker} of rlpyt died (exit status {status})")

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
 
-LOOK_S = 1.0  # how often the caller looks whether workers are alive
-CLOSE_S = 2.0  # how long a worker may take to close its environments
+_LOOK_S = 1.0  # how often the caller looks whether workers are alive
+_CLOSE_S = 2.0  # how long a worker may take to close its environments
 NAME = "vebench"  # what the library knows the environment by
 POLICY = 0
-ONE_FLAG = Difference("an end that is a limit on time, too, is told as that alone", "terminated", "end")
+_ONE_FLAG = Difference("an end that is a limit on time, too, is told as that alone", "terminated", "end")
 
 
 class SampleFactory(OneInFlight):
@@ -52,7 +52,7 @@ class SampleFactory(OneInFlight):
         self._setup, self._rollout, self._action_size = setup, rollout, spaces.actions.low.size
         self._groups = 2 if setup.envs_per_worker % 2 == 0 else 1
         self._sampler: Any = None
-        told = (FLOAT32_REWARDS, ONE_FLAG)
+        told = (FLOAT32_REWARDS, _ONE_FLAG)
         self._report(setup, spaces, processes=setup.workers, autoreset="same_step", differences=told)
         self._start()
 
@@ -113,7 +113,7 @@ class SampleFactory(OneInFlight):
         missing = self._setup.workers * self._groups
         while missing:
             try:
-                requests = self._sampler.inference_queues[POLICY].get_many(timeout=LOOK_S)
+                requests = self._sampler.inference_queues[POLICY].get_many(timeout=_LOOK_S)
             except Empty:
                 self._look()
                 continue
@@ -147,7 +147,7 @@ class SampleFactory(OneInFlight):
             return
         self._sampler.emit("stop")
         for process in self._sampler.processes:
-            process.join(CLOSE_S)
+            process.join(_CLOSE_S)
             if process.is_alive():
                 process.kill()
                 process.join()

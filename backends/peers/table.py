@@ -39,7 +39,7 @@ _WITH_TIANSHOU = 300 * MIB
 _RAY_BYTES = 512 * MIB
 _RAY_ACTOR = 128 * MIB
 
-SB3 = Installation("sb3", "Stable-Baselines3", (Step((TORCH, "stable-baselines3==2.9.2")),))
+_SB3 = Installation("sb3", "Stable-Baselines3", (Step((TORCH, "stable-baselines3==2.9.2")),))
 TIANSHOU = Installation("tianshou", "tianshou", (Step((TORCH, "tianshou==2.0.1", "ray==2.60.0")),))
 TORCHRL = Installation("torchrl", "TorchRL", (Step((TORCH, "torchrl==0.14.1", "tensordict==0.14.3")),))
 RAY = Installation("ray", "Ray", (Step(("ray==2.60.0",)),))
@@ -144,7 +144,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         packages=(_STABLE_BASELINES3,),
         by_default=False,
         lines=lines.sb3_dummy,
-        installation=SB3,
+        installation=_SB3,
         import_bytes=_WITH_TORCH,
     ),
     BackendEntry(
@@ -156,7 +156,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         process_per_environment=True,
         by_default=False,
         lines=lines.sb3_subproc,
-        installation=SB3,
+        installation=_SB3,
         import_bytes=_WITH_TORCH,
         process_bytes=lambda _options: _WITH_TORCH,
     ),

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from vebench.backends.one_in_flight import Rows
     from vebench.backends.trees import Tree
 
-FLOAT32_REWARDS = Difference("rewards are float32")
-CLOSE_SECONDS = 2.0  # workers may take this long to close their environments before they are killed
-NO_SEED = -1
+_FLOAT32_REWARDS = Difference("rewards are float32")
+_CLOSE_SECONDS = 2.0  # workers may take this long to close their environments before they are killed
+_NO_SEED = -1
 
 
 def _spaces(setup: Setup) -> Spaces:
@@ -108,7 +108,7 @@ class TorchRLParallel(OneInFlight):
             spaces,
             processes=setup.batch_size,
             autoreset="same_step",
-            differences=(FLOAT32_REWARDS,),
+            differences=(_FLOAT32_REWARDS,),
         )
         self._blank = _blank(spaces, setup.batch_size)
         with _forking():
@@ -118,7 +118,7 @@ class TorchRLParallel(OneInFlight):
                 create_env_kwargs=[{"maker": maker} for maker in makers(setup)],
                 num_threads=1,
                 daemon=True,
-                shutdown_timeout=CLOSE_SECONDS,
+                shutdown_timeout=_CLOSE_SECONDS,
             )
             self._vector.start()
         self._processes = list(self._vector._workers)  # noqa: SLF001 - it lets go of them before they have ended
@@ -158,8 +158,8 @@ def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:
         reset = environment.reset
 
         def reset_with_seed(**options: Any) -> Any:  # noqa: ANN401 - what Gymnasium takes and returns
-            seed, seeds[index] = seeds[index], NO_SEED
-            return reset(**options) if seed == NO_SEED else reset(**{**options, "seed": seed})
+            seed, seeds[index] = seeds[index], _NO_SEED
+            return reset(**options) if seed == _NO_SEED else reset(**{**options, "seed": seed})
 
         environment.reset = reset_with_seed
         return environment
@@ -183,7 +183,7 @@ class TorchRLAsync:
         self._form = spaces.observations
         count = ratio * setup.batch_size
         self._blank = _blank(spaces, setup.batch_size)
-        self._seeds: Any = multiprocessing.RawArray("q", [NO_SEED] * count)
+        self._seeds: Any = multiprocessing.RawArray("q", [_NO_SEED] * count)
         self._unreset = self._unstepped = 0  # environments that were told to reset, and to step, and were not received
         self._waiting = False
         self.info = BackendInfo(
@@ -194,7 +194,7 @@ class TorchRLAsync:
             processes=count,
             autoreset="same_step",
             in_order=ratio == 1,
-            differences=(FLOAT32_REWARDS,),
+            differences=(_FLOAT32_REWARDS,),
         )
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))
         with _forking():
@@ -245,6 +245,6 @@ class TorchRLAsync:
         """End every process, by force if one does not answer."""
         self._waiting = False
         if self._pool is not None:
-            self._pool._SHUTDOWN_TIMEOUT = CLOSE_SECONDS  # noqa: SLF001 - it has no other means, and would wait a minute
+            self._pool._SHUTDOWN_TIMEOUT = _CLOSE_SECONDS  # noqa: SLF001 - it has no other means, and would wait a minute
             self._pool.close(raise_if_closed=False)
             self._pool = self._root = None

@@ -44,22 +44,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-MACHINE = platform.machine()
-KEEPS_ORDER = MACHINE in ("x86_64", "AMD64", "i686", "i386")
+_MACHINE = platform.machine()
+KEEPS_ORDER = _MACHINE in ("x86_64", "AMD64", "i686", "i386")
 
 # Polling pays for about as long as waking up takes, 30 to 50 microseconds. It goes on for longer where that has proved
 # to be enough, as a hypervisor polls before it halts a virtual CPU (Linux, Documentation/virt/kvm/halt-polling.rst).
-LEAST_SPIN_NS = 50_000
+_LEAST_SPIN_NS = 50_000
 MOST_SPIN_NS = 400_000
 # Without membarrier no sleep lasts longer than this: the first one, and those after a while of sleeping.
-FIRST_NAP_SECONDS = 0.001
-LAST_NAP_SECONDS = 0.064
+_FIRST_NAP_SECONDS = 0.001
+_LAST_NAP_SECONDS = 0.064
 
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
 # From the kernel's tables: futex, membarrier.
 _CALLS = {"x86_64": (202, 324), "aarch64": (98, 283)}
-FUTEX, MEMBARRIER = _CALLS.get(MACHINE, (0, 0)) if sys.platform == "linux" and sys.maxsize > 1 << 32 else (0, 0)
+FUTEX, _MEMBARRIER = _CALLS.get(_MACHINE, (0, 0)) if sys.platform == "linux" and sys.maxsize > 1 << 32 else (0, 0)
 
 
 def light_fence() -> Callable[[], None] | None:
@@ -90,7 +90,7 @@ def _libc() -> ctypes.CDLL:
 
 @cache
 def _registered(_process: int) -> bool:
-    return bool(MEMBARRIER) and _libc().syscall(MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
+    return bool(_MEMBARRIER) and _libc().syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
 
 
 def register() -> bool:
@@ -100,7 +100,7 @@ def register() -> bool:
 
 def heavy_fence() -> bool:
     """Fence every registered process that is running, this one too; return whether the kernel did."""
-    return register() and _libc().syscall(MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) == 0
+    return register() and _libc().syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) == 0
 
 
 class Bell(Protocol):
@@ -181,7 +181,7 @@ class Waiter:
         self._flag = flag
         self._bell = bell
         self._most = int(spin_ns / _poll_ns())
-        self._least = min(self._most, int(LEAST_SPIN_NS / _poll_ns()))
+        self._least = min(self._most, int(_LEAST_SPIN_NS / _poll_ns()))
         self._polls = self._least
         self._most_ns = spin_ns
         self.sleeps = 0
@@ -195,7 +195,7 @@ class Waiter:
 
     def _sleep(self, changed: Callable[[], bool], seconds: float) -> bool:
         start = now = time.monotonic()
-        nap = FIRST_NAP_SECONDS
+        nap = _FIRST_NAP_SECONDS
         flag = self._flag
         while True:
             flag[0] = 1
@@ -209,7 +209,7 @@ class Waiter:
                 return changed()
             self.sleeps += 1
             self._bell.wait(left if sound else min(left, nap))
-            nap = min(2 * nap, LAST_NAP_SECONDS)
+            nap = min(2 * nap, _LAST_NAP_SECONDS)
             now = time.monotonic()
         flag[0] = 0
         # In reach: it would not have slept if it had polled for a little longer. Otherwise all polling was in vain.

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Two lines of 64 bytes, since Intel's prefetcher fetches them in pairs; Apple's lines have 128 bytes by themselves.
 LINE = 128
-PAGE = 4096
-WORD = 8
+_PAGE = 4096
+_WORD = 8
 
 
 class Leaf(NamedTuple):
@@ -96,9 +96,9 @@ class MemoryLayout:
         return _stack(
             (
                 *((LINE, LINE) for _ in range(1 + len(self.shares) * 3)),
-                *((LINE, WORD * self.ring) for _ in range(len(self.shares) * 2)),
+                *((LINE, _WORD * self.ring) for _ in range(len(self.shares) * 2)),
                 *(
-                    (PAGE if leaf.nbytes(self.num_envs) >= PAGE else LINE, leaf.nbytes(self.num_envs))
+                    (_PAGE if leaf.nbytes(self.num_envs) >= _PAGE else LINE, leaf.nbytes(self.num_envs))
                     for leaf in self._leaves
                 ),
                 # Together: the results of a few environments then travel between two CPUs in a single line.
@@ -115,7 +115,7 @@ class MemoryLayout:
     @property
     def size(self) -> int:
         """Bytes needed in all, whole pages."""
-        return -(-self._offsets[1] // PAGE) * PAGE
+        return -(-self._offsets[1] // _PAGE) * _PAGE
 
     @property
     def places(self) -> int:
@@ -129,7 +129,7 @@ class MemoryLayout:
     @staticmethod
     def message(memory: mmap.mmap) -> memoryview:
         """Return the word that says how long the message to all workers is. It is seldom written, and never polled."""
-        return memoryview(memory)[WORD : 2 * WORD].cast("q")
+        return memoryview(memory)[_WORD : 2 * _WORD].cast("q")
 
     def caller_asleep(self, memory: mmap.mmap) -> memoryview:
         """Return the word that says whether the caller is asleep."""
@@ -143,7 +143,7 @@ class MemoryLayout:
         view = memoryview(memory)
 
         def words(offset: int, count: int) -> memoryview:
-            return view[offset : offset + WORD * count].cast("q")
+            return view[offset : offset + _WORD * count].cast("q")
 
         return Words(
             words(request, 1),
@@ -217,12 +217,12 @@ class Memory:
         return text
 
     def _at(self, place: int, length: int) -> int:
-        most = PAGE << max(0, (max(1, length) - 1).bit_length() - (PAGE - 1).bit_length())
-        return self._size + self._places * (most - PAGE) + place * most
+        most = _PAGE << max(0, (max(1, length) - 1).bit_length() - (_PAGE - 1).bit_length())
+        return self._size + self._places * (most - _PAGE) + place * most
 
     def free_long(self) -> None:
         """Give back the memory of all texts that are longer than a page."""
-        os.ftruncate(self._file.fileno(), self._size + self._places * PAGE)
+        os.ftruncate(self._file.fileno(), self._size + self._places * _PAGE)
 
     def close(self) -> None:
         """Have no texts any more. What is mapped stays for as long as it is used."""

@@ -55,7 +55,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         if envs.batch_size < envs.num_envs:
             raise ValueError("Stable-Baselines3 steps all environments at once: leave out batch_size")
         self.envs = envs
-        envs.form_infos = info_of_each
+        envs.form_infos = _info_of_each
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Value:
@@ -140,7 +140,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         return list(self._get_indices(indices))
 
 
-def info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
+def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
     """Return the info of each of ``count`` environments, the empty one of those of which nothing is told."""
     each: list[Info] = [{} for _ in range(count)]
     for env_id, info in infos:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from vebench.backends.shared_memory.spaces import Value
 
 Result = TypeVar("Result")
-NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
+_NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
@@ -330,7 +330,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
         self._assert_idle("call_async")
-        if name in NOT_CALLED:
+        if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         self._settle()
         self._ask("call", (name, args, kwargs))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # An entry of the ring is the index of an environment within the share, or one of these.
 ALL, MESSAGE, END = -1, -2, -3
 LOOK_SECONDS = 0.5  # how often a process that waits checks that the other side is still there
-PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _end_with_caller(config: WorkerConfig) -> Callable[[], bool]:
     """End this process when the caller ends, even in a step that hangs; return how to ask whether the caller lives."""
     parent = os.getppid()
     if sys.platform == "linux" and config.bound:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # The parent of a worker started by a fork server is that server, which ends with the caller.
     if (config.forked and parent != config.caller) or os.getppid() != parent:
         os._exit(1)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from vebench.reports.columns import Column, Plain
     from vebench.reports.pages.run import RunPage
 
-FORMULA = tuple(
+_FORMULA = tuple(
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
-IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
+_IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
 def render(page: RunPage, plain: Callable[[str], str] = str) -> str:
@@ -38,7 +38,7 @@ def render(page: RunPage, plain: Callable[[str], str] = str) -> str:
 
 
 def _cells(page: RunPage) -> Iterator[Sequence[Plain]]:
-    yield (*IDENTITY, *(name for column in columns.COLUMNS for name in _names(column)))
+    yield (*_IDENTITY, *(name for column in columns.COLUMNS for name in _names(column)))
     for section in page.sections:
         for cell in section.cells:
             yield _line(section.name, with_findings(cell, section.findings))
@@ -54,7 +54,7 @@ def _harmless(value: Plain, plain: Callable[[str], str]) -> Plain:
 
 
 def _no_formula(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _names(column: Column) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vebench.reports.chart import Chart
     from vebench.reports.page import Page
 
-NO_CURVE = "no figure: none of the runs has two numbers of workers: vebench run --workers 1..8 measures a curve"
+_NO_CURVE = "no figure: none of the runs has two numbers of workers: vebench run --workers 1..8 measures a curve"
 
 
 def svg(page: Page) -> str:
@@ -43,5 +43,5 @@ def _charts(page: Page) -> list[Chart]:
         for chart in document.charts
     ]
     if not charts:
-        raise UsageError(NO_CURVE)
+        raise UsageError(_NO_CURVE)
     return charts

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     Plain = Callable[[str], str]
 
-TEMPLATES = Path(__file__).with_name("templates")
-WITH_HYPHEN = re.compile(r"(\S*-\S*)")
-LIMITS = (0.05, 0.1, 0.2, 0.5)
-WITHIN = 0.95  # the share of windows that the limits must hold
+_TEMPLATES = Path(__file__).with_name("templates")
+_WITH_HYPHEN = re.compile(r"(\S*-\S*)")
+_LIMITS = (0.05, 0.1, 0.2, 0.5)
+_WITHIN = 0.95  # the share of windows that the limits must hold
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _environment(plain: Plain) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
 
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -132,13 +132,13 @@ def _environment(plain: Plain) -> Environment:
         finalize=partial(_printable, plain=plain),
     )
     environment.filters.update(
-        sort_key=sort_key, number_columns=number_columns, whole_words=partial(_whole_words, plain=plain)
+        sort_key=_sort_key, number_columns=_number_columns, whole_words=partial(_whole_words, plain=plain)
     )
     return environment
 
 
 def _template(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _printable(value: object, plain: Plain) -> object:
@@ -158,18 +158,18 @@ def _whole_words(text: str, plain: Plain) -> Markup:
     """Return a text whose words with a hyphen, such as options, end a line only where they are wider than it."""
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
-    parts = WITH_HYPHEN.split(str(_printable(text, plain)))  # every other one matches
+    parts = _WITH_HYPHEN.split(str(_printable(text, plain)))  # every other one matches
     whole = Markup('<span class="whole">{}</span>')
     return Markup().join(whole.format(part) if index % 2 else part for index, part in enumerate(parts))
 
 
-def sort_key(value: Value) -> float | str:
+def _sort_key(value: Value) -> float | str:
     """Return the number that a place of a column of numbers is sorted by, an empty text if it has none."""
     number = value.median if isinstance(value, Estimate) else value
     return number if isinstance(number, int | float) else ""
 
 
-def number_columns(table: Table) -> list[bool]:
+def _number_columns(table: Table) -> list[bool]:
     """Return for each column whether its places have numbers as values, or would have, had they been measured."""
     columns = [[row.texts[index].value for row in table.rows] for index in range(len(table.columns))]
     return [
@@ -236,8 +236,8 @@ def _of_run(section: Section, part: str) -> OfRun | None:
         return None
     windows = noise(section.run)
     away = sorted(abs(window.ratio - 1) for window in windows)
-    enough = [limit for limit in LIMITS[:-1] if away and limit >= away[int(WITHIN * (len(away) - 1))]]
-    limit = min([*enough, LIMITS[-1]])
+    enough = [limit for limit in _LIMITS[:-1] if away and limit >= away[int(_WITHIN * (len(away) - 1))]]
+    limit = min([*enough, _LIMITS[-1]])
     marks = [(window.pass_number, window.ratio - 1, window.state) for window in windows]
     return OfRun(
         cells=all_cells(section.cells),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Plain = Callable[[str], str]
 
 HEAD = "% Needs \\usepackage{booktabs}."
-MANY_COLUMNS = 5  # more get smaller type
+_MANY_COLUMNS = 5  # more get smaller type
 # What has a meaning of its own, what fonts in the old encoding OT1 lack or show as another character, and brackets and
 # stars, which at the beginning of a line would belong to the end of the one before.
 COMMANDS = {
@@ -50,10 +50,10 @@ COMMANDS = {
     "…": r"\ldots{}",
     "\N{MULTIPLICATION SIGN}": r"\texttimes{}",
 }
-JOINED = re.compile(r"([-,])(?=\1)")  # two of these become one character
-UNKNOWN = "?"
+_JOINED = re.compile(r"([-,])(?=\1)")  # two of these become one character
+_UNKNOWN = "?"
 # Letters of Western European languages, which LaTeX can set with any fonts, without those that need the encoding T1.
-LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
+_LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 
 
 def render(page: Page) -> str:
@@ -106,7 +106,7 @@ def _notes(table: Table, document: Document) -> Iterator[str]:
 def _table(table: Table, name: str, caption: Iterable[str], notes: Iterable[str], plain: Plain) -> Iterator[str]:
     yield r"\begin{table}"
     yield r"  \centering"
-    if len(table.columns) > MANY_COLUMNS:
+    if len(table.columns) > _MANY_COLUMNS:
         yield r"  \scriptsize\setlength{\tabcolsep}{3pt}%"
     yield rf"  \caption{{{' '.join(escaped(plain(text)) for text in caption)}}}"
     yield rf"  \label{{{name}}}"
@@ -139,7 +139,7 @@ def _place(text: Text, plain: Plain) -> str:
 
 def escaped(text: str) -> str:
     """Return ``text`` as LaTeX that shows it; a character that not every LaTeX can show becomes a question mark."""
-    return JOINED.sub(
+    return _JOINED.sub(
         r"\1{}",
-        "".join(COMMANDS.get(letter) or (letter if LETTERS.match(letter) else UNKNOWN) for letter in one_line(text)),
+        "".join(COMMANDS.get(letter) or (letter if _LETTERS.match(letter) else _UNKNOWN) for letter in one_line(text)),
     )

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from vebench.reports.document import Answer, Document, Explanation, Listing, Table, TableRow, Text
     from vebench.reports.page import Page
 
-MARKS = {"best": "**", "struck": "~~"}
+_MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
 # is, for those who read the plain text.
-SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
-IN_BRACKETS = re.compile(rf"{SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
+_SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
+_IN_BRACKETS = re.compile(rf"{_SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
-FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
-READING = "How to read this"
-FACTS = "Machine, packages and command"
-LONGEST_PART = 60  # characters of a part of a figure's file name
-CONTEXT = frozenset({"machine", "condition", "system", "packages", "measured", "command"})  # facts that are folded
+_FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
+_READING = "How to read this"
+_FACTS = "Machine, packages and command"
+_LONGEST_PART = 60  # characters of a part of a figure's file name
+_CONTEXT = frozenset({"machine", "condition", "system", "packages", "measured", "command"})  # facts that are folded
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class _Writer:
     folds: bool
     files: Sequence[tuple[Chart, str]] = field(default=())
 
-    def escaped(self, text: str, special: re.Pattern[str] = SPECIAL) -> str:
+    def escaped(self, text: str, special: re.Pattern[str] = _SPECIAL) -> str:
         """Return ``text`` so that it shows as itself within a line."""
         text = special.sub(r"\\\1", self.plain(one_line(text)))
-        for found, instead in FOUND_LATER.items():
+        for found, instead in _FOUND_LATER.items():
             text = found.sub(instead, text)
         return text
 
@@ -94,7 +94,7 @@ def _document(document: Document, writer: _Writer) -> Iterator[str]:
         yield ""
     for answer in document.answers:
         yield from _answer(answer, writer)
-    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] in CONTEXT]
+    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] in _CONTEXT]
     yield from _facts([fact for fact in document.facts if fact not in folded_facts], writer)
     if not (writer.folds and document.tables):
         yield from _legend(document, writer)
@@ -109,9 +109,9 @@ def _document(document: Document, writer: _Writer) -> Iterator[str]:
         more = "more " if in_the_open else ""
         yield from _folded(figures.counted(len(folded), f"{more}finding"), _advice(folded, writer))
     if writer.folds and document.tables:
-        yield from _folded(READING, _legend(document, writer))
+        yield from _folded(_READING, _legend(document, writer))
     machine = dict(folded_facts).get("machine")
-    yield from _folded(f"Measured on {writer.plain(machine)}" if machine else FACTS, _facts(folded_facts, writer))
+    yield from _folded(f"Measured on {writer.plain(machine)}" if machine else _FACTS, _facts(folded_facts, writer))
 
 
 def _is_of_less_weight(item: FindingText | Explanation) -> bool:
@@ -180,7 +180,7 @@ def _tables(document: Document, writer: _Writer) -> Iterator[str]:
 def _figures(images: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
     """Yield the first figure, and the others folded."""
     for index, (chart, file) in enumerate(images):
-        image = f"![{writer.escaped(chart.title, IN_BRACKETS)}]({quote(file)})"
+        image = f"![{writer.escaped(chart.title, _IN_BRACKETS)}]({quote(file)})"
         if index:
             yield from _folded(writer.plain(chart.title), (image,))
         else:
@@ -224,7 +224,7 @@ def _label(row: TableRow, writer: _Writer) -> str:
 def _place(text: Text, writer: _Writer) -> str:
     compact = writer.folds and "frames_per_second" in text.values
     first, *others = map(writer.escaped, in_few_words(text) if compact else text.lines)
-    mark = MARKS.get(text.tone, "")
+    mark = _MARKS.get(text.tone, "")
     return (" " if compact else "<br>").join([f"{mark}{first}{mark}", *others])
 
 
@@ -261,7 +261,7 @@ def _figure_name(chart: Chart, document: Document, documents: Sequence[Document]
 
 
 def _in_plain_letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:LONGEST_PART].strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_LONGEST_PART].strip("-")
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Content = RenderableType | bytes
 
-EVERY: frozenset[Kind] = frozenset(get_args(Kind))
-WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "tune", "machine"})
+_EVERY: frozenset[Kind] = frozenset(get_args(Kind))
+_WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "tune", "machine"})
 RUN: frozenset[Kind] = frozenset({"run"})
 CHECK: frozenset[Kind] = frozenset({"check"})
 
@@ -67,22 +67,22 @@ def _function(target: str) -> Callable[..., Any]:
     return function
 
 
-TERMINAL = Format("terminal", "vebench.reports.formats.terminal:render", EVERY, (".txt",))
+TERMINAL = Format("terminal", "vebench.reports.formats.terminal:render", _EVERY, (".txt",))
 MARKDOWN = Format(
     "markdown",
     "vebench.reports.formats.markdown:render",
-    EVERY,
+    _EVERY,
     (".md", ".markdown"),
     beside="vebench.reports.formats.markdown:with_figures",
 )
-JSON = Format("json", "vebench.reports.formats.json:render", WITH_DATA, (".json",))
-HTML = Format("html", "vebench.reports.formats.html:render", EVERY, (".html", ".htm"))
+JSON = Format("json", "vebench.reports.formats.json:render", _WITH_DATA, (".json",))
+_HTML = Format("html", "vebench.reports.formats.html:render", _EVERY, (".html", ".htm"))
 JUNIT = Format("junit", "vebench.reports.formats.services:junit", CHECK)
 
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
-    HTML,
+    _HTML,
     Format("csv", "vebench.reports.formats.csv:render", RUN, (".csv",)),
     JSON,
     Format("github", "vebench.reports.formats.services:github", RUN, reader="github-action-benchmark"),

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 # What a viewer of JUnit XML makes of a verdict; one that is not here has passed.
-ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
-LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
+_ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
+_LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
 # Both are written so in a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
 ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-PROPERTY_ESCAPES = {**ESCAPES, ":": "%3A", ",": "%2C"}
+_PROPERTY_ESCAPES = {**ESCAPES, ":": "%3A", ",": "%2C"}
 
 
 def bmf(page: RunPage) -> str:
@@ -104,8 +104,8 @@ def junit(page: CheckPage) -> str:
 
 
 def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
-    if cell.verdict in ELEMENTS or cell.failed:
-        return ELEMENTS.get(cell.verdict, "error")
+    if cell.verdict in _ELEMENTS or cell.failed:
+        return _ELEMENTS.get(cell.verdict, "error")
     if cell.verdict != "inconclusive":
         return None
     return "error" if of_backend == "inconclusive" else "skipped"
@@ -114,10 +114,10 @@ def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
 def workflow_commands(page: CheckPage) -> str:
     """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
     return "".join(
-        f"::{level} title={_escaped(f'vebench: {cell.verdict}', PROPERTY_ESCAPES)}::"
+        f"::{level} title={_escaped(f'vebench: {cell.verdict}', _PROPERTY_ESCAPES)}::"
         f"{_escaped(sentence(cell), ESCAPES)}\n"
         for cell in page.comparison.cells
-        if (level := "error" if cell.failed else LEVELS.get(cell.verdict))
+        if (level := "error" if cell.failed else _LEVELS.get(cell.verdict))
     )
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from vebench.reports.document import Table, Text
 
-KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
+_KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
 # A path between quotation marks may hold spaces. Else it ends at the first character that few names have.
-QUOTED = re.compile(rf"""(?<=['"`])/{KERNEL}[^'"`/][^'"`]*(?=['"`])""")
-PLAIN = r"""[^\s/'"`|<>,;:()\[\]{}]"""
+_QUOTED = re.compile(rf"""(?<=['"`])/{_KERNEL}[^'"`/][^'"`]*(?=['"`])""")
+_PLAIN = r"""[^\s/'"`|<>,;:()\[\]{}]"""
 # No path begins within a word, an address or a tag: frames/s, ./a, ~/a, https://host/a, </a>.
-BARE = re.compile(rf"(?:file://|(?<![\w./~<-]))/{KERNEL}(?:(?:{PLAIN}+/)+{PLAIN}*|{PLAIN}{{2,}})")
+_BARE = re.compile(rf"(?:file://|(?<![\w./~<-]))/{_KERNEL}(?:(?:{_PLAIN}+/)+{_PLAIN}*|{_PLAIN}{{2,}})")
 
 
 def without_folders(names: Iterable[str]) -> Callable[[str], str]:
@@ -32,7 +32,7 @@ def without_folders(names: Iterable[str]) -> Callable[[str], str]:
     def replaced(text: str) -> str:
         for name, last in absolute.items():
             text = text.replace(name, last)
-        return BARE.sub(_last_of, QUOTED.sub(_last_of, text))
+        return _BARE.sub(_last_of, _QUOTED.sub(_last_of, text))
 
     return replaced
 

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
     Section = list[RenderableType]
 
-GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
-STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
-BEST = "*"
-INDENT = (0, 0, 0, 2)
-GAP = 2  # between two columns
-LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
-TABLES_LAST: frozenset[Kind] = frozenset({"run"})  # what explains the tables of these pages comes before them
+_GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
+_STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
+_BEST = "*"
+_INDENT = (0, 0, 0, 2)
+_GAP = 2  # between two columns
+_LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
+_TABLES_LAST: frozenset[Kind] = frozenset({"run"})  # what explains the tables of these pages comes before them
 
 
 def render(page: Page) -> RenderableType:
     """Return what Rich lays out at the width of the terminal: one document after another."""
-    return _Documents(page.documents, tables_last=page.kind in TABLES_LAST)
+    return _Documents(page.documents, tables_last=page.kind in _TABLES_LAST)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _head(document: Document) -> Iterator[RenderableType]:
     yield Line(document.title, style="bold")
     if document.notice:
         yield Line(document.notice, style="bold red")
-    grid = Grid.grid(padding=(0, GAP, 0, 0))
+    grid = Grid.grid(padding=(0, _GAP, 0, 0))
     for name, value in document.facts:
         grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
     if grid.row_count:
@@ -113,7 +113,7 @@ def _legend(document: Document) -> Iterator[Line]:
     for line in document.legend:
         yield Line(line, style="dim")
     if document.best:
-        yield Line(f"{BEST} {document.best}", style="dim")
+        yield Line(f"{_BEST} {document.best}", style="dim")
 
 
 def _with_notes(table: Table, width: int) -> Iterator[RenderableType]:
@@ -160,9 +160,9 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
 
 def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
     """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, GAP - 1, 0, 0), pad_edge=False, header_style="bold")
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold")
     left = 0 if table.numbers else width - sum(_needed(table, index) for index in block)
-    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // LABEL_SHARE, left))
+    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // _LABEL_SHARE, left))
     side: JustifyMethod = "right" if table.numbers else "left"
     for index in block:
         grid.add_column(Line(table.columns[index], justify=side), justify=side, overflow="fold")
@@ -181,7 +181,7 @@ def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
         yield range(len(table.columns))
         return
     labels = max(len(text) for text in (table.corner, *(row.label for row in table.rows)))
-    left = start = min(labels, width // LABEL_SHARE)
+    left = start = min(labels, width // _LABEL_SHARE)
     block: list[int] = []
     for index in range(len(table.columns)):
         needed = _needed(table, index)
@@ -195,7 +195,7 @@ def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
 
 def _needed(table: Table, index: int) -> int:
     """Return how wide a column is, with the gap before it."""
-    return GAP + max([len(table.columns[index]), *(_width(row.texts[index]) for row in table.rows)])
+    return _GAP + max([len(table.columns[index]), *(_width(row.texts[index]) for row in table.rows)])
 
 
 def _width(text: Text) -> int:
@@ -205,12 +205,12 @@ def _width(text: Text) -> int:
 def _marked(text: Text) -> tuple[str, ...]:
     """Return the lines with the mark of the best right before the figure."""
     first, *others = text.lines
-    return (f"{BEST}{first}" if text.tone == "best" else first, *others)
+    return (f"{_BEST}{first}" if text.tone == "best" else first, *others)
 
 
 def _lines(text: Text) -> Line:
     first, *others = _marked(text)
-    line = Line(first, style=STYLES[text.tone])
+    line = Line(first, style=_STYLES[text.tone])
     for other in others:
         line.append(f"\n{other}", style="not bold dim")
     return line
@@ -233,7 +233,7 @@ def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
     for heading, groups in headings.items():
         texts = (line if len(of) == every else f"{', '.join(of)}: {line}" for line, of in groups.items())
         yield Line(heading, style="dim")
-        yield from (Padding(Line(text, style="dim"), INDENT) for text in texts)
+        yield from (Padding(Line(text, style="dim"), _INDENT) for text in texts)
 
 
 def _findings(document: Document) -> Iterator[RenderableType]:
@@ -241,10 +241,10 @@ def _findings(document: Document) -> Iterator[RenderableType]:
     kinds: dict[str, list[FindingText]] = {}
     for finding in document.findings:
         kinds.setdefault(finding.label, []).append(finding)
-    grid = Grid.grid(padding=(0, GAP, 0, 0))
+    grid = Grid.grid(padding=(0, _GAP, 0, 0))
     for alike in kinds.values():
         gravity = alike[0].gravity
-        grid.add_row(Line(gravity.value, style=GRAVITIES[gravity]), _kind(alike))
+        grid.add_row(Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
     if kinds:
         yield grid
 
@@ -258,7 +258,7 @@ def _kind(alike: Sequence[FindingText]) -> RenderableType:
         texts = [f"{_what(finding)} -> {finding.remedy}" for finding in alike]
     else:
         texts = [*map(_what, alike), f"-> {alike[0].remedy}"]
-    return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), INDENT) for text in texts))
+    return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), _INDENT) for text in texts))
 
 
 def _what(finding: FindingText) -> str:
@@ -275,10 +275,10 @@ def _explanations(items: Sequence[Explanation]) -> Iterator[RenderableType]:
     """Yield explanations: what is the case, where, and what to do, each on lines of its own below the label."""
     for item in items:
         yield Line(item.label, style="yellow")
-        yield Padding(Line(item.text), INDENT)
+        yield Padding(Line(item.text), _INDENT)
         yield from (Padding(Line(place), (0, 0, 0, 4)) for place in item.places)
         if item.remedy or item.command:
-            yield Padding(Line(f"-> {item.remedy}", overflow="fold"), INDENT)
+            yield Padding(Line(f"-> {item.remedy}", overflow="fold"), _INDENT)
         if item.command:  # on a line of its own, which only the terminal wraps: so it can be pasted
             yield Line(item.command, style="cyan", no_wrap=True, overflow="ignore")
 

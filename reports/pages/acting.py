@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import LearnerStep
 
 
-LEAST_SAID = 0.01  # of the time
+_LEAST_SAID = 0.01  # of the time
 
 
 def where_time_goes(cell: CellSummary) -> Text:
@@ -21,7 +21,7 @@ def where_time_goes(cell: CellSummary) -> Text:
     if found is None:
         return Text((figures.NOTHING,), "missing")
     shares = f"env {found.waiting:.0%}, policy {found.inference:.0%}, copies {found.copies:.0%}"
-    if found.counting >= LEAST_SAID:
+    if found.counting >= _LEAST_SAID:
         shares += f", counting {found.counting:.0%}"
     batch = f"a batch {figures.short(found.latency_p50_ns)}, p99 {figures.short(found.latency_p99_ns)}"
     age = (f"age {found.age:.1f}",) if found.age or cell.num_envs > cell.batch_size else ()

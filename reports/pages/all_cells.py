@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Place = Callable[[CellSummary], Text]
 
-RATIOS = ("times", "ratio")
+_RATIOS = ("times", "ratio")
 
 
 def all_cells(cells: Sequence[CellSummary]) -> Table:
@@ -62,7 +62,7 @@ def _value(column: Column, cell: CellSummary) -> Text:
     if column.name == "frames_per_second":
         return _rate(cell)
     # No backend can beat a reference row: its ratios would read as those of a backend. The loop alone has no frames.
-    if (cell.reference_row and column.unit in RATIOS) or (cell.loop_ns_per_batch and column.unit == "frames/s"):
+    if (cell.reference_row and column.unit in _RATIOS) or (cell.loop_ns_per_batch and column.unit == "frames/s"):
         return Text((figures.NOTHING,))
     return replace(of_column(column, cell), tone="plain")  # the whole row of a reference row is set apart
 
@@ -77,7 +77,7 @@ def _rate(cell: CellSummary) -> Text:
 
 
 # How estimates with these units are written; others are rates.
-ESTIMATES: dict[str, Callable[[Estimate], str]] = {
+_ESTIMATES: dict[str, Callable[[Estimate], str]] = {
     "times": figures.times,
     "ratio": figures.ratio,
     "ns": figures.microseconds,
@@ -98,7 +98,7 @@ def of_column(column: Column, cell: CellSummary) -> Text:
 
 
 def _estimate(value: Estimate, unit: str) -> str:
-    return ESTIMATES.get(unit, figures.rate)(value)
+    return _ESTIMATES.get(unit, figures.rate)(value)
 
 
 def _plain(value: Plain, unit: str) -> str:

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import RunRecord
 
-MOST_SENTENCES = 4  # of a winner, besides one about a wide interval
+_MOST_SENTENCES = 4  # of a winner, besides one about a wide interval
 MOST_NAMED = 3  # backends in a sentence; of others only the number
-FEWEST_REPEATS = 3
-BACKENDS = ("-b", "--backend")
-USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
-SEEN = 0.9995  # what changes a rate less is not worth a word
-NARROW_ENOUGH = "10%"  # for --until: half of the width from which on an interval says nothing
+_FEWEST_REPEATS = 3
+_BACKENDS = ("-b", "--backend")
+_USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
+_SEEN = 0.9995  # what changes a rate less is not worth a word
+_NARROW_ENOUGH = "10%"  # for --until: half of the width from which on an interval says nothing
 
 # In the singular and in the plural.
 DOUBTS = {
@@ -94,21 +94,21 @@ class Told:
         """The command that measures what is missing, or else the run's own with twice as many repeats."""
         if self.incomplete:
             return self.goes_on
-        return self.again("--repeats", str(2 * max(self.spec.repeats, FEWEST_REPEATS)))
+        return self.again("--repeats", str(2 * max(self.spec.repeats, _FEWEST_REPEATS)))
 
     @property
     def more_certain(self) -> str:
         """The command that makes rates as certain as they have to be."""
         if self.compares or self.incomplete:
             return self.more
-        return self.goes_on if self.spec.until else self.again("--until", NARROW_ENOUGH)
+        return self.goes_on if self.spec.until else self.again("--until", _NARROW_ENOUGH)
 
     @property
     def other_backends(self) -> str:
         """The run's command with all backends; those that are not measured unless named remain named."""
         asked = self.spec.backends
         if all(choice.name in BY_NAME and not choice.options for choice in asked):
-            return self.again(without=BACKENDS)
+            return self.again(without=_BACKENDS)
         names = {choice.name for choice in asked}
         usual = (entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row)
         added = [name for name in usual if name not in names]
@@ -117,7 +117,7 @@ class Told:
     def verify(self, cell: CellSummary, labels: Iterable[str]) -> str:
         """Return the command that compares the work of these backends on the task of a cell."""
         count = cell.key.workers * cell.key.envs_per_worker
-        more = ("--num-envs", str(count)) if count > USUAL_ENVS else ()
+        more = ("--num-envs", str(count)) if count > _USUAL_ENVS else ()
         return self.head.verify_command(cell.env, labels, *more)
 
     def again(self, *added: str, without: Collection[str] = ()) -> str:
@@ -194,7 +194,7 @@ def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
     gymnasium = _without_leaving_gymnasium(winner, answer)
     sentences = [text for text in (first, _caveat(winner, answer), tied, perhaps, workers, gymnasium) if text]
     for least in (workers, perhaps):
-        if len(sentences) > MOST_SENTENCES and least:
+        if len(sentences) > _MOST_SENTENCES and least:
             sentences.remove(least)
     return [sentences[0], *wide, *sentences[1:]]
 
@@ -255,7 +255,7 @@ def _why_none(answer: TaskAnswer, told: Told) -> tuple[str, str]:
     found = "no cell has a rate yet", f"Measure with: {told.goes_on}"
     match answer.reason:
         case Reason.NO_BACKEND:
-            found = "only reference rows were measured", f"Measure with: {told.again(without=BACKENDS)}"
+            found = "only reference rows were measured", f"Measure with: {told.again(without=_BACKENDS)}"
         case Reason.FAILED:
             remedy = f"Once what the findings name is mended, measure with: {told.goes_on}"
             found = "no backend could be measured", remedy
@@ -317,7 +317,7 @@ def _figure(cell: CellSummary, selected: float) -> str:
     text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate_of(corrected(rate, selected) if rate else None)}"
     if speedup is not None and cell.label != REFERENCE:
         text += f", {figures.number(selected * speedup.median)}x a plain loop {_distance(speedup)}"
-    return f"{text}, corrected for having been chosen by its rate" if selected < SEEN else text
+    return f"{text}, corrected for having been chosen by its rate" if selected < _SEEN else text
 
 
 def _caveat(winner: CellSummary, answer: TaskAnswer) -> str:

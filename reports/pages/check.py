@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # As the outcome names them: what to look at first comes first.
-ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
-GOOD = ("faster", "same")
+_ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
+_GOOD = ("faster", "same")
 MEASURE_AGAIN = "measure it again, on both sides if need be"
-COMPARED = {
+_COMPARED = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
     "yardstick": f"rates relative to {YARDSTICK} of the same run",
 }
-UNSEEN = {
+_UNSEEN = {
     "fps": "whether the code or the machine has changed",
     "speedup": f"what slows {REFERENCE} as much, such as the environment itself: see the verdict on {REFERENCE}",
     "yardstick": f"what affects {YARDSTICK} and environments differently, such as caches or another CPU model",
@@ -61,14 +61,14 @@ class CheckPage:
     def outcome(self) -> str:
         """The outcome in a few words: ``2 slower, 6 same of 8 cells``."""
         verdicts = [cell.verdict for cell in self.comparison.cells]
-        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ORDER if verdict in verdicts)
+        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in _ORDER if verdict in verdicts)
         return f"{counts} of {figures.counted(len(verdicts), 'cell')}"
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task, a row for each cell, and why verdicts are what they are."""
         found = self.comparison
-        names, tolerance = found.names, percent(found.tolerance)
+        names, tolerance = found.names, _percent(found.tolerance)
         envs = dict.fromkeys(cell.key.env for cell in found.cells)
         document = Document(
             title=f"{names.command.capitalize()}: {self.outcome}",
@@ -79,7 +79,7 @@ class CheckPage:
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios, and its cells alone only if it is slower or faster.",
                 "±: the true ratio lies within this distance, with 95 % confidence for each row.",
-                *(() if found.paired else (f"Not seen: {UNSEEN[found.metric]}.",)),
+                *(() if found.paired else (f"Not seen: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(_explanations(found)),
             notice=one_line(self.notice),
@@ -141,7 +141,7 @@ def sentence(cell: CellComparison) -> str:
     return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
 
 
-def percent(share: float) -> str:
+def _percent(share: float) -> str:
     """Return a share as people write it: ``5%``, ``2.5%``."""
     return f"{100 * share:.3g}%"
 
@@ -155,7 +155,7 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     found, names = page.comparison, page.comparison.names
     yield names.baseline, one_line(page.baseline)
     yield names.candidate, one_line(page.candidate)
-    yield "compared", f"{COMPARED[found.metric]}, tolerance {percent(found.tolerance)}"
+    yield "compared", f"{_COMPARED[found.metric]}, tolerance {_percent(found.tolerance)}"
     resolved = [group.resolves for group in found.groups if group.resolves is not None]
     if resolved:
         yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
@@ -224,7 +224,7 @@ def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
 
 
 def _verdict(verdict: SpeedVerdict) -> Text:
-    return Text((verdict,), "plain" if verdict in GOOD else "missing", verdict)
+    return Text((verdict,), "plain" if verdict in _GOOD else "missing", verdict)
 
 
 def _workers(key: CellKey) -> Text:

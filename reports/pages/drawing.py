@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from vebench.machine.topology import Topology
 
 # On a machine with no more CPUs than this, every box is drawn.
-FOLD_ABOVE = 16
+_FOLD_ABOVE = 16
 # Of a box with more cores, these first ones are shown, and all with workers.
-MOST_CORES = 64
-FEWEST_IN_SERIES = 4
-STYLES = {"owned": "bold green", "barred": "dim", "free": ""}
+_MOST_CORES = 64
+_FEWEST_IN_SERIES = 4
+_STYLES = {"owned": "bold green", "barred": "dim", "free": ""}
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Marks:
     barred: frozenset[int]
 
     def state(self, cpu: int) -> str:
-        """Return the state of a CPU: a key of ``STYLES``."""
+        """Return the state of a CPU: a key of ``_STYLES``."""
         return "owned" if cpu in self.owned else "barred" if cpu in self.barred else "free"
 
     def text(self, cpu: int, width: int) -> str:
@@ -86,7 +86,7 @@ def brief(cpus: Collection[int]) -> str:
     """Return a set of CPUs in few characters: a Linux list, or ``1,3..79`` for a series with a wider step."""
     ordered = sorted(cpus)
     steps = {after - before for before, after in pairwise(ordered)}
-    if len(ordered) >= FEWEST_IN_SERIES and len(steps) == 1 and steps != {1}:
+    if len(ordered) >= _FEWEST_IN_SERIES and len(steps) == 1 and steps != {1}:
         return f"{ordered[0]},{ordered[1]}..{ordered[-1]}"
     return format_cpu_list(ordered)
 
@@ -136,7 +136,7 @@ def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
         parts += _cores(loose, topology, marks)
     groups: dict[object, list[Box]] = {}
     for inner in sorted(box.inner, key=lambda inner: min(inner.cpus)):
-        look = _look(inner, topology, marks) if len(topology.online) > FOLD_ABOVE else id(inner)
+        look = _look(inner, topology, marks) if len(topology.online) > _FOLD_ABOVE else id(inner)
         groups.setdefault(look, []).append(inner)
     for first, *others in groups.values():
         parts.append(_drawn(first, topology, marks))
@@ -177,7 +177,7 @@ def _cores(cores: Sequence[Cpus], topology: Topology, marks: Marks) -> Iterator[
             last = rank + 1 == len(fastest_first)
             middle = "slowest kind" if last else f"kind {rank + 1} of {len(fastest_first)}"
             yield Text(middle if rank else "fastest kind", style="dim")
-        shown = [core for at, core in enumerate(here) if at < MOST_CORES or marks.owned.intersection(core)]
+        shown = [core for at, core in enumerate(here) if at < _MOST_CORES or marks.owned.intersection(core)]
         yield Columns([_core(core, width, marks) for core in shown], padding=(0, 1))
         if len(shown) < len(here):
             yield Text(f"and {len(here) - len(shown)} more cores", style="dim")
@@ -187,7 +187,7 @@ def _core(core: Cpus, width: int, marks: Marks) -> Text:
     text = Text(no_wrap=True)
     for index, cpu in enumerate(core):
         text.append("+" if index else "", style="dim")
-        text.append(marks.text(cpu, width), style=STYLES[marks.state(cpu)])
+        text.append(marks.text(cpu, width), style=_STYLES[marks.state(cpu)])
     return text
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.results.records import RunRecord
 
-TITLE = "Predicted frames/s, not measured"
-ON_HOSTS = "replicas on hosts add up: measure with more hosts (--hosts 1..N)"
+_TITLE = "Predicted frames/s, not measured"
+_ON_HOSTS = "replicas on hosts add up: measure with more hosts (--hosts 1..N)"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -
     order = cpu_order(header, cells)
     shown = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
     if order is None:
-        refused = Forecast(workers, refused=ON_HOSTS)
+        refused = Forecast(workers, refused=_ON_HOSTS)
         return tuple(Prediction(curve, refused) for curve in shown)
     return tuple(_prediction(curve, order, workers) for curve in shown)
 
@@ -78,7 +78,7 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
     several = len({one.curve.envs_per_worker for one in predicted}) > 1
     named = [(curve_name(one.curve, several=several), one) for one in predicted]
     return Table(
-        title=f"{one_line(env)}: {TITLE}",
+        title=f"{one_line(env)}: {_TITLE}",
         corner="backend",
         columns=(figures.counted(workers, "worker"), "90 % band", "back-test"),
         rows=tuple(TableRow(name, _texts(one.forecast), one.curve.reference_row) for name, one in named),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from vebench.machine.topology import Topology
     from vebench.reports.page import Kind
 
-THIRD_LEVEL = 3
-MOST_IN_ORDER = 32
+_THIRD_LEVEL = 3
+_MOST_IN_ORDER = 32
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class MachinePage:
 def _placement(page: MachinePage) -> dict[str, object]:
     """Return what decides where workers are placed."""
     topology = page.host.topology
-    third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == THIRD_LEVEL]
+    third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == _THIRD_LEVEL]
     return {
         "online": format_cpu_list(topology.online),
         "allowed": format_cpu_list(page.host.allowance.cpus),
@@ -193,8 +193,8 @@ def _usable(page: MachinePage) -> str:
 
 
 def _in_order(order: Cpus) -> str:
-    shown = ", ".join(map(str, order[:MOST_IN_ORDER]))
-    return shown if len(order) <= MOST_IN_ORDER else f"{shown}, ... ({len(order)} in all)"
+    shown = ", ".join(map(str, order[:_MOST_IN_ORDER]))
+    return shown if len(order) <= _MOST_IN_ORDER else f"{shown}, ... ({len(order)} in all)"
 
 
 def _workers(page: MachinePage) -> str:

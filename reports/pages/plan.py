@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from vebench.reports.page import Kind
 
 STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
-TOLERANCE = 0.1  # the default of vebench check
-ADDED = (
+_TOLERANCE = 0.1  # the default of vebench check
+_ADDED = (
     f"what rates are compared with is added, {REFERENCE} and {YARDSTICK} with one worker; "
     "--set base=false leaves it out"
 )
@@ -89,7 +89,7 @@ def _each(spec: RunSpec) -> str:
 
 def _resolves(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return, as a fact, what the plan will be able to tell on an ordinary machine."""
-    found = foresee(plan, TOLERANCE)
+    found = foresee(plan, _TOLERANCE)
     if found is None:
         return ()
     return (
@@ -135,7 +135,7 @@ def _task(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
         corner="backend",
         columns=COLUMNS,
         rows=tuple(_row(cell) for cell in by_row if cell.skip is None),
-        notes=(*((ADDED,) if added else ()), *_skipped(by_row)),
+        notes=(*((_ADDED,) if added else ()), *_skipped(by_row)),
         numbers=False,
     )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FILE = "published.json"
 TITLE = "Published by others, not measured here"
-HEADING = "What they count:"
+_HEADING = "What they count:"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _table(env: str, entry: Published) -> Table:
         columns=entry.machines,
         rows=tuple(TableRow(name, tuple(map(_rate, rates))) for name, rates in entry.frames_per_second.items()),
         notes=(f"source: {entry.source}, since {entry.date}, {entry.url}", f"machines: {entry.hardware}"),
-        listing=Listing(HEADING, tuple(f"{names}: {what}" for names, what in entry.counts.items())),
+        listing=Listing(_HEADING, tuple(f"{names}: {what}" for names, what in entry.counts.items())),
         group=one_line(env),
         about="others",
     )

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from vebench.reports.document import Tone, Value
     from vebench.reports.page import View
 
-DOUBTFUL = ("unverified", "different")
-DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
+_DOUBTFUL = ("unverified", "different")
+_DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
 
 
 def tables(
@@ -222,7 +222,7 @@ def _work_verdict(cells: Sequence[CellSummary]) -> Text:
     """Return whether the backend does the same work, by the worst verdict of its cells, and if that was seen here."""
     verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
     words = max((cell.work for cell in cells if cell.verdict == verdict), key=len, default="")
-    return Text((words or figures.NOTHING,), "missing" if verdict in DOUBTFUL else "plain", verdict)
+    return Text((words or figures.NOTHING,), "missing" if verdict in _DOUBTFUL else "plain", verdict)
 
 
 def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
@@ -252,7 +252,7 @@ def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
         for difference in (*own, *cell.differences):
             labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
     lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
-    return Listing(DIFFERENCES, lines) if lines else None
+    return Listing(_DIFFERENCES, lines) if lines else None
 
 
 def _stepped(cells: Sequence[CellSummary]) -> str:

@@ -43,7 +43,7 @@ FIRST = (
 
 
 # What others took of most cells is the notice, and need not be said of each.
-TAKEN = frozenset({Code.DISTURBED, Code.THROTTLED})
+_TAKEN = frozenset({Code.DISTURBED, Code.THROTTLED})
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _said_once(cell: CellSummary, section: Section) -> CellSummary:
     """Return ``cell`` without findings that the notice says of all."""
     if not section.notice:
         return cell
-    return replace(cell, findings=tuple(finding for finding in cell.findings if finding.code not in TAKEN))
+    return replace(cell, findings=tuple(finding for finding in cell.findings if finding.code not in _TAKEN))
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:

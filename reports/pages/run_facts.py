@@ -46,7 +46,7 @@ def _known(cell: CellSummary) -> bool:
     return cell.windows > 0 and any(cell.totals.get(name) is not None for name in ("steal_ns", "others_ns"))
 
 
-GIB = 2**30
+_GIB = 2**30
 
 
 def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
@@ -104,7 +104,7 @@ def _proof(cells: Sequence[CellSummary]) -> str:
 
 def _machine(host: HostRecord) -> str:
     cpus = f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable"
-    memory = f"{host.memory_bytes / GIB:.1f} GiB" if host.memory_bytes is not None else ""
+    memory = f"{host.memory_bytes / _GIB:.1f} GiB" if host.memory_bytes is not None else ""
     return ", ".join(part for part in (host.cpu_model, cpus, memory) if part)
 
 

@@ -57,14 +57,14 @@ def short_names(count: int) -> list[str]:
     return [f"{letter}{number if number > 1 else ''}" for number in range(1, rounds + 1) for letter in letters][:count]
 
 
-def interval(ratio: Estimate) -> str:
+def _interval(ratio: Estimate) -> str:
     """Return a ratio and both ends of its interval: ``1.42x (1.31 to 1.53)``."""
     if ratio.low is None or ratio.high is None:
         return f"{figures.number(ratio.median)}x (no interval)"
     return f"{figures.number(ratio.median)}x ({figures.number(ratio.low)} to {figures.number(ratio.high)})"
 
 
-HOST: tuple[tuple[str, Fact], ...] = (
+_HOST: tuple[tuple[str, Fact], ...] = (
     ("CPU model", lambda host: host.cpu_model),
     ("CPUs usable", lambda host: f"{host.usable_cpus} of {host.cpus_online}"),
     ("cores", lambda host: str(host.topology.cores)),
@@ -83,10 +83,10 @@ HOST: tuple[tuple[str, Fact], ...] = (
     ("microcode", lambda host: host.microcode),
     ("Python", lambda host: host.python or None),
 )
-PLAN = ("pin", "replicas", "repeats", "rounds", "duration", "warmup")
-ALWAYS = ("CPU model", "CPUs usable")
-UNKNOWN = "-"
-TITLE = "The runs, and what differs between them"
+_PLAN = ("pin", "replicas", "repeats", "rounds", "duration", "warmup")
+_ALWAYS = ("CPU model", "CPUs usable")
+_UNKNOWN = "-"
+_TITLE = "The runs, and what differs between them"
 
 
 def differences(sides: Sequence[Side]) -> tuple[Table, bool]:
@@ -100,19 +100,19 @@ def differences(sides: Sequence[Side]) -> tuple[Table, bool]:
         "started": [head.started for head in heads],
     }
     facts: dict[str, Sequence[str | None]] = {
-        **{name: [fact(head.host) for head in heads] for name, fact in HOST},
+        **{name: [fact(head.host) for head in heads] for name, fact in _HOST},
         **{name: [head.packages.get(name, "none") for head in heads] for name in _packages(heads)},
-        **{f"--{name}": [_option(head, name) for head in heads] for name in PLAN},
+        **{f"--{name}": [_option(head, name) for head in heads] for name in _PLAN},
         "cells take turns": [_truth(head.spec.takes_turns) for head in heads],
     }
     differing = [name for name, values in facts.items() if len({value for value in values if value is not None}) > 1]
-    shown = {**named, **{name: facts[name] for name in dict.fromkeys((*ALWAYS, *differing))}}
+    shown = {**named, **{name: facts[name] for name in dict.fromkeys((*_ALWAYS, *differing))}}
     rows = (
-        TableRow(one_line(name), tuple(Text((one_line(value or "") or UNKNOWN,)) for value in values))
+        TableRow(one_line(name), tuple(Text((one_line(value or "") or _UNKNOWN,)) for value in values))
         for name, values in shown.items()
     )
     names = tuple(side.name for side in sides)
-    return Table(TITLE, "fact", names, tuple(rows), numbers=False, about="run"), bool(differing)
+    return Table(_TITLE, "fact", names, tuple(rows), numbers=False, about="run"), bool(differing)
 
 
 def _packages(heads: Sequence[RunRecord]) -> list[str]:
@@ -164,9 +164,9 @@ def _verdict(first: Side, other: Other) -> str:
         return f"no verdict: no cell of {lacking} has a rate that can be compared."
     ratio, where, farther = found.best.ratio, _where(found.best, first, side), _farther(found, found.best, first, side)
     if _may_be_alike(found.best):
-        speed = f"{side.name} is {interval(ratio)} as fast"
+        speed = f"{side.name} is {_interval(ratio)} as fast"
         return f"each at its best, {first.name} and {side.name} cannot be told apart: {speed}, {where}.{farther}"
-    return f"{side.name} is {interval(ratio)} as fast as {first.name}, each at its best: {where}.{farther}"
+    return f"{side.name} is {_interval(ratio)} as fast as {first.name}, each at its best: {where}.{farther}"
 
 
 def _where(best: Best, first: Side, side: Side) -> str:
@@ -193,12 +193,12 @@ def _details(found: TaskBeside) -> Iterator[str]:
         f"{figures.number(ratios[key].median)}x ({one_line(key.backend)} with {key.size})" for key in ends
     )
     cells = f"the geometric mean of {figures.counted(len(ratios), 'cell')}, from {smallest} to {largest}"
-    yield f"the same backend, workers and CPUs: {interval(found.mean)}, {cells}."
+    yield f"the same backend, workers and CPUs: {_interval(found.mean)}, {cells}."
     for ratio in [ratio for key, ratio in ratios.items() if is_base(key)][:1]:
-        yield f"{REFERENCE} and one worker: {interval(ratio)}."
+        yield f"{REFERENCE} and one worker: {_interval(ratio)}."
 
 
-MOST_LINES = 4  # of two runs: two backends in each
+_MOST_LINES = 4  # of two runs: two backends in each
 
 
 def charts(env: str, sides: Sequence[Side]) -> Iterator[Chart]:
@@ -232,7 +232,7 @@ def _wanted(of_sides: Sequence[Curves]) -> list[tuple[CellKey, ...]]:
         return [tuple(found)[:1] for found in of_sides]
     ranks = [key for found in zip(*map(list, of_sides), strict=False) for key in found]
     rest = [key for found in of_sides for key in found]
-    both = tuple(dict.fromkeys((*ranks, *rest)))[: MOST_LINES // 2]
+    both = tuple(dict.fromkeys((*ranks, *rest)))[: _MOST_LINES // 2]
     return [both for _ in of_sides]
 
 

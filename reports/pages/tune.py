@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from vebench.reports.page import Kind
     from vebench.results.records import Run
 
-MOST_RIVALS, MOST_TIED, MOST_LEFT_OUT = 8, 3, 6
-NANOSECONDS = 1e9  # in a second
+_MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
+_NANOSECONDS = 1e9  # in a second
 
 
 @dataclass(frozen=True)
@@ -284,8 +284,8 @@ class TunePage:
     def _ties(self) -> Iterator[str]:
         others = [cell for cell in self.choice.tied if cell is not self.choice.fastest]
         if others:
-            more = len(others) - MOST_TIED
-            named = [*map(_place, others[:MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
+            more = len(others) - _MOST_TIED
+            named = [*map(_place, others[:_MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
             yield f"Not told apart from the fastest, and within {self.wish.tolerance:.0%}: {', '.join(named)}."
 
     def _bends(self) -> Iterator[str]:
@@ -350,15 +350,15 @@ class TunePage:
         best = self.choice.best
         if best is not None:
             yield best, self._texts(best, None, best=self.settled)
-        for rival in self.choice.rivals[:MOST_RIVALS]:
+        for rival in self.choice.rivals[:_MOST_RIVALS]:
             yield rival.cell, self._texts(rival.cell, rival, best=False)
 
     def _notes(self) -> Iterator[str]:
         yield "rate: frames/s; beside it: over the rate of the first row, with its 95 % interval."
         yield "a batch: how long it is waited for by what acts at once, and 99 of 100 at most; or its time on average."
         yield "envs of a row: how many are alive for each row of a batch; above 1, so many batches old may a row be."
-        if len(self.choice.rivals) > MOST_RIVALS:
-            yield f"{len(self.choice.rivals) - MOST_RIVALS} more: vebench report."
+        if len(self.choice.rivals) > _MOST_RIVALS:
+            yield f"{len(self.choice.rivals) - _MOST_RIVALS} more: vebench report."
 
     def _policy(self) -> Iterator[Table]:
         cells = [cell for cell, _ in self._rows() if cell.acting]
@@ -445,7 +445,7 @@ class TunePage:
             "status": cell.status,
             "frames_per_second": cell.frames_per_second,
             "steps_per_second": cell.steps_per_second,
-            "seconds_per_batch": None if cell.ns_per_batch is None else cell.ns_per_batch.scaled(1 / NANOSECONDS),
+            "seconds_per_batch": None if cell.ns_per_batch is None else cell.ns_per_batch.scaled(1 / _NANOSECONDS),
             "latency": None if seen is None else {"p50_ns": seen.p50_ns, "p99_ns": seen.p99_ns},
             "cpus": cell.cpus_owned,
             "processes": cell.processes,
@@ -473,7 +473,7 @@ def _beside_loop(cell: CellSummary) -> str:
 
 def _exchange_words(found: Exchange, chosen: CellSummary) -> Iterator[str]:
     """Yield what handing over takes, and the break-even: for what is recommended, or why a loop is."""
-    cell, here = found.cell, figures.short(found.step * NANOSECONDS)
+    cell, here = found.cell, figures.short(found.step * _NANOSECONDS)
     name = "it" if cell is chosen else one_line(_place(cell))
     together = f"{figures.counted(found.at_once, 'environment')} at a time"
     if not found.hand_over.high:
@@ -482,7 +482,7 @@ def _exchange_words(found: Exchange, chosen: CellSummary) -> Iterator[str]:
     what = f"a batch of {cell.batch_size} takes {name} {_time(found.hand_over)} beside steps, {together}"
     bound = f"less than {_time(found.break_even)}"
     if not found.break_even.low:
-        bound = f"at most {figures.short((found.break_even.high or 0.0) * NANOSECONDS)}"
+        bound = f"at most {figures.short((found.break_even.high or 0.0) * _NANOSECONDS)}"
     yield f"Handing over {what}: a plain loop is faster where a step takes {bound}; here it takes {here}."
 
 
@@ -498,7 +498,7 @@ def _exchange_facts(found: Exchange) -> dict[str, object]:
 
 def _time(seconds: Estimate) -> str:
     """Return a time with its interval, which may begin at nothing."""
-    median, *ends = (figures.short((one or 0.0) * NANOSECONDS) for one in (seconds.median, seconds.low, seconds.high))
+    median, *ends = (figures.short((one or 0.0) * _NANOSECONDS) for one in (seconds.median, seconds.low, seconds.high))
     return median if seconds.low is None else f"{median} ({' to '.join(ends)})"
 
 
@@ -514,5 +514,5 @@ def _needs(cell: CellSummary) -> list[str]:
 
 def _shortened(places: Sequence[str]) -> str:
     """Return places in a line: no more than a screen has room for, and how many more there are."""
-    more = len(places) - MOST_LEFT_OUT
-    return "; ".join([*places[:MOST_LEFT_OUT], *([f"{more} more backends: -f json names them"] if more > 0 else [])])
+    more = len(places) - _MOST_LEFT_OUT
+    return "; ".join([*places[:_MOST_LEFT_OUT], *([f"{more} more backends: -f json names them"] if more > 0 else [])])

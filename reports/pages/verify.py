@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from vebench.reports.document import Tone
     from vebench.reports.page import Kind
 
-ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
-MORE_STEPS, TIMES_MORE = 5000, 5  # to compare where no episode has ended
-ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what to look at first comes first
+_ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
+_MORE_STEPS, _TIMES_MORE = 5000, 5  # to compare where no episode has ended
+_ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what to look at first comes first
 COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
-MEANINGS = (
+_MEANINGS = (
     "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
     "rows: those compared, in all layouts. ends: of episodes among them, cut off: by a limit on time.",
@@ -58,7 +58,7 @@ class VerifyPage:
     def outcome(self) -> str:
         """The outcome in a few words: ``1 different, 5 identical``."""
         counts = Counter[str](proof.verdict for _, proof in self.proofs)
-        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER if counts[verdict])
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in _ORDER if counts[verdict])
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -68,7 +68,7 @@ class VerifyPage:
             title=f"Same work as {REFERENCE}: {self.outcome}",
             facts=tuple(_facts_of(self)),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
-            legend=MEANINGS if any(_counted(proof) for _, proof in self.proofs) else MEANINGS[:-1],
+            legend=_MEANINGS if any(_counted(proof) for _, proof in self.proofs) else _MEANINGS[:-1],
             explanations=tuple(_explanations(self, several=len(envs) > 1)),
         )
         return (document,)
@@ -142,7 +142,7 @@ def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
 
 def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
     tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
-    few = proof.verdict in SAME and proof.fewest_ends < ENOUGH_ENDS
+    few = proof.verdict in SAME and proof.fewest_ends < _ENOUGH_ENDS
     texts = (
         Text((proof.verdict,), tone, proof.verdict),
         Text((f"{proof.rows:,}",), value=proof.rows),
@@ -196,7 +196,7 @@ def _mismatch(first: Mismatch) -> str:
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Explanation]:
     """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first."""
-    for cell, proof in sorted(page.proofs, key=lambda pair: ORDER.index(pair[1].verdict)):
+    for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
         if proof.verdict in SAME and not no_end:
             continue
@@ -212,7 +212,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Explanation]:
 def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:
     """Return what to do about a verdict, and the command to paste where there is one."""
     if no_end:
-        return "compare more:", page.again(cell, steps=max(MORE_STEPS, TIMES_MORE * page.steps))
+        return "compare more:", page.again(cell, steps=max(_MORE_STEPS, _TIMES_MORE * page.steps))
     if cell.skip is not None:
         return "provide what it lacks, or leave it out with -b", ""
     if proof.verdict == "unverified" and not proof.failed:

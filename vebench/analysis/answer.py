@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 # Fewer workers, or a simpler backend that cannot be told from the fastest, do as well if they reach this share of the
 # best rate.
-AS_GOOD = 0.95
+_AS_GOOD = 0.95
 # Where none does, fewer are worth a word if they give up a fifth of the rate at most.
-WORTH_A_WORD = 0.8
+_WORTH_A_WORD = 0.8
 
 
 class Doubt(Enum):
@@ -45,7 +45,7 @@ class Doubt(Enum):
     NO_INTERVAL = auto()
 
 
-STRUCK = {
+_STRUCK = {
     OTHER_WORK: Doubt.OTHER_WORK,
     ABOVE_CEILING: Doubt.ABOVE_CEILING,
     NOT_PINNED: Doubt.NOT_PINNED,
@@ -158,7 +158,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     )
 
 
-def simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
+def _simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
     """Return how simple a cell is to use, as a key to sort by: ``step`` before ``send`` and ``recv``.
 
     Then Gymnasium's own interface comes before others, fewer workers before more, and what comes first in the registry.
@@ -170,8 +170,8 @@ def simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
 
 def _simplest(rated: Sequence[tuple[CellSummary, float]]) -> CellSummary:
     """Return the simplest of the cells whose rates do as well as the best."""
-    bound = AS_GOOD * max(rate for _, rate in rated)
-    return min((cell for cell, rate in rated if rate >= bound), key=simplicity)
+    bound = _AS_GOOD * max(rate for _, rate in rated)
+    return min((cell for cell, rate in rated if rate >= bound), key=_simplicity)
 
 
 def _selected(tied: Sequence[CellSummary], valid: Sequence[CellSummary]) -> float:
@@ -210,7 +210,7 @@ def corrected(rate: Estimate, selected: float) -> Estimate:
 def doubt_of(cell: CellSummary) -> Doubt | None:
     """Return why the rate of a cell is compared with no other, None if it may be. The reference does its own work."""
     if cell.struck:
-        return STRUCK[cell.why_struck]
+        return _STRUCK[cell.why_struck]
     if cell.verdict == "unverified" and cell.label != REFERENCE:
         return Doubt.UNVERIFIED
     if any(finding.code is Code.ABOVE_CEILING for finding in cell.findings):
@@ -332,7 +332,7 @@ def _smaller(best: CellSummary, known: Sequence[CellSummary]) -> Smaller | None:
         for cell in sorted(fewer, key=lambda cell: cell.workers)
         if (share := ratio(cell.sample, best.sample)) is not None
     ]
-    for bound in (AS_GOOD, WORTH_A_WORD):
+    for bound in (_AS_GOOD, _WORTH_A_WORD):
         for one in shares:
             if one.share.median >= bound:
                 return one

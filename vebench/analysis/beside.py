@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
 
 # What two cells must have in common if the machines may differ.
-WORK = tuple(name for name in DECISIVE if name != "cpus_owned")
+_WORK = tuple(name for name in DECISIVE if name != "cpus_owned")
 # Reference rows run on every CPU that they own, whatever that makes of their environments.
 FRAMES = ("frame_skip",)
 
@@ -94,7 +94,7 @@ def beside(
     keys = [key for key in all_keys if not (was_skipped(before.get(key)) and was_skipped(after.get(key)))]
     places: dict[CellKey, Place] = {}
     pairs: dict[CellKey, Pair] = {}
-    for reference_row, decisive in ((False, WORK), (True, FRAMES)):
+    for reference_row, decisive in ((False, _WORK), (True, FRAMES)):
         sides = Sides(before, after, "fps", in_turn, names, decisive)
         mine = [key for key in keys if (before.get(key) or after[key]).reference_row == reference_row]
         found = _pairs(sides, mine)

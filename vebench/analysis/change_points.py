@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
 # the correlation of runs less well, and CI looks at them after each run (tools/history.py).
 LEVEL = 0.002
-LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
+_LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
 # A part has at least so many values: one that lies apart is no level.
 SHORTEST = 3
@@ -40,9 +40,9 @@ FEWEST = 2 * SHORTEST
 # A smaller change is left alone, however certain: the place of data in memory alone makes one as large.
 LEAST = 0.02
 # Without the farthest value of each part, this share of the change is left: else one value that lies apart has made it.
-LEAST_LEFT = 0.5
+_LEAST_LEFT = 0.5
 # By how many standard errors the correlation of neighbouring runs is taken to be higher, and the most that it may be.
-CAUTION, MOST = 1.35, 0.9
+_CAUTION, _MOST = 1.35, 0.9
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change
     ``level`` is that of the test of one place in a long series. One value that lies apart from all others is no change.
     """
     level *= min(len(levels) / WINDOW, 1.0) ** 2
-    places = _candidates(levels, LENIENT * level)
+    places = _candidates(levels, _LENIENT * level)
     while places:
         between = parts(levels, places)
         r = _correlation(between)
@@ -90,12 +90,12 @@ def _correlation(between: Sequence[Sequence[float]]) -> float:
     """Return the correlation of neighbouring values, beside the levels of the parts.
 
     Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). It is raised by that,
-    and by ``CAUTION`` standard errors, since few runs hardly show it, and is between 0 and ``MOST``.
+    and by ``_CAUTION`` standard errors, since few runs hardly show it, and is between 0 and ``_MOST``.
     """
     rest = [level - fmean(part) for part in between for level in part]
     found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
-    found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + CAUTION / sqrt(len(rest))
-    return min(max(found, 0.0), MOST)
+    found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + _CAUTION / sqrt(len(rest))
+    return min(max(found, 0.0), _MOST)
 
 
 def _candidates(levels: Sequence[float], level: float) -> list[int]:
@@ -121,7 +121,7 @@ def _divided(levels: Sequence[float], sums: NDArray[float64], start: int, end: i
     # Of a level that ended again, more places were tried: it has to be more certain.
     both = [(levels[start:at], levels[at:last]) for last in (end, stop)]
     lasting, ended = (_chance(_ratio(*sides, _correlation(sides))) for sides in both)
-    if min(lasting, LENIENT**2 * ended) > level:
+    if min(lasting, _LENIENT**2 * ended) > level:
         return
     yield at
     yield from _divided(levels, sums, start, at, level)
@@ -165,9 +165,9 @@ def _change(at: int, before: Sequence[float], after: Sequence[float], r: float) 
     """
     ratio = _ratio(before, after, r)
     trimmed = _ratio(_without_farthest(before, fmean(after)), _without_farthest(after, fmean(before)), r)
-    if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < LEAST_LEFT:
+    if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < _LEAST_LEFT:
         return Change(at, ratio.estimate, 1.0)
-    return Change(at, ratio.estimate, max(_chance(ratio), _chance(trimmed) / LENIENT))
+    return Change(at, ratio.estimate, max(_chance(ratio), _chance(trimmed) / _LENIENT))
 
 
 def _without_farthest(part: Sequence[float], other: float) -> list[float]:

@@ -44,20 +44,20 @@ Verdict = TypeVar("Verdict", "CellComparison", "GroupComparison")
 
 FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
 SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
-NOT_SLOWER = ("same", "faster")
+_NOT_SLOWER = ("same", "faster")
 POWER = 0.8  # with which a difference that can be resolved is found
 # By how much runs of the same code differ, as standard deviations of log rates, and as if known from so many runs: each
 # as a whole, since what else runs on the host, clocks and temperature change from day to day; and each cell by itself,
 # since memory is laid out anew. ``--history`` replaces both by what it shows. The first is that of seven runs of one
 # plan on a shared machine of two CPUs, by what the kernel's counters do not show.
-RUN_SPREAD, RUN_FREEDOM = 0.15, 6
-CELL_SPREAD, CELL_FREEDOM = 0.02, 20
-UNKNOWN_REFERENCE = (
+RUN_SPREAD, _RUN_FREEDOM = 0.15, 6
+CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
+_UNKNOWN_REFERENCE = (
     f"{REFERENCE}, which it is relative to, is not known not to have become slower; "
     "see its own verdict, or compare with --metric yardstick"
 )
-AS_A_WHOLE = "slower or faster as a whole, which number of workers cannot be told; measure both with more --repeats"
-SEEMS_SLOWER = (
+_AS_A_WHOLE = "slower or faster as a whole, which number of workers cannot be told; measure both with more --repeats"
+_SEEMS_SLOWER = (
     "slower if it were the only one, but one of so many may seem so by chance; measure both with more --repeats"
 )
 
@@ -153,8 +153,8 @@ class RunSpread:
 
 def prior_run_spread(metric: Metric) -> RunSpread:
     """Return by how much runs are taken to differ where no history shows it."""
-    shared = Error(RUN_SPREAD**2, RUN_FREEDOM) if metric == "fps" else None
-    return RunSpread(shared, Error(CELL_SPREAD**2, CELL_FREEDOM))
+    shared = Error(RUN_SPREAD**2, _RUN_FREEDOM) if metric == "fps" else None
+    return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
 
 
 def compare(  # noqa: PLR0913 - how to compare
@@ -205,11 +205,11 @@ def compare(  # noqa: PLR0913 - how to compare
 
 def without_unknown_reference(found: Comparison) -> Comparison:
     """Return verdicts on speedups without those that stand on a reference that may have become slower itself."""
-    known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in NOT_SLOWER}
+    known = {group.key.env for group in found.groups if group.key.backend == REFERENCE and group.verdict in _NOT_SLOWER}
 
     def held(one: Verdict) -> Verdict:
-        stands = one.verdict not in NOT_SLOWER or one.key.backend == REFERENCE or one.key.env in known
-        return one if stands else replace(one, verdict="inconclusive", why=UNKNOWN_REFERENCE)
+        stands = one.verdict not in _NOT_SLOWER or one.key.backend == REFERENCE or one.key.env in known
+        return one if stands else replace(one, verdict="inconclusive", why=_UNKNOWN_REFERENCE)
 
     if found.metric != "speedup":
         return found
@@ -313,7 +313,7 @@ class _Judge:
             return "slower", None
         bound, mean = 1 - self._tolerance, self._means[group]
         if any(self._ratios[key].chance_above(bound) <= SAME_LEVEL for key in cells):
-            return "inconclusive", SEEMS_SLOWER
+            return "inconclusive", _SEEMS_SLOWER
         if group in self._faster_groups or self._faster_cells.intersection(cells):
             return "faster", None
         if mean.chance_below(bound) <= self._levels.same:
@@ -334,7 +334,7 @@ class _Judge:
             return verdict, None
         seems_so = (ratios[key].log < log(bound)) == (verdict == "slower")
         if not singled_out and seems_so:
-            return verdict, None if len(ratios) == 1 else AS_A_WHOLE
+            return verdict, None if len(ratios) == 1 else _AS_A_WHOLE
         if self._ratios[key].chance_below(1 - self._tolerance) <= self._levels.same:
             return "same", None
         return "inconclusive", self._doubt(ratios[key], [key])
@@ -363,7 +363,7 @@ class _Judge:
     def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
         """Return why the data cannot decide, and what would help."""
         if self._below(found) <= LEVEL:
-            return SEEMS_SLOWER
+            return _SEEMS_SLOWER
         spread = self._unpaired
         if spread is not None and 2 * spread.of([self._pairs[key] for key in keys]).variance > found.error.variance:
             instead = "" if spread.shared is None else "compare with --metric yardstick, or "

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
 # For how many degrees of freedom the variance of a pool counts, beside what an estimate shows itself.
 COMMON = 4.0
-NOTHING = 1e-12  # what rounding leaves of weights that cancel
+_NOTHING = 1e-12  # what rounding leaves of weights that cancel
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _paired(parts: list[tuple[float, Sample]]) -> list[tuple[float, Sample]]:
     """
     passes = [set(sample.passes) for _, sample in parts]
     common = set.intersection(*passes)
-    cancels = abs(sum(weight for weight, _ in parts)) <= NOTHING
+    cancels = abs(sum(weight for weight, _ in parts)) <= _NOTHING
     if not cancels or len(common) < FEWEST_FOR_INTERVAL or 2 * len(common) <= max(map(len, passes)):
         return parts
     return [(weight, sample.of_passes(common)) for weight, sample in parts]
@@ -174,7 +174,7 @@ def _shift(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
         / freedom
         for (effects, ours), (others, theirs) in product(alike.values(), repeat=2)
     )
-    return [Error(total, freedom)] if total > NOTHING else []
+    return [Error(total, freedom)] if total > _NOTHING else []
 
 
 def estimate(sample: Sample) -> Estimate | None:

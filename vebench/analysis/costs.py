@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord
 
-NANO = 1e-9
+_NANO = 1e-9
 # Seconds until an interpreter has loaded what a cheap environment needs, and what a cell takes beside what it counts.
-USUAL_START, BESIDE = 1.0, 0.2
+USUAL_START, _BESIDE = 1.0, 0.2
 # Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
-WARMUP_BATCHES, TURN_BATCHES = 9, 3
-LEAD = 0.05  # seconds that a cell steps uncounted before each window
+_WARMUP_BATCHES, _TURN_BATCHES = 9, 3
+_LEAD = 0.05  # seconds that a cell steps uncounted before each window
 # A cell may take this many times what was foreseen before it is given up, or this share of the whole budget.
 PATIENCE, PATIENT_SHARE = 4.0, 0.15
-LEAST_PATIENCE = 5.0
+_LEAST_PATIENCE = 5.0
 MOST_SLOWDOWN = 10.0  # more was a pause, which says nothing of what comes
 # Measuring a cell for the first time may take this share of the budget, or twice what the cheapest takes.
-MOST_SHARE, TIMES_CHEAPEST = 0.1, 2.0
+_MOST_SHARE, _TIMES_CHEAPEST = 0.1, 2.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Costs:
     def of(self, cell: Cell) -> float:
         """Return about how many seconds a pass of ``cell`` takes."""
         known = [record for record in self.records.get(cell.key.without_repeat, ()) if record.status == "ok"]
-        return self.slowdown * (_seconds(known[-1]) if known else self._start(cell) + self._measuring(cell)) + BESIDE
+        return self.slowdown * (_seconds(known[-1]) if known else self._start(cell) + self._measuring(cell)) + _BESIDE
 
     def patience(self, cell: Cell, left: float, share: float = PATIENT_SHARE) -> float:
         """Return after how many seconds the cell is given up, if ``left`` seconds are left of the budget.
@@ -57,7 +57,7 @@ class Costs:
         It may always take this ``share`` of the whole budget.
         """
         most = max(PATIENCE * self.of(cell), share * self.spec.budget)
-        return max(LEAST_PATIENCE, min(most, left))
+        return max(_LEAST_PATIENCE, min(most, left))
 
     def refused(self, cell: Cell) -> str | None:
         """Return why a cell is not even started, None if it is: one of its backend, no larger, or several failed."""
@@ -75,8 +75,8 @@ class Costs:
     def why_not(self, cell: Cell) -> str:
         """Return why there was no time for a cell."""
         start = self._start(cell)
-        if start > MOST_SHARE * self.spec.budget:
-            return f"starting it takes more than {MOST_SHARE:.0%} of the time: give a larger --budget"
+        if start > _MOST_SHARE * self.spec.budget:
+            return f"starting it takes more than {_MOST_SHARE:.0%} of the time: give a larger --budget"
         return GIVEN_UP
 
     def _start(self, cell: Cell) -> float:
@@ -84,13 +84,13 @@ class Costs:
         shape = cell.shape
         at_once = max(1, min(shape.processes, len(cell.cpus)))
         started = [
-            (record, record.startup_ns * NANO)
+            (record, record.startup_ns * _NANO)
             for records in self.records.values()
             for record in records
             if record.startup_ns is not None
         ]
         if self.steps is not None:
-            each = (self.steps.make_ns + self.steps.reset_p50_ns) * NANO
+            each = (self.steps.make_ns + self.steps.reset_p50_ns) * _NANO
         else:
             each = min((seconds / max(1, record.num_envs) for record, seconds in started), default=0.0)
         seen = [
@@ -105,9 +105,9 @@ class Costs:
         """Return how long a cell warms up and measures: where steps are slow, a few batches take longer than asked."""
         spec, shape = self.spec, cell.shape
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
-        batch = 0.0 if self.steps is None else self.steps.step_p50_ns * NANO * shape.batch_size / at_once
-        turn = max(spec.duration + LEAD, TURN_BATCHES * batch)
-        return max(spec.warmup, WARMUP_BATCHES * batch) + spec.rounds * turn
+        batch = 0.0 if self.steps is None else self.steps.step_p50_ns * _NANO * shape.batch_size / at_once
+        turn = max(spec.duration + _LEAD, _TURN_BATCHES * batch)
+        return max(spec.warmup, _WARMUP_BATCHES * batch) + spec.rounds * turn
 
 
 def _broken_off(record: CellRecord) -> bool:
@@ -116,7 +116,7 @@ def _broken_off(record: CellRecord) -> bool:
 
 def _seconds(record: CellRecord) -> float:
     counted = (record.startup_ns or 0) + (record.warmup_ns or 0) + sum(window.ns for window in record.windows)
-    return counted * NANO + LEAD * len(record.windows)
+    return counted * _NANO + _LEAD * len(record.windows)
 
 
 def fitting(costs: Sequence[float], room: float, budget: float, most: int) -> list[int]:
@@ -125,7 +125,7 @@ def fitting(costs: Sequence[float], room: float, budget: float, most: int) -> li
     They take no more than ``room`` seconds together, and none of them too large a share of the ``budget``: what starts
     slowly is passed over in favour of what comes after it.
     """
-    largest = max(MOST_SHARE * budget, TIMES_CHEAPEST * min(costs, default=0.0))
+    largest = max(_MOST_SHARE * budget, _TIMES_CHEAPEST * min(costs, default=0.0))
     chosen: list[int] = []
     spent = 0.0
     for number, cost in enumerate(costs):

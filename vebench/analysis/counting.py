@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord
 
 # As one process does not show how much processes differ, a cell that has several keeps at least two.
-FEWEST_PROCESSES = 2
+_FEWEST_PROCESSES = 2
 
 Counting = list[tuple["CellRecord", "Sequence[Window]"]]
 
@@ -44,4 +44,4 @@ def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:
     if len(calm) == 1:
         return 0 < MOST_TRIES * calm[0] >= windows[0]
     some = sum(count > 0 for count in calm)
-    return some >= FEWEST_PROCESSES and 2 * some >= len(calm)
+    return some >= _FEWEST_PROCESSES and 2 * some >= len(calm)

@@ -89,11 +89,11 @@ class Finding:
 
 
 # A container's /dev/shm is 64 MiB unless it was given more.
-LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
+_LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
 # The share of the allowed CPUs' time that others may take before figures are in doubt.
-OTHERS_SHARE = 0.05
+_OTHERS_SHARE = 0.05
 # Governors that keep the clock up under load at once.
-STEADY_GOVERNORS = frozenset({"performance"})
+_STEADY_GOVERNORS = frozenset({"performance"})
 
 
 @dataclass(frozen=True)
@@ -114,16 +114,16 @@ class Surroundings:
 def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
     """Yield the findings about a machine, the most costly first."""
     yield from quota(host)
-    if now.others_share is not None and now.others_share > OTHERS_SHARE:
+    if now.others_share is not None and now.others_share > _OTHERS_SHARE:
         message = f"others take {now.others_share:.0%} of the allowed CPUs' time"
         yield Finding(Code.DISTURBED, message, "end them, or wait until they have ended")
-    if now.shared_memory_bytes is not None and now.shared_memory_bytes < LITTLE_SHARED_MEMORY:
+    if now.shared_memory_bytes is not None and now.shared_memory_bytes < _LITTLE_SHARED_MEMORY:
         yield Finding(
             Code.MEMORY,
             f"{now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are left for what processes share",
             "give the container more (--shm-size 1g), or free it",
         )
-    if host.governor is not None and not set(host.governor.split(", ")) <= STEADY_GOVERNORS:
+    if host.governor is not None and not set(host.governor.split(", ")) <= _STEADY_GOVERNORS:
         yield Finding(
             Code.CLOCKS,
             f"the frequency governor is {host.governor}: clocks follow the load, and so do figures",

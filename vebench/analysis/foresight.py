@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
 
 # By how much the windows of a process differ on a virtual machine, as a standard deviation of log rates.
-WINDOW_SPREAD = 0.03
+_WINDOW_SPREAD = 0.03
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     repeats, rounds = plan.spec.repeats, plan.spec.rounds
     if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or repeats * rounds == 1:
         return None
-    process = PROCESS_SPREAD**2 + WINDOW_SPREAD**2 * (correlation_factor(rounds) / rounds if rounds > 1 else 1.0)
+    process = PROCESS_SPREAD**2 + _WINDOW_SPREAD**2 * (correlation_factor(rounds) / rounds if rounds > 1 else 1.0)
     # One repeat does not show by how much processes differ: it is never worth more than two are.
     freedom = float(max(repeats - 1, 1) * (len(once) - len({cell.task.id for cell in others})))
     level = FAMILY_LEVEL / 2 / len(groups)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Size = tuple[int, int]
 
-RANGE_LENGTH = 3
+_RANGE_LENGTH = 3
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,6 @@ def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
 def _counted(counts: list[int], swept: list[int], noun: str) -> str:
     """Return ``4..256 workers`` for a stretch of those swept, ``1, 4 workers`` for others."""
     first = swept.index(counts[0])
-    if len(counts) >= RANGE_LENGTH and swept[first : first + len(counts)] == counts:
+    if len(counts) >= _RANGE_LENGTH and swept[first : first + len(counts)] == counts:
         return f"{counts[0]}..{counts[-1]} {noun}s"
     return f"{', '.join(map(str, counts))} {noun}{'s' * (counts != [1])}"

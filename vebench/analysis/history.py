@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 RECENT = 5
 # With fewer runs, their spread is not known well enough to be of use.
 FEWEST_FOR_SPREAD = 5
-RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
+_RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 # Findings with which a rate is not that of the cell alone.
-NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
+_NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def history(
         for cell in cells.values():
             if not _wanted(cell, metric, only):
                 continue
-            base = None if metric == "fps" else cells.get(RELATIVE_TO[metric](cell.key))
+            base = None if metric == "fps" else cells.get(_RELATIVE_TO[metric](cell.key))
             value = _value(cell, base, metric)
             if (reason := whole.code if whole else _why_not(cell, base)) is not None:
                 left_out[reason] += 1
@@ -321,7 +321,7 @@ def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
     if base is not None and base.struck:
         return base.why_struck
     findings = (*cell.findings, *(base.findings if base is not None else ()))
-    return next((finding.code.value for finding in findings if finding.code in NOT_ITS_OWN), None)
+    return next((finding.code.value for finding in findings if finding.code in _NOT_ITS_OWN), None)
 
 
 def _news(changes: Sequence[Change], earlier: Sequence[float], level: float) -> Change | None:

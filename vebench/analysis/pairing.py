@@ -30,8 +30,8 @@ Term = tuple[float, Sample]  # a sample, and the power with which it enters a pr
 
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
-WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
-NO_REASON = "no reason was recorded"
+_WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
+_NO_REASON = "no reason was recorded"
 HOW_TO_HAVE = "vebench run measures it with every plan, unless --set base=false is given"
 
 
@@ -121,7 +121,7 @@ class Sides:
     def _pairs_in_turn(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
         both = [(self.before[key], self.after[key]) for key in keys]
         ratios = [_by_pass(new.sample, old.sample) for old, new in both]
-        worse = [max(old.condition, new.condition, key=WORST_LAST.index) for old, new in both]
+        worse = [max(old.condition, new.condition, key=_WORST_LAST.index) for old, new in both]
         return {
             key: Pair(
                 ((1.0, ratio),),
@@ -225,7 +225,7 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
         return f"{which}{_lack(new)}"
     if old.faulty_repeats:
         return None
-    return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
+    return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or _NO_REASON}"
 
 
 def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
@@ -255,7 +255,7 @@ def _why_struck(cell: CellSummary) -> str:
 def _lack(cell: CellSummary) -> str | None:
     """Return why a cell has no rate, None if it has."""
     if cell.status != "ok":
-        return f"{cell.status}: {cell.reason or NO_REASON}"
+        return f"{cell.status}: {cell.reason or _NO_REASON}"
     if not cell.sample.rates:
         return "no window was measured"
     if min(cell.sample.rates) <= 0:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 # alone vary in other ways than the cells that are calm.
 Condition = Literal["calm", "crowded", "disturbed", "overhead"]
 
-FEWEST_BESIDE = 2  # cells that show what a pass did to all
-MOST_SWEEPS, CLOSE = 50, 1e-12
-EXACT = 1e9  # degrees of freedom of what is taken as known
+_FEWEST_BESIDE = 2  # cells that show what a pass did to all
+_MOST_SWEEPS, _CLOSE = 50, 1e-12
+_EXACT = 1e9  # degrees of freedom of what is taken as known
 # A backend, or a cell, is a pool of its own if it varies more than half of the others at this level of significance.
 # Backends differ by design; a single cell that seems to vary more mostly does so by chance.
-NOISY_BACKEND, NOISY_CELL = 0.05, 0.001
+_NOISY_BACKEND, _NOISY_CELL = 0.05, 0.001
 
 Levels = dict["CellKey", dict[int, float]]
 Key = TypeVar("Key")
@@ -47,16 +47,16 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
     for env in dict.fromkeys(key.env for key in known):
         levels = {key: logs for key, logs in known.items() if key.env == env}
         steady = [key for key in levels if conditions[key] == "calm"]
-        if len(steady) < FEWEST_BESIDE:
+        if len(steady) < _FEWEST_BESIDE:
             steady = [key for key in levels if conditions[key] != "overhead"]
         numbers = sorted({number for key in steady for number in levels[key]})
-        if len(steady) < FEWEST_BESIDE or len(numbers) < FEWEST_FOR_INTERVAL:
+        if len(steady) < _FEWEST_BESIDE or len(numbers) < FEWEST_FOR_INTERVAL:
             errors |= {key: _error([*logs.values()]) for key, logs in levels.items()}
             continue
         block = Block(len(numbers))
         # What disturbs a pass may slow many workers and not one.
         sides = [[key for key in steady if (key.workers > 1) is many] for many in (False, True)]
-        apart = min(map(len, sides)) >= FEWEST_BESIDE and all(
+        apart = min(map(len, sides)) >= _FEWEST_BESIDE and all(
             numbers == sorted({number for key in side for number in levels[key]}) for side in sides
         )
         effects = [_effects(numbers, [levels[key] for key in side]) for side in (sides if apart else [steady])]
@@ -104,7 +104,7 @@ def _error(residuals: Sequence[float], left: float = 1.0) -> Error:
 def _effects(passes: Sequence[int], levels: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """Return by how much each pass differs from the mean of all: the median of what is left of its log rates."""
     effects = dict.fromkeys(passes, 0.0)
-    for _ in range(MOST_SWEEPS):
+    for _ in range(_MOST_SWEEPS):
         means = [fmean(value - effects[number] for number, value in logs.items()) for logs in levels]
         better = {
             number: median(logs[number] - mean for mean, logs in zip(means, levels, strict=True) if number in logs)
@@ -114,7 +114,7 @@ def _effects(passes: Sequence[int], levels: Sequence[Mapping[int, float]]) -> di
         better = {number: value - middle for number, value in better.items()}
         change = max(abs(better[number] - effects[number]) for number in effects)
         effects = better
-        if change < CLOSE:
+        if change < _CLOSE:
             break
     return effects
 
@@ -123,7 +123,7 @@ def _pools(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable]) -> 
     """Return the pool of each, as far as anything shows how they vary. Noisy groups and noisy cells are apart."""
     left = dict(errors)
     pools: dict[Key, Pool] = {}
-    for group, level in ((group_of, NOISY_BACKEND), (lambda key: key, NOISY_CELL)):
+    for group, level in ((group_of, _NOISY_BACKEND), (lambda key: key, _NOISY_CELL)):
         for noisy in _noisy(left, group, level):
             pools |= dict.fromkeys(noisy, _pool([left.pop(key) for key in noisy]))
     common = _pool(left.values())
@@ -151,10 +151,11 @@ def _noisy(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable], lev
     # A median shows a variance with about half the degrees of freedom that a mean has. Of two passes these are too few
     # to find any that is noisy: there, some are taken to be that are not.
     enough = max(error.freedom for error in errors.values()) > 1
-    freedom = sum(one.freedom for one in known.values()) / 2 if enough else EXACT
+    freedom = sum(one.freedom for one in known.values()) / 2 if enough else _EXACT
     typical = middle_of([one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()])
     return [
         groups[group]
         for group, one in known.items()
-        if one.variance > CLOSE**2 and float(fdtrc(one.freedom, freedom, one.variance / max(typical, CLOSE**2))) < level
+        if one.variance > _CLOSE**2
+        and float(fdtrc(one.freedom, freedom, one.variance / max(typical, _CLOSE**2))) < level
     ]

@@ -19,7 +19,7 @@ FEWEST_PROCESSES = 5
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
     """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its level yet."""
-    return frozenset(cell.key for cell in summarise(run) if not narrow(cell, until))
+    return frozenset(cell.key for cell in summarise(run) if not _narrow(cell, until))
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:
@@ -32,7 +32,7 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
 
 
-def narrow(cell: CellSummary, until: float) -> bool:
+def _narrow(cell: CellSummary, until: float) -> bool:
     """Return whether a cell has enough repeats and its interval lies within ``until``."""
     half = cell.half_width
     return cell.sample.processes >= FEWEST_PROCESSES and half is not None and half <= until

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 
-ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
+_ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
 # After one pass nothing is known of how processes vary: what is below this share of the leader is given up anyway.
-HOPELESS = 0.6
+_HOPELESS = 0.6
 # As many passes a comparison needs to be worth something.
 FEWEST_PASSES = 4
 
@@ -48,8 +48,8 @@ class Race(Generic[Key]):
 
 
 def level_of_look(look: int) -> float:
-    """Return the error that the look number ``look``, from 1 on, may make: all of them together make ``ERROR``."""
-    return ERROR / (look * (look + 1))
+    """Return the error that the look number ``look``, from 1 on, may make: all of them together make ``_ERROR``."""
+    return _ERROR / (look * (look + 1))
 
 
 def standing(rates: Mapping[Key, Sample], look: int, tolerance: float) -> Race[Key]:
@@ -73,7 +73,7 @@ def contenders(rates: Mapping[Key, Sample], key: Key, tolerance: float, level: f
     The others are not, with an error of ``level`` for all of them together.
     """
     against = {other: _beside(rates[other], rates[key]) for other in rates if other != key}
-    hopeless = {other for other, found in against.items() if found is None and _share(rates, other, key) < HOPELESS}
+    hopeless = {other for other, found in against.items() if found is None and _share(rates, other, key) < _HOPELESS}
     return against.keys() - _beyond_doubt(against, 1 / (1 - tolerance), level) - hopeless
 
 

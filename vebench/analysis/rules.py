@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import Run, RunRecord
 
-NO_REASON = "no reason was recorded"
-VERIFIED_ENVS, VERIFIED_STEPS = 2, 400  # as far as vebench verify goes in any case
+_NO_REASON = "no reason was recorded"
+_VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # as far as vebench verify goes in any case
 # With fewer, Student's quantile alone makes an interval about as wide as what it is to resolve: 3.18 at four windows,
 # 4.30 at three, 12.7 at two. Of repeats there may be fewer, where many cells show together how processes vary.
 ENOUGH = 4
-LEAST_FREEDOM = 2
+_LEAST_FREEDOM = 2
 WIDE = 0.2
-FEWEST_BATCHES = 50
-LOOP_LIMIT_NS = 1_000
+_FEWEST_BATCHES = 50
+_LOOP_LIMIT_NS = 1_000
 # Reported in steps, so that cells with about the same share have the same finding.
-LOOP_SHARES = (0.01, 0.1)
+_LOOP_SHARES = (0.01, 0.1)
 # A run of which a larger share of cells did not have their CPUs shows what else the machine did.
 UNUSABLE_ABOVE = 0.5
 
@@ -133,15 +133,15 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         again = f"{sweep.head.resume_command(sweep.file)} measures it again"
         if cell.faulty_repeats:
             see = f"see {sweep.file}{LOG_SUFFIX} for what it printed, if anything; once that is fixed, {again}"
-            yield Finding(Code.FAILED, share + (cell.reason or NO_REASON), see)
+            yield Finding(Code.FAILED, share + (cell.reason or _NO_REASON), see)
         else:
             yield Finding(Code.INCOMPLETE, f"{share}ended by the user while measured", again)
     if cell.status == "skipped":
         remedy = "provide what it lacks, or leave it out with -b and --workers"
-        yield Finding(Code.SKIPPED, cell.reason or NO_REASON, remedy)
+        yield Finding(Code.SKIPPED, cell.reason or _NO_REASON, remedy)
 
 
-def verify_command(cell: CellSummary, sweep: Sweep, *options: str) -> str:
+def _verify_command(cell: CellSummary, sweep: Sweep, *options: str) -> str:
     """Return the command that compares a cell's backend; of a task's usual backends one that compares all of these."""
     return sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label], *options)
 
@@ -160,7 +160,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             remedy = "choose a task on which it can be, or compare what it returns yourself"
         else:
             message = f"not compared with {REFERENCE}: whether it does the same work is not known"
-            remedy = f"{verify_command(cell, sweep)} compares it; or measure with --verify"
+            remedy = f"{_verify_command(cell, sweep)} compares it; or measure with --verify"
         yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof is None:
         return
@@ -168,7 +168,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         share = f"{cell.unproven_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
         yield Finding(
             Code.UNVERIFIED,
-            f"{share}what it returned while it was measured was not compared: {cell.proof.reason or NO_REASON}",
+            f"{share}what it returned while it was measured was not compared: {cell.proof.reason or _NO_REASON}",
             "if you need that proof, start a new run: --resume does not measure again what went well",
         )
     if cell.proof.invalid is not None:
@@ -182,9 +182,9 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 def _where_to_see(cell: CellSummary, sweep: Sweep) -> str:
     """Return what shows a difference, or tries it again: a backend that is stepped anew tells more than a recording."""
     if not cell.found_to_differ or cell.proof is None:
-        return f"{verify_command(cell, sweep)} shows where"
-    options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > VERIFIED_ENVS else []
-    if cell.proof.mismatch is not None and cell.proof.mismatch.step > VERIFIED_STEPS:
+        return f"{_verify_command(cell, sweep)} shows where"
+    options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > _VERIFIED_ENVS else []
+    if cell.proof.mismatch is not None and cell.proof.mismatch.step > _VERIFIED_STEPS:
         options += ["--steps", str(cell.proof.mismatch.step + 100)]
     return f"{sweep.head.verify_command(cell.env, [cell.label], *options)} steps it again, and may name the fault"
 
@@ -220,7 +220,7 @@ def _too_few(cell: CellSummary) -> bool:
     found = contrast([(1.0, cell.sample)])
     if found is None or (cell.sample.one_process and cell.sample.spread is None):
         return cell.observations < ENOUGH
-    return found.error.freedom < LEAST_FREEDOM
+    return found.error.freedom < _LEAST_FREEDOM
 
 
 def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -356,10 +356,10 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             f"the rate had not settled when warm-up ended at its bound{share}",
             "measure with a longer --warmup; on a busy machine the rate may never settle",
         )
-    if steady.fewest_batches is not None and steady.fewest_batches < FEWEST_BATCHES:
+    if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
         yield Finding(
             Code.SHORT_WINDOWS,
-            f"windows of fewer than {FEWEST_BATCHES} batches",
+            f"windows of fewer than {_FEWEST_BATCHES} batches",
             "measure with a longer --duration, or with fewer --workers or --envs-per-worker",
         )
     if steady.outliers:
@@ -385,11 +385,11 @@ def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         return
     remedy = "measure on an idle machine, or give each batch more to do with --envs-per-worker"
     if cell is null:
-        if loop.median > LOOP_LIMIT_NS:
-            message = f"the measuring loop itself costs over {LOOP_LIMIT_NS / 1_000:g} microsecond per batch"
+        if loop.median > _LOOP_LIMIT_NS:
+            message = f"the measuring loop itself costs over {_LOOP_LIMIT_NS / 1_000:g} microsecond per batch"
             yield Finding(Code.LOOP_COST, message, remedy)
         return
-    shares = [share for share in LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
+    shares = [share for share in _LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
     if shares:
         yield Finding(Code.LOOP_COST, f"over {shares[-1]:.0%} of the time is the measuring loop's own", remedy)
 

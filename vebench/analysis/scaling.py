@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 THREAD = 0.2
 BAND = 0.12  # half width of the 90 % band of log rates, just beyond the last point
 FEWEST = 4  # numbers of workers
-WIDEST = 0.1  # half width of a measured rate, over it
+_WIDEST = 0.1  # half width of a measured rate, over it
 FARTHEST = 2  # times the largest number of workers measured
 
 
@@ -109,7 +109,7 @@ def _refused(
         f"{workers} workers were measured": workers in {cell.workers for cell in curve.cells},
         f"not all of its {idle} workers work at the same time": idle > 0,
         f"{len(known)} numbers of workers measured{without}: {FEWEST} are needed": len(known) < FEWEST,
-        f"the rate of {widest} workers is known to ±{width:.0%}: measure with --until {WIDEST:.0%}": width > WIDEST,
+        f"the rate of {widest} workers is known to ±{width:.0%}: measure with --until {_WIDEST:.0%}": width > _WIDEST,
         f"fewer than the {least} workers measured": workers < least,
         f"more than {FARTHEST} times the {most} workers measured": workers > FARTHEST * most,
         "some of these workers would run on slower cores": any(cpu.slower for cpu in order.cpus[:workers]),

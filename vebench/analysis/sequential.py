@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
 
 # After a look, so many times more passes than there are come before the next: few looks, each worth its level.
-GROWTH = 0.4
+_GROWTH = 0.4
 # Passes of a new run are worth their time as long as its own error is more than this share of what cannot be reduced.
-WORTH = 0.03
+_WORTH = 0.03
 
 
 def passes_until_next_look(passes: int) -> int:
     """Return how many passes to add before looking again, given how many there are."""
-    return max(1, ceil(GROWTH * passes))
+    return max(1, ceil(_GROWTH * passes))
 
 
 def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], repeats: int) -> int:
@@ -42,7 +42,7 @@ def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupCompar
     """
     pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)
-    return max(repeats, ceil(repeats * more / WORTH))
+    return max(repeats, ceil(repeats * more / _WORTH))
 
 
 class Decisions:

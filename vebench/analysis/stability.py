@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord
 
 # How often a steady cell may be called unsteady, with all its processes taken together.
-OUTLIER_LEVEL = 0.01
-DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
-BURST_LEVEL = 0.001
+_OUTLIER_LEVEL = 0.01
+_DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
+_BURST_LEVEL = 0.001
 DRIFT = 0.05  # the least relative change from the first window to the last that is worth a word
 # Of three values, no statistic differs clearly from chance.
-FEWEST_FOR_OUTLIERS = 4
+_FEWEST_FOR_OUTLIERS = 4
 # With more windows than this, a trend is looked for in the medians of so many groups of them. With more processes than
 # this, the distribution is approximated by the normal one.
-MOST_MEDIANS = 12
-MOST_EXACT = 8
+_MOST_MEDIANS = 12
+_MOST_EXACT = 8
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def outliers(processes: Sequence[Sequence[float]]) -> int:
     """Return how many windows lie apart from the others of their process; at most one in each process.
 
     This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with what
-    chance exceeds in ``OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying observations in samples,
+    chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying observations in samples,
     Technometrics 11, 1969).
     """
-    tested = [rates for rates in processes if len(rates) >= FEWEST_FOR_OUTLIERS]
-    return sum(_has_outlier(rates, OUTLIER_LEVEL / len(tested)) for rates in tested)
+    tested = [rates for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
+    return sum(_has_outlier(rates, _OUTLIER_LEVEL / len(tested)) for rates in tested)
 
 
 def _has_outlier(rates: Sequence[float], level: float) -> bool:
@@ -114,7 +114,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     rises = sum(_rises(values) for values in logs)
     pairs = sum(len(values) * (len(values) - 1) // 2 for values in logs)
     rarer = min(rises, pairs - rises)
-    if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > DRIFT_LEVEL:
+    if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
         return 0.0
     slope = median(
         (values[after] - values[before]) / (after - before)
@@ -127,7 +127,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
 
 def _medians(values: Sequence[float]) -> list[float]:
     """Return the values; if there are many, the medians of groups of values that follow each other."""
-    count = min(len(values), MOST_MEDIANS)
+    count = min(len(values), _MOST_MEDIANS)
     ends = [len(values) * index // count for index in range(count + 1)]
     return [median(values[start:end]) for start, end in pairwise(ends)]
 
@@ -149,7 +149,7 @@ def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
     (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938). The number of pairs has the variance
     n (n - 1) (2 n + 5) / 72.
     """
-    if len(lengths) > MOST_EXACT:
+    if len(lengths) > _MOST_EXACT:
         mean = sum(length * (length - 1) / 4 for length in lengths)
         variance = sum(length * (length - 1) * (2 * length + 5) / 72 for length in lengths)
         return erfc((mean - rises - 0.5) / sqrt(2 * variance)) / 2
@@ -180,4 +180,4 @@ def bursts(windows: Sequence[Window]) -> bool:
     )
     from scipy.special import chdtrc  # noqa: PLC0415 - imported on use
 
-    return float(chdtrc(len(windows) - 1, dispersion)) < BURST_LEVEL
+    return float(chdtrc(len(windows) - 1, dispersion)) < _BURST_LEVEL

@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 # Standard error of a median over that of a mean, for many normal values. The variance of a median of n values with
 # density f around their true median m tends to 1 / (4 n f(m)^2), which is pi sigma^2 / (2 n) where they are normal
 # (H. Cramer, Mathematical Methods of Statistics, 1946, section 28.5).
-MEDIAN_OVER_MEAN = sqrt(pi / 2)
+_MEDIAN_OVER_MEAN = sqrt(pi / 2)
 
 # By how much the rates of two processes that do the same differ, as a standard deviation of log rates. One process
 # alone cannot show it, so its interval allows for this much. The place of data in memory alone makes differences of a
@@ -162,7 +162,7 @@ class Sample:
         mean = Error(stdev(logs) ** 2 / len(logs), len(logs) - 1)
         if not self.one_process:
             return mean
-        return summed((mean.times(MEDIAN_OVER_MEAN**2 * correlation_factor(len(logs))), Error(PROCESS_SPREAD**2, inf)))
+        return summed((mean.times(_MEDIAN_OVER_MEAN**2 * correlation_factor(len(logs))), Error(PROCESS_SPREAD**2, inf)))
 
 
 @dataclass(frozen=True)

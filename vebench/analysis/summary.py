@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run
 
-NANO = 1e-9
-COUNTERS = tuple(item.name for item in fields(Window) if item.name not in OF_LOOP)
+_NANO = 1e-9
+_COUNTERS = tuple(item.name for item in fields(Window) if item.name not in OF_LOOP)
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
@@ -145,11 +145,11 @@ def batch_times(records: Sequence[CellRecord]) -> Sample:
 
 
 def _frame_rate(record: CellRecord, window: Window) -> float | None:
-    return window.transitions * record.frame_skip / (window.ns * NANO)
+    return window.transitions * record.frame_skip / (window.ns * _NANO)
 
 
 def _rate_by_cpu_time(record: CellRecord, window: Window) -> float | None:
-    return window.transitions * record.frame_skip / (window.cpu_ns * NANO) if window.cpu_ns else None
+    return window.transitions * record.frame_skip / (window.cpu_ns * _NANO) if window.cpu_ns else None
 
 
 def _batch_time(record: CellRecord, window: Window) -> float | None:
@@ -184,7 +184,7 @@ def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> Ce
     first = (_well(records) or failed or records)[0]
     proofs = proofs_of(records, proves=proves)
     work = work_of(records, proofs)
-    startups = [record.startup_ns * NANO for record in records if record.startup_ns is not None]
+    startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
     cell = CellSummary(
         key=first.key.without_repeat,
         backend=first.backend,
@@ -282,7 +282,7 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
 
 def _totals(windows: Sequence[Window]) -> dict[str, int | None]:
     """Return the sum of every counter by its name, None if a window lacks it."""
-    return {name: _sum([getattr(window, name) for window in windows]) for name in COUNTERS}
+    return {name: _sum([getattr(window, name) for window in windows]) for name in _COUNTERS}
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

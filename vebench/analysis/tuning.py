@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Resets are met as often as in the long run in windows that hold so many episodes of each environment.
 EPISODES = 2
 # What a user has already comes before what he would have to add: the registry begins with Gymnasium's own.
-SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
+_SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def choose(  # noqa: PLR0913 - what a choice depends on
         known,
         key=lambda cell: (
             last and bool(above[cell.key]),
-            SIMPLEST_FIRST.get(cell.backend, len(SIMPLEST_FIRST)),
+            _SIMPLEST_FIRST.get(cell.backend, len(_SIMPLEST_FIRST)),
             bool(cell.options),
             -_rate(cell),
         ),

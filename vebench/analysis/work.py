@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from vebench.child.answers import Mismatch, WorkVerdict
     from vebench.results.records import CellRecord
 
-NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
+_NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
 # A proof in the cell is a verdict where none was known if each environment has ended so often, or made so many steps.
-ENOUGH_ENDS, ENOUGH_STEPS = 3, 5000
+_ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
 
 
 class Work(NamedTuple):
@@ -47,7 +47,7 @@ def work_of(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> Work:
 def proofs_of(records: Sequence[CellRecord], *, proves: bool) -> list[CellProof]:
     """Return the proofs of a cell's repeats, of those that have one, or need one if their run ``proves`` its cells."""
     return [
-        record.proof or NOT_COMPARED for record in records if record.proof is not None or (proves and _needs(record))
+        record.proof or _NOT_COMPARED for record in records if record.proof is not None or (proves and _needs(record))
     ]
 
 
@@ -62,7 +62,7 @@ def unproven(proof: CellProof) -> bool:
 
 def _enough(proof: CellProof) -> bool:
     """Return whether each environment of one process was seen for long enough; those of another are others."""
-    return proof.rows > 0 and (proof.ends >= ENOUGH_ENDS or proof.steps >= ENOUGH_STEPS)
+    return proof.rows > 0 and (proof.ends >= _ENOUGH_ENDS or proof.steps >= _ENOUGH_STEPS)
 
 
 def steps(proof: CellProof) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
 # actions, small enough to leave the caches to the environments.
-MOST_TAPE_BATCHES = 1024
+_MOST_TAPE_BATCHES = 1024
 FEWEST_TAPE_BATCHES = 32
 MOST_TAPE_BYTES = 8 << 20
 
@@ -37,7 +37,7 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
     They depend only on the arguments, so backends with the same batch size get the same bytes.
     """
     bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
-    count = min(MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
+    count = min(_MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
     return list(trees.as_rows(sample(spaces, np.random.default_rng(seed), count, batch_size)))
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from vebench.child.request import Request, Settings
     from vebench.child.window import Window
 
-NANO = 1e9
-LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over
+_NANO = 1e9
+_LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         recorder.expect(_moments(settings))  # what is right at first only differs later
     warmup = warm_up(
         loop,
-        int(settings.warmup * NANO),
-        int(settings.longest_warmup * NANO),
-        int(settings.duration * NANO),
+        int(settings.warmup * _NANO),
+        int(settings.longest_warmup * _NANO),
+        int(settings.duration * _NANO),
         backend.info.batch_size,
     )
     processes = counters.process_tree(os.getpid())
@@ -102,12 +102,14 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     if recorder is not None and request.recording is not None:
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
-        patience = int(silence.PATIENCE_S * NANO)
+        patience = int(silence.PATIENCE_S * _NANO)
         # Where --timeout leaves no time to wait, nobody can say whether an environment is only slow.
-        if (silent := recorder.silent()) and clock() - started + 2 * patience < settings.timeout * NANO:
+        if (silent := recorder.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), silence.PATIENCE_S)
         if request.recording.reset_seed is not None:
-            loop.go_to_an_end(LONGEST_TO_END_NS)  # where the reset that is due may be confused with the one with a seed
+            loop.go_to_an_end(
+                _LONGEST_TO_END_NS
+            )  # where the reset that is due may be confused with the one with a seed
             recorder.keep_reset(request.recording.reset_seed, lambda seed: _again(backend, seed))
         with open(request.recording.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
             recorder.write(file, loop.batches)
@@ -278,7 +280,7 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
     The clock is read once every ``pace`` batches. ``ahead`` batches contain all rows that were ready before a turn.
     """
     settings, cpus = request.settings, len(watched.cpus)
-    duration = int(settings.duration * NANO)
+    duration = int(settings.duration * _NANO)
 
     def step(span: int, batches: int = 1) -> Stretch:
         return loop.run_for(span, max(pace, batches))
@@ -303,8 +305,8 @@ def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
 
 def _has_time(settings: Settings, spent_ns: Callable[[], int]) -> Callable[[], bool]:
     """Return a function that returns whether there is time to repeat one window and still measure all others."""
-    needed = (settings.rounds + 1) * settings.duration * NANO
-    return lambda: spent_ns() + needed < settings.timeout * NANO
+    needed = (settings.rounds + 1) * settings.duration * _NANO
+    return lambda: spent_ns() + needed < settings.timeout * _NANO
 
 
 def _by_name(nodes: dict[int, int] | None) -> dict[str, int] | None:

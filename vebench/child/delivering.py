@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 WHERE = "VEBENCH_CONSUMER"
 # A batch may be on its way while the next is made; more would only be kept waiting in memory.
-ON_THEIR_WAY = 2
+_ON_THEIR_WAY = 2
 
 
 class Delivering:
-    """A backend whose every batch the consumer gets, before more than ``ON_THEIR_WAY`` of them wait for it."""
+    """A backend whose every batch the consumer gets, before more than ``_ON_THEIR_WAY`` of them wait for it."""
 
     def __init__(self, backend: VectorBackend) -> None:
         import ray  # noqa: PLC0415 - imported on use
@@ -51,7 +51,7 @@ class Delivering:
     def recv(self) -> Batch:
         """Return the next batch, which is then on its way."""
         batch = self._backend.recv()
-        while len(self._on_their_way) >= ON_THEIR_WAY:
+        while len(self._on_their_way) >= _ON_THEIR_WAY:
             there, self._on_their_way = self._ray.wait(self._on_their_way, num_returns=1)
             self._ray.get(there)  # raises what the consumer did
         self._on_their_way.append(self._consumer.take.remote(tuple(batch)))

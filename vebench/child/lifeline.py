@@ -18,9 +18,9 @@ import signal
 import sys
 from contextlib import suppress
 
-PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1
 # Libraries that close descriptors which they do not know close low ones.
-HIGH = 200
+_HIGH = 200
 
 
 def hold(lifeline: int) -> None:
@@ -31,7 +31,7 @@ def hold(lifeline: int) -> None:
             _ask_for(signal.SIGTERM, -os.getpgrp(), lifeline)
             _ask_for(signal.SIGCONT, -os.getpgrp(), lifeline)
         except OSError:  # no /proc, or a sandbox
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         poll = select.poll()
         poll.register(lifeline, 0)  # a hang-up is reported in any case
         if poll.poll(0):  # the parent was gone before the kernel was asked
@@ -44,7 +44,7 @@ def _ask_for(number: signal.Signals, whom: int, lifeline: int) -> None:
     # Opened anew, because whom to tell belongs to what is open, and other cells have the same pipe.
     held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
     with suppress(OSError):  # so many may not be open
-        low, held = held, fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, HIGH)
+        low, held = held, fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, _HIGH)
         os.close(low)
     fcntl.fcntl(held, fcntl.F_SETOWN, whom)
     fcntl.fcntl(held, fcntl.F_SETSIG, number)

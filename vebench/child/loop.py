@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # window, and a window exceeds its duration by at most 1 %.
 READINGS_PER_WINDOW = 100
 
-FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
+_FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 
 
 class Stretch(NamedTuple):
@@ -92,7 +92,7 @@ class Loop:
 
         Fewer if they take long.
         """
-        until = self._clock() + FIRST_NS
+        until = self._clock() + _FIRST_NS
         if self._recorder is not None:
             for _ in range(batches):
                 if self._clock() > until:

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
-METHODS = ("reset", "send", "recv", "close")
+_SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
+_METHODS = ("reset", "send", "recv", "close")
 _ids_by_module: dict[str, list[str]] = {}
 
 
@@ -57,10 +57,10 @@ def main() -> None:
     sys.dont_write_bytecode = True
     if "scratch" in request:
         os.chdir(request["scratch"])
-    reply["adapters"] = [adapter_facts(*adapter) for adapter in request.get("adapters", ())]
-    reply["functions"] = [function_facts(target)[1] for target in request.get("functions", ())]
+    reply["adapters"] = [_adapter_facts(*adapter) for adapter in request.get("adapters", ())]
+    reply["functions"] = [_function_facts(target)[1] for target in request.get("functions", ())]
     if request.get("envs"):
-        reply.update(look_up(request["envs"], plugins))
+        reply.update(_look_up(request["envs"], plugins))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
         json.dump(reply, file)
 
@@ -74,16 +74,16 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()) -> dict[str, Any]:
+def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()) -> dict[str, Any]:
     """Return the facts of each environment, and all ids that are registered afterwards."""
     try:
         import gymnasium  # noqa: PLC0415 - imported on use
     except ImportError as error:
-        return {"envs": [{"error": f"Gymnasium cannot be imported: {one_line(error)}"} for _ in envs]}
+        return {"envs": [{"error": f"Gymnasium cannot be imported: {_one_line(error)}"} for _ in envs]}
     for plugin in plugins:
         with contextlib.suppress(ImportError):
             gymnasium.register_envs(importlib.import_module(plugin))
-    facts = [env_facts(name, arguments) for name, arguments in envs]
+    facts = [_env_facts(name, arguments) for name, arguments in envs]
     return {"envs": facts, "registered": sorted(gymnasium.registry)}
 
 
@@ -95,7 +95,7 @@ class RefusedError(Exception):
         self.facts = {"error": error, **facts}
 
 
-def env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one environment.
 
     The facts are its ``id``, its ``package``, the ``module`` to import first, its ``frame_skip``, whether it is
@@ -106,31 +106,31 @@ def env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """
     module, _, local_name = name.rpartition(":")
     try:
-        ids = known_ids(module)
+        ids = _known_ids(module)
         function = callable_of(module, local_name, ids)
-        env = made_by_id(local_name, arguments, ids) if function is None else made_by(function, arguments)
+        env = _made_by_id(local_name, arguments, ids) if function is None else _made_by(function, arguments)
     except RefusedError as refused:
         return refused.facts
     try:
         return {
             "id": name if function else env.spec.id if env.spec else local_name,
-            "package": module.partition(".")[0] if function else package_of(env),
+            "package": module.partition(".")[0] if function else _package_of(env),
             "module": module or None,
             "frame_skip": frame_skip(env.unwrapped),
             "called": function is not None,
-            "problem": spaces_problem(env),
+            "problem": _spaces_problem(env),
         }
     finally:
         with contextlib.suppress(Exception):
             env.close()
 
 
-def known_ids(module: str) -> list[str]:
+def _known_ids(module: str) -> list[str]:
     """Import ``module`` and return the ids that it registers, none without a name. Raises RefusedError."""
     try:
-        return ids_of(module) if module else []
+        return _ids_of(module) if module else []
     except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
-        raise RefusedError(f"module {module} cannot be imported: {one_line(error)}") from error
+        raise RefusedError(f"module {module} cannot be imported: {_one_line(error)}") from error
 
 
 def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN401 - any callable
@@ -144,7 +144,7 @@ def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN
     return found if callable(found) else None
 
 
-def made_by_id(env_id: str, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
+def _made_by_id(env_id: str, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
     """Return the environment with this id. Raises RefusedError, with the ``ids`` of its module if there is none."""
     from gymnasium import error as errors  # noqa: PLC0415 - imported on use
     from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
@@ -153,30 +153,30 @@ def made_by_id(env_id: str, arguments: dict[str, Any], ids: list[str]) -> Any:  
         parse_env_id(env_id)
     except errors.Error:  # not a valid name of an environment
         raise RefusedError("", names=ids) from None
-    if taken := sorted(SET_BY_VEBENCH & arguments.keys()):
+    if taken := sorted(_SET_BY_VEBENCH & arguments.keys()):
         raise RefusedError(f"{taken[0]} is set by vebench, alike for every backend: leave it out")
     try:
         return make(env_id, disable_env_checker=True, **arguments)
     except errors.UnregisteredEnv:
         raise RefusedError("", names=ids) from None
     except (Exception, SystemExit) as error:  # likewise
-        raise RefusedError(f"it cannot be made: {one_line(error)}") from error
+        raise RefusedError(f"it cannot be made: {_one_line(error)}") from error
 
 
-def made_by(function: Any, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - any callable
+def _made_by(function: Any, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - any callable
     """Return the environment that a callable returns. Raises RefusedError."""
     from gymnasium import Env  # noqa: PLC0415 - imported on use
 
     try:
         env = function(**arguments)
     except (Exception, SystemExit) as error:  # likewise
-        raise RefusedError(f"it cannot be made: {one_line(error)}") from error
+        raise RefusedError(f"it cannot be made: {_one_line(error)}") from error
     if not isinstance(env, Env):
         raise RefusedError(f"it returns a {type(env).__name__}, not an environment of Gymnasium's")
     return env
 
 
-def ids_of(module: str) -> list[str]:
+def _ids_of(module: str) -> list[str]:
     """Import ``module`` and return the environments that it has registered, now or before."""
     from gymnasium import registry  # noqa: PLC0415 - imported on use
 
@@ -188,18 +188,18 @@ def ids_of(module: str) -> list[str]:
     _ids_by_module[module] = sorted(
         name
         for name, spec in registry.items()
-        if name not in before or f"{home(spec.entry_point)}.".startswith(f"{module}.")
+        if name not in before or f"{_home(spec.entry_point)}.".startswith(f"{module}.")
     )
     return _ids_by_module[module]
 
 
-def spaces_problem(env: Any) -> str | None:  # noqa: ANN401 - Gymnasium is imported on use
+def _spaces_problem(env: Any) -> str | None:  # noqa: ANN401 - Gymnasium is imported on use
     """Return in words what of observations or actions is not made of arrays, None if all is."""
     spaces = (("its observations", env.observation_space), ("its actions", env.action_space))
-    return next(filter(None, (space_problem(*named) for named in spaces)), None)
+    return next(filter(None, (_space_problem(*named) for named in spaces)), None)
 
 
-def space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
+def _space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
     """Return in words what of a space is no array, and no dict or tuple of arrays; None if all is."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
 
@@ -214,15 +214,15 @@ def space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewi
         return f"{name} have the key {odd[0]!r}; keys must be text"
     if not parts:
         return f"{name} are an empty {type(space).__name__}"
-    return next(filter(None, (space_problem(f"{name}/{key}", part) for key, part in parts.items())), None)
+    return next(filter(None, (_space_problem(f"{name}/{key}", part) for key, part in parts.items())), None)
 
 
-def package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
+def _package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
     """Return the name of the package that the environment's entry point is in."""
-    return home(env.spec.entry_point if env.spec else None).partition(".")[0]
+    return _home(env.spec.entry_point if env.spec else None).partition(".")[0]
 
 
-def home(entry_point: object) -> str:
+def _home(entry_point: object) -> str:
     """Return the name of the module that an environment's entry point is in."""
     function = getattr(entry_point, "func", entry_point)  # of a functools.partial
     module = function if isinstance(function, str) else getattr(function, "__module__", "")
@@ -238,7 +238,7 @@ def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
     return 1
 
 
-def function_facts(target: str) -> tuple[Any, dict[str, Any]]:
+def _function_facts(target: str) -> tuple[Any, dict[str, Any]]:
     """Return what ``module:name`` is, and an ``error`` if it cannot be imported or called, else an empty dictionary.
 
     If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
@@ -247,7 +247,7 @@ def function_facts(target: str) -> tuple[Any, dict[str, Any]]:
     try:
         loaded = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer
-        return None, {"error": f"module {module} cannot be imported: {one_line(error)}"}
+        return None, {"error": f"module {module} cannot be imported: {_one_line(error)}"}
     function = getattr(loaded, name, None)
     if function is None:
         known = [other for other in vars(loaded) if not other.startswith("_")]
@@ -255,21 +255,21 @@ def function_facts(target: str) -> tuple[Any, dict[str, Any]]:
     return function, {} if callable(function) else {"error": f"{name} is not a class or function"}
 
 
-def adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
+def _adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
     """Return an ``error`` if ``module:Class`` cannot be loaded or is not an adapter, otherwise an empty dictionary.
 
     If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
     """
-    factory, facts = function_facts(target)
+    factory, facts = _function_facts(target)
     if facts:
         return facts
-    lacking = [method for method in METHODS if isinstance(factory, type) and not hasattr(factory, method)]
+    lacking = [method for method in _METHODS if isinstance(factory, type) and not hasattr(factory, method)]
     if lacking:
         return {"error": f"{target.partition(':')[2]} has no method {', '.join(lacking)}"}
-    return options_error(factory, options)
+    return _options_error(factory, options)
 
 
-def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - any object of a module
+def _options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - any object of a module
     """Return an ``error`` if the adapter's signature shows that it cannot be built with exactly these options."""
     try:
         signature = inspect.signature(factory)
@@ -289,7 +289,7 @@ def options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: 
     return {}
 
 
-def one_line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """Return the error's type and text in one line of at most 300 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].removesuffix(": ")
 

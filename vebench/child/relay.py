@@ -32,17 +32,17 @@ from typing import Any
 from vebench.child import probe
 from vebench.machine import guardian, host, outside, pinning
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # While a child runs, how often its end and its deadline are looked at.
-CHECK_S = 0.5
+_CHECK_S = 0.5
 # A runner that has not been heard for so long, while nothing runs here, is out of reach. It may be at work elsewhere.
-IDLE_S = 72 * 3600.0
+_IDLE_S = 72 * 3600.0
 
 
-def boot_id() -> str:
+def _boot_id() -> str:
     """Return what names the time since this machine was started, empty if the system does not tell."""
     try:
-        return Path(BOOT_ID).read_text(encoding="ascii").strip()
+        return Path(_BOOT_ID).read_text(encoding="ascii").strip()
     except OSError:
         return ""
 
@@ -158,13 +158,13 @@ class Relay:
         """Wait for something to pass on, and do so. Returns whether the runner is still there."""
         child = self._child
         heard = [self._reading] if child is None else [self._reading, child.results]
-        ready, _, _ = select.select(heard, [], [], IDLE_S if child is None else CHECK_S)
+        ready, _, _ = select.select(heard, [], [], _IDLE_S if child is None else _CHECK_S)
         if child is None and not ready:
             return False
         if child is not None and child.results in ready:
             self._pass_on(child)
         if self._child is not None and time.monotonic() > self._look_at:
-            self._look_at = time.monotonic() + CHECK_S
+            self._look_at = time.monotonic() + _CHECK_S
             if fault := self._child.fault():
                 self._over(self._child, fault)
         if self._reading not in ready:
@@ -233,7 +233,7 @@ def facts(names: list[str], modules: list[str]) -> dict[str, Any]:
     """Return what a plan and a report need to know of this host, as JSON."""
     return {
         "name": os.uname().nodename,
-        "boot": boot_id(),
+        "boot": _boot_id(),
         "python": ".".join(map(str, sys.version_info[:3])),
         "path": sys.executable,
         "packages": probe.versions(names),

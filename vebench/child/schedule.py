@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 # A window that was throttled or disturbed is measured again, at most twice.
 MOST_TRIES = 3
 # In step: the time between two checks for the start; the pause between two windows, the larger of PAUSE_NS and
-# 1/PAUSE_SHARE of a window; the time to read the counters before a window.
-IDLE_NS = 2_000_000
+# 1/_PAUSE_SHARE of a window; the time to read the counters before a window.
+_IDLE_NS = 2_000_000
 PAUSE_NS = 20_000_000
-PAUSE_SHARE = 20
-READING_NS = 2_000_000
-# Uncounted steps before a window that had to wait for its turn: the larger of LEAD_NS and 1/LEAD_SHARE of the window.
-LEAD_SHARE = 20
+_PAUSE_SHARE = 20
+_READING_NS = 2_000_000
+# Uncounted steps before a window that had to wait for its turn: the larger of LEAD_NS and 1/_LEAD_SHARE of the window.
+_LEAD_SHARE = 20
 LEAD_NS = 50_000_000
 
 
@@ -115,7 +115,7 @@ class Turns:
         This uses up rows that were ready before, raises CPU clocks, and warms the caches.
         """
         self.take()
-        self._run(max(LEAD_NS, duration // LEAD_SHARE), batches)
+        self._run(max(LEAD_NS, duration // _LEAD_SHARE), batches)
 
     def leave(self) -> None:
         """Note that the turn is over: the process may be stopped before it begins to wait for the next."""
@@ -140,12 +140,12 @@ def in_step(
     """
     first = start()
     while first is None:
-        meter.run(IDLE_NS)
+        meter.run(_IDLE_NS)
         first = start()
-    pause = max(PAUSE_NS, duration // PAUSE_SHARE)
+    pause = max(PAUSE_NS, duration // _PAUSE_SHARE)
     for number in range(rounds):
         begin = first + number * (duration + pause)
-        meter.run(begin - READING_NS - clock())
+        meter.run(begin - _READING_NS - clock())
         before = meter.read()
         meter.run(begin - clock())
         meter.tell(Begins())

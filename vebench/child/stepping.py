@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vebench.child.request import Proving, Request
     from vebench.child.trials import Reset, Trial
 
-BETWEEN_S = 0.25  # how often it is said how many rows there are
+_BETWEEN_S = 0.25  # how often it is said how many rows there are
 MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
 
 
@@ -130,7 +130,7 @@ class Transcript:
         self.write(Rows(self._number, env_ids, rewards, terminated, truncated, shown, observations, self._frames()))
         self._ends += int(np.count_nonzero(terminated | truncated))
         self.rows += len(env_ids)
-        if time.monotonic() > self._said + BETWEEN_S:
+        if time.monotonic() > self._said + _BETWEEN_S:
             self._said = time.monotonic()
             self._answer(Comparing(self.rows))
         if (fault := self._changed()) is not None:

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
     from vebench.backends.setup import Setup
 
-TAPE = 256  # actions, over and over
-FEWEST_STEPS, MOST_STEPS = 20, 200_000
+_TAPE = 256  # actions, over and over
+_FEWEST_STEPS, _MOST_STEPS = 20, 200_000
 # Where steps end no episode in time, so many resets are made all the same.
 FEWEST_RESETS = 5
 # Where steps or resets are slow, so many times the time asked for is enough for either, however few there are.
-ENOUGH = 3
+_ENOUGH = 3
 
 
 def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
     """Return how long steps and resets of the task take, and making it: seen for ``seconds``. ``clock``: in ns.
 
-    Slow ones are seen a few times all the same, but for no more than ``ENOUGH`` times as long, and once at least.
+    Slow ones are seen a few times all the same, but for no more than ``_ENOUGH`` times as long, and once at least.
     """
     began = clock()
     environment = make(setup.task)
@@ -36,8 +36,8 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
     span = seconds * 1e9
     try:
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
-        drawn = sample(spaces.actions, np.random.default_rng(setup.seed), TAPE)
-        actions = [trees.part(drawn, number) for number in range(TAPE)]
+        drawn = sample(spaces.actions, np.random.default_rng(setup.seed), _TAPE)
+        actions = [trees.part(drawn, number) for number in range(_TAPE)]
         steps: list[int] = []
         resets: list[int] = []
         began = clock()
@@ -45,7 +45,7 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
         resets.append(clock() - began)
         began = clock()
         while not steps or _goes_on(clock() - began, span, len(steps)):
-            action = actions[len(steps) % TAPE]
+            action = actions[len(steps) % _TAPE]
             last = clock()
             _, _, terminated, truncated, _ = environment.step(action)
             now = clock()
@@ -55,7 +55,7 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
                 resets.append(clock() - now)
         ends = len(resets) - 1
         began = clock()
-        while len(resets) < FEWEST_RESETS and clock() - began < ENOUGH * span:
+        while len(resets) < FEWEST_RESETS and clock() - began < _ENOUGH * span:
             last = clock()
             environment.reset()
             resets.append(clock() - last)
@@ -66,7 +66,7 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
 
 def _goes_on(spent: float, span: float, steps: int) -> bool:
     """Return whether another step is to be seen, after so many of them in ``spent`` nanoseconds."""
-    return steps < MOST_STEPS if spent < span else steps < FEWEST_STEPS and spent < ENOUGH * span
+    return steps < _MOST_STEPS if spent < span else steps < _FEWEST_STEPS and spent < _ENOUGH * span
 
 
 def _share(times: Sequence[int], share: float) -> int:

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 # The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the
 # layout asked for, one environment ends.
 ENDS, TIMES_LONGER = 3, 8
-END, TIMES_FOR_ONE = 1, 3
+_END, TIMES_FOR_ONE = 1, 3
 # Where steps are cheap, the layout asked for is stepped until this much time of a CPU has gone, but for this many times
 # the steps at most: some faults begin late. Steps that sleep take no time of a CPU, and are not cheap: after a while
 # that ends it, too.
 LEAST_S, MOST_TIMES, WHILE_S = 2.0, 10, 5.0
 # Environments in the layout of many, or one more, several for each worker; and for how many steps.
-MANY, MANY_STEPS = (4, 6), (20, 40)
-ONE_STEPS = (40, 80)
-MOST_PER_WORKER = 4
-FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
-MOST_SEED = 1 << 30
+MANY, _MANY_STEPS = (4, 6), (20, 40)
+_ONE_STEPS = (40, 80)
+_MOST_PER_WORKER = 4
+_FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
+_MOST_SEED = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,11 @@ def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1, no_ops
         seed=next(seeds),
         tape_seed=next(seeds),
         resets=(
-            Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_FOR_ONE * length, END, goes_on=True),
+            Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_FOR_ONE * length, _END, goes_on=True),
             _short(rng, lengths, next(seeds), (1, max(2, min(length, max(20, length // 10))))),
         ),
     )
-    long = Reset(next(seeds), rng.randrange(1 << 20), min(length, ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
+    long = Reset(next(seeds), rng.randrange(1 << 20), min(length, _ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
     one = Trial(
         1,
         1,
@@ -125,7 +125,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1, no_ops
         no_ops=no_ops,
         seed=next(seeds),
         tape_seed=next(seeds),
-        resets=(_short(rng, lengths, next(seeds), _within(ONE_STEPS, proving.steps)), long),
+        resets=(_short(rng, lengths, next(seeds), _within(_ONE_STEPS, proving.steps)), long),
     )
     count = max(2, rng.randrange(*MANY) // alive)
     workers, each = _layout(rng, count, count + 1, setup, several=True)
@@ -136,7 +136,7 @@ def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1, no_ops
         no_ops=no_ops,
         seed=next(seeds),
         tape_seed=next(seeds),
-        resets=(_short(rng, lengths, next(seeds), _within(MANY_STEPS, proving.steps)),),
+        resets=(_short(rng, lengths, next(seeds), _within(_MANY_STEPS, proving.steps)),),
     )
     return main, one, many
 
@@ -155,10 +155,10 @@ def _seeds(rng: Random) -> Iterator[int]:
     """Yield seeds so far apart that no environment of one has the seed of an environment of another."""
     taken: set[int] = set()
     while True:
-        place = rng.randrange(MOST_SEED // FAR_APART)
+        place = rng.randrange(_MOST_SEED // _FAR_APART)
         if place not in taken:
             taken.add(place)
-            yield place * FAR_APART + rng.randrange(FAR_APART // 2)
+            yield place * _FAR_APART + rng.randrange(_FAR_APART // 2)
 
 
 def _layout(rng: Random, least: int, most: int, setup: Setup, *, several: bool = False) -> tuple[int, int]:
@@ -168,7 +168,7 @@ def _layout(rng: Random, least: int, most: int, setup: Setup, *, several: bool =
     layouts = [
         (count // each, each)
         for count in range(least, most + 1)
-        for each in range(1 + several, MOST_PER_WORKER + 1)
+        for each in range(1 + several, _MOST_PER_WORKER + 1)
         if count % each == 0
     ]
     return rng.choice(layouts)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # The shortest warm-up has this many slices. The rates of the last SLICES slices are compared, one half with the other.
 SLICES = 8
 # The rate has settled if the medians of both halves differ by at most this share, or by no more than the noise.
-TOLERANCE = 0.02
-NOISE = 2.0  # standard errors of the difference between the medians of both halves
+_TOLERANCE = 0.02
+_NOISE = 2.0  # standard errors of the difference between the medians of both halves
 
 
 class Warmup(NamedTuple):
@@ -59,4 +59,4 @@ def settled(rates: Sequence[float]) -> bool:
     level = median(rates[-SLICES:])
     gap = abs(median(after) - median(before))
     noise = sqrt((stdev(before) ** 2 + stdev(after) ** 2) / half)
-    return gap <= max(TOLERANCE * level, NOISE * noise)
+    return gap <= max(_TOLERANCE * level, _NOISE * noise)

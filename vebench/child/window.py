@@ -25,7 +25,7 @@ Joined = Literal["sum", "most", "mean"]
 TAKEN_SHARE = 0.05
 # By how much one window's count of what they took from one CPU may be wrong: user, system and stolen time are each
 # cut to whole ticks when they are read.
-HIDDEN_NS = 3 * counters.NANOSECONDS_PER_TICK
+_HIDDEN_NS = 3 * counters.NANOSECONDS_PER_TICK
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
     ``readings`` is how many counts were added up, one for each CPU and window. Their errors are independent of each
     other, so that of the sum grows with the square root.
     """
-    return taken_ns > TAKEN_SHARE * span_ns + HIDDEN_NS * sqrt(readings)
+    return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * sqrt(readings)
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)

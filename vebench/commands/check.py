@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # Of a new run, before it is looked at for the first time; there are more until all is decided.
-FIRST_PASSES = 3
+_FIRST_PASSES = 3
 
 
 @dataclass(frozen=True)
@@ -348,6 +348,6 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
         workers=tuple(sorted({cell.workers for cell in named})),
         backends=tuple({cell.label: cell.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
-        repeats=min(spec.repeats, FIRST_PASSES),
+        repeats=min(spec.repeats, _FIRST_PASSES),
         until=None,
     )

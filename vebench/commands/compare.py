@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from vebench.reports.formats.registry import Format
     from vebench.results.records import RunRecord
 
-SIDES = (COMPARE.baseline, COMPARE.candidate)
+_SIDES = (COMPARE.baseline, COMPARE.candidate)
 # What is compared by default: nothing is judged by the reference rows, and measuring them takes time on both sides.
-CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
+_CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def start(pythons: tuple[str, str], spec: RunSpec, output: Path | None, gate: Ga
         raise UsageError(
             f"--backend {shown(named)}: its Python is one of the two that are compared: leave out what follows @"
         )
-    spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == 1)
-    interpreters = [world.examine(f"Python {name}", python) for name, python in zip(SIDES, pythons, strict=True)]
+    spec = replace(spec, backends=spec.backends or _CONTESTANTS, interleave=spec.replicas == 1)
+    interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
     sides = _sides(interpreters, spec, files, world)
     return _compare(sides, gate, world)
 
@@ -146,7 +146,7 @@ def _sides(interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[P
     """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both."""
     tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path)
     sides: list[Side] = []
-    for name, interpreter, path in zip(SIDES, interpreters, files, strict=True):
+    for name, interpreter, path in zip(_SIDES, interpreters, files, strict=True):
         plan, head = planning.planned(spec, tasks, world, interpreter)
         plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
         started = sides[0].head.started if sides else head.started  # the same tells that they are of one comparison
@@ -180,4 +180,4 @@ def _check_pairs(sides: Sequence[Side]) -> None:
 
 def _files(path: Path) -> list[Path]:
     """Return the run files of both sides, whose names have that of ``path`` in common."""
-    return [path.with_name(f"{path.stem}-{name.lower()}{path.suffix}") for name in SIDES]
+    return [path.with_name(f"{path.stem}-{name.lower()}{path.suffix}") for name in _SIDES]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vebench.reports.formats.registry import Format
 
 # How long the CPUs are watched for other processes' work: about twenty ticks of the kernel's clock.
-WATCH_S = 0.2
+_WATCH_S = 0.2
 
 
 def examine(sysroot: Path | None, workers: Sequence[int], pin: Pinning, form: Format) -> int:
@@ -74,7 +74,7 @@ def _others_share(host: Host) -> float | None:
     """Return the share of the allowed CPUs' time that is used while this process sleeps, None if unknown."""
     cpus = list(host.cpus_allowed)
     before, start = counters.busy_ns(cpus), time.monotonic_ns()
-    time.sleep(WATCH_S)
+    time.sleep(_WATCH_S)
     after, end = counters.busy_ns(cpus), time.monotonic_ns()
     if before is None or after is None:
         return None

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from vebench.results.records import Run
 
 DONE, WORSE, UNDECIDED = 0, 1, 3
-MOST_TOLERANCE = 0.9
-NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
+_MOST_TOLERANCE = 0.9
+_NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
 
 
 def check_tolerance(share: float) -> None:
     """Raise UsageError for a tolerance with which every cell, or none, would pass."""
-    if not 0 < share <= MOST_TOLERANCE:
-        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {MOST_TOLERANCE:.0%}")
+    if not 0 < share <= _MOST_TOLERANCE:
+        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {_MOST_TOLERANCE:.0%}")
 
 
 def classes_that_differ(one: Sequence[CellSummary], other: Sequence[CellSummary]) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def exit_status(found: Comparison) -> int:
     verdicts = {group.verdict for group in found.groups}
     if "slower" in verdicts or any(cell.failed for cell in found.cells):
         return WORSE
-    unanswered = not verdicts or (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER)
+    unanswered = not verdicts or (verdicts | {cell.verdict for cell in found.cells}) & set(_NO_ANSWER)
     return UNDECIDED if unanswered or "inconclusive" in verdicts else DONE
 
 
@@ -83,7 +83,7 @@ def unusable_run(path: Path, cells: Sequence[CellSummary]) -> str:
 def without_verdicts(found: Comparison, why: str) -> Comparison:
     """Return the comparison with no verdict on the speed of any cell, for the reason ``why``."""
     cells = (
-        cell if cell.verdict in NO_ANSWER else replace(cell, verdict="not comparable", why=why) for cell in found.cells
+        cell if cell.verdict in _NO_ANSWER else replace(cell, verdict="not comparable", why=why) for cell in found.cells
     )
     groups = (replace(group, verdict="not comparable", why=why) for group in found.groups)
     return replace(found, cells=tuple(cells), groups=tuple(groups))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from vebench.backends.peers.installation import Installation
 
-DONE, NOT_HAD = 0, 1
-SETUP, ALL = "setup", "all"
+_DONE, _NOT_HAD = 0, 1
+_SETUP, ALL = "setup", "all"
 
 
 def peers(words: Sequence[str]) -> int:
@@ -31,10 +31,10 @@ def peers(words: Sequence[str]) -> int:
     """
     if not words:
         show(PeersPage())
-        return DONE
+        return _DONE
     first, *names = words
-    if first != SETUP:
-        raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {SETUP} NAME")
+    if first != _SETUP:
+        raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {_SETUP} NAME")
     chosen = _chosen(names)
     with _ended_as_by_ctrl_c():
         return _set_up(chosen)
@@ -63,7 +63,7 @@ def _chosen(names: Sequence[str]) -> tuple[Installation, ...]:
 
 
 def _set_up(chosen: Sequence[Installation]) -> int:
-    status = DONE
+    status = _DONE
     for one in chosen:
         if setting_up.is_made(one):
             console.note(f"{one.name}: is there already: {python_of(one.name)}")
@@ -72,7 +72,7 @@ def _set_up(chosen: Sequence[Installation]) -> int:
             path = setting_up.make(one, console.note)
         except NotHadError as error:
             console.note(f"{one.name}: could not be had: {error}")
-            status = NOT_HAD
+            status = _NOT_HAD
         except KeyboardInterrupt:
             raise InterruptedRunError(f"interrupted: {one.name} is not set up; to go on, the same command") from None
         else:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice, Hosts, RunSpec
     from vebench.results.records import Run, RunRecord
 
-MOST_REASONS = 3  # in one line
+_MOST_REASONS = 3  # in one line
 
 
 class LaidOut(NamedTuple):
@@ -59,7 +59,7 @@ def lay_out(
     return LaidOut(expand(spec, tasks, placement, world.memory_available(), has, interpreters), host, placement)
 
 
-def lay_out_on_hosts(
+def _lay_out_on_hosts(
     spec: RunSpec,
     tasks: Sequence[Task],
     found: Mapping[str, Facts],
@@ -122,11 +122,11 @@ def planned(
     """
     found: Mapping[str, Facts] = {}
     if spec.hosts is not None:
-        hosts = with_nodes(spec.hosts, world)
+        hosts = _with_nodes(spec.hosts, world)
         spec = replace(spec, hosts=hosts)
         found = alike(hosts, world.read_hosts(spec))
-        interpreter = python_on(found.values())
-        laid = lay_out_on_hosts(spec, tasks, found, interpreter, interpreters)
+        interpreter = _python_on(found.values())
+        laid = _lay_out_on_hosts(spec, tasks, found, interpreter, interpreters)
     else:
         laid = lay_out(spec, tasks, world, None if interpreter is None else interpreter.has, interpreters)
     plan = informed(laid.plan, knowing.known(), None if interpreter is None else interpreter.packages)
@@ -136,7 +136,7 @@ def planned(
     return plan, head
 
 
-def with_nodes(hosts: Hosts, world: World) -> Hosts:
+def _with_nodes(hosts: Hosts, world: World) -> Hosts:
     """Return the hosts with the names of a Ray cluster's nodes, unless they have names. Raises UsageError."""
     return hosts if hosts.names else replace(hosts, names=world.nodes_of_ray(hosts.address))
 
@@ -181,7 +181,7 @@ def _deciding(facts: Facts) -> dict[str, str]:
     }
 
 
-def python_on(found: Collection[Facts]) -> Interpreter:
+def _python_on(found: Collection[Facts]) -> Interpreter:
     """Return the Python of the hosts: the first one's, with the modules that all of them have."""
     first = next(iter(found))
     modules = frozenset.intersection(*(frozenset(facts.modules) for facts in found))
@@ -210,9 +210,9 @@ def contestants(plan: Plan) -> list[Cell]:
 
 
 def reasons(cells: Sequence[Cell]) -> str:
-    """Return why cells are skipped: each reason once, at most ``MOST_REASONS`` of them."""
+    """Return why cells are skipped: each reason once, at most ``_MOST_REASONS`` of them."""
     reasons = sorted({cell.skip for cell in cells if cell.skip})
-    return "; ".join(reasons[:MOST_REASONS]) + ("; ..." if len(reasons) > MOST_REASONS else "")
+    return "; ".join(reasons[:_MOST_REASONS]) + ("; ..." if len(reasons) > _MOST_REASONS else "")
 
 
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
 # MuJoCo after 1,000 steps, and in most games about then.
-SHORT_STEPS, SHORT_ENVS, MOST_ENVS_PER_WORKER = 400, 2, 4
-LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
+SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
+_LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
 # A comparison over this many steps counts even if no episode ends in it.
-ENOUGH_STEPS = 5000
+_ENOUGH_STEPS = 5000
 
 
 def learn(
@@ -54,11 +54,11 @@ def learn(
     others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
     if spec.backends and not others:
         return
-    envs_per_worker = min(spec.envs_per_worker[-1], MOST_ENVS_PER_WORKER)
+    envs_per_worker = min(spec.envs_per_worker[-1], _MOST_ENVS_PER_WORKER)
     short = replace(
         spec,
         backends=others,
-        workers=(SHORT_ENVS,),
+        workers=(_SHORT_ENVS,),
         envs_per_worker=(envs_per_worker,),
         repeats=1,
         replicas=1,
@@ -67,7 +67,7 @@ def learn(
     )
     for cell, proof in prove(short, steps, knowledge, world, in_full=True, episode=episode):
         arguments = cell.task.arguments
-        if episode is None or proof.failed or arguments.pop(LIMIT, None) != episode:
+        if episode is None or proof.failed or arguments.pop(_LIMIT, None) != episode:
             continue
         found = concluded(proof, steps, cell.workers)
         why = f"{found.reason}{'; ' if found.reason else ''}episodes were cut to {episode} steps"
@@ -142,7 +142,7 @@ def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
 
     If no episode has ended, equal rows prove little, because backends differ most at resets.
     """
-    if proof.verdict in SAME and not proof.ends and steps < ENOUGH_STEPS:
+    if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
         return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
     return Known(proof.verdict, reason(proof), steps, num_envs)
 
@@ -197,6 +197,6 @@ def _cells(
 
 def _cut(task: Task, episode: int | None) -> Task:
     """Return a task with episodes of so many steps at the most, if Gymnasium makes it and nobody else limits them."""
-    if episode is None or task.suite != OTHER.name or LIMIT in task.arguments:
+    if episode is None or task.suite != OTHER.name or _LIMIT in task.arguments:
         return task
-    return replace(task, id=bracketed.written(task.name, {**task.arguments, LIMIT: episode}))
+    return replace(task, id=bracketed.written(task.name, {**task.arguments, _LIMIT: episode}))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import Run
 
-DONE, OTHER_WORK, UNDECIDED = 0, 1, 3
+_DONE, _OTHER_WORK, _UNDECIDED = 0, 1, 3
 
 
 def start(  # noqa: PLR0913 - one parameter for each option
@@ -41,7 +41,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     if dry_run:
         show(PlanPage(plan))
         planning.refuse_idle(plan)
-        return DONE
+        return _DONE
     planning.refuse_useless(plan)
     if verify:
         plan = _verified(plan, world)
@@ -61,7 +61,7 @@ def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: boo
     if dry_run:
         show(PlanPage(left))
         planning.refuse_idle(plan, f"{path}: ")
-        return DONE
+        return _DONE
     with session(RunWriter.resume(path), world, quiet=quiet) as measuring:
         status = measuring.measure(plan, left)
     return _finish(path, measuring.run, status, quiet=quiet)
@@ -85,5 +85,5 @@ def _finish(path: Path, run: Run, status: int, *, quiet: bool) -> int:
     (section,) = page.sections
     if other := [cell for cell in section.cells if cell.found_to_differ]:
         console.note(other_work(other))
-        return OTHER_WORK
-    return UNDECIDED if status == DONE and section.notice else status
+        return _OTHER_WORK
+    return _UNDECIDED if status == _DONE and section.notice else status

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord, Run
     from vebench.results.store import RunWriter
 
-DONE, FAILED = 0, 1
-HERE = {"": sys.executable}
+_DONE, _FAILED = 0, 1
+_HERE = {"": sys.executable}
 
 
 class Session:
@@ -106,7 +106,7 @@ class Session:
                     display.show(event)
         except KeyboardInterrupt:
             raise InterruptedRunError(self._interrupted(done, len(plan.cells), measured.values())) from None
-        return FAILED if any(cell.status == "failed" for cell in measured.values()) else DONE
+        return _FAILED if any(cell.status == "failed" for cell in measured.values()) else _DONE
 
     def _kept(self, event: CellFinished | ProofDone) -> CellRecord:
         """Return a cell, with its proof if that is there, once it is on the disk."""
@@ -139,7 +139,7 @@ def session(
     *,
     quiet: bool,
     go_on: str = "",
-    pythons: Mapping[str, str] = HERE,
+    pythons: Mapping[str, str] = _HERE,
 ) -> Iterator[Session]:
     """Return a session that measures into a run file, or into one for each side, and close them in the end.
 

@@ -53,32 +53,32 @@ if TYPE_CHECKING:
     from vebench.reports.formats.registry import Format
     from vebench.results.records import Run, RunRecord
 
-DONE, UNDECIDED = 0, 3
-WINDOW_S, WARMUP_S, ROUNDS = 0.2, 0.2, 2
-SETTLED = 6  # passes of what is recommended, so that its rate has an interval that can be used
+_DONE, _UNDECIDED = 0, 3
+_WINDOW_S, _WARMUP_S, _ROUNDS = 0.2, 0.2, 2
+_SETTLED = 6  # passes of what is recommended, so that its rate has an interval that can be used
 # To see how long a batch is waited for, by what acts at once: of what is recommended, and of so many others.
-AT_ONCE, LATENCY_S, MOST_TIMED = PolicyChoice("sleep", pause="0.001ms"), 0.3, 3
-PROBES = 3  # processes of what is looked at once there is a winner
-TIMING_S = 1.0  # to time steps of one environment
+_AT_ONCE, _LATENCY_S, _MOST_TIMED = PolicyChoice("sleep", pause="0.001ms"), 0.3, 3
+_PROBES = 3  # processes of what is looked at once there is a winner
+_TIMING_S = 1.0  # to time steps of one environment
 # What that may take with a start that is slow: a share of the budget, but so many seconds always.
-TIMING_SHARE, LEAST_TIMING = 0.25, 10.0
+_TIMING_SHARE, _LEAST_TIMING = 0.25, 10.0
 # Cells that are alive at the same time, at the most. After each such group the time is looked at.
-TOGETHER = 8
+_TOGETHER = 8
 # The share of the budget that trying every setting once may take; the likeliest come first.
-FIRST_PASS = 0.6
+_FIRST_PASS = 0.6
 # The share that the first group may take by all that is foreseen, before it is known how slow the machine is, and for
 # how much of the budget a first cell is waited for if nothing is known of what starts take.
-FIRST_GROUP, PATIENT_AT_FIRST = 0.2, 0.5
+_FIRST_GROUP, _PATIENT_AT_FIRST = 0.2, 0.5
 # The share that is left for what comes after the race, and, of what is left when a comparison of work begins, the share
 # that comparisons may take: so many backends, with so many environments for each worker.
-AFTERWARDS, COMPARING = 0.08, 0.5
-ANSWERING_S = 1.0  # to start the command, and to write its answer
-MOST_COMPARED, FEW_ENVS = 3, 1
+_AFTERWARDS, COMPARING = 0.08, 0.5
+_ANSWERING_S = 1.0  # to start the command, and to write its answer
+_MOST_COMPARED, _FEW_ENVS = 3, 1
 # A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
 # least, and the seconds that it may always take.
-STEPS_FOR_EACH = 20
-FEWEST_STEPS, LEAST_COMPARING = 20, 5.0
-NANO = 1e-9
+_STEPS_FOR_EACH = 20
+_FEWEST_STEPS, _LEAST_COMPARING = 20, 5.0
+_NANO = 1e-9
 
 T = TypeVar("T")
 
@@ -96,9 +96,9 @@ def short(spec: RunSpec) -> RunSpec:
     """Return a spec with many short windows: processes differ more than windows do."""
     return replace(
         spec,
-        duration=WINDOW_S,
-        warmup=WARMUP_S,
-        rounds=ROUNDS,
+        duration=_WINDOW_S,
+        warmup=_WARMUP_S,
+        rounds=_ROUNDS,
         base=True,
         interleave=True,
     )
@@ -198,7 +198,7 @@ class Budget:
     @property
     def race_end(self) -> float:
         """When the race is over: what shows how long batches are waited for comes after it."""
-        return self._end - max(AFTERWARDS * self.seconds, ANSWERING_S * self.slowdown)
+        return self._end - max(_AFTERWARDS * self.seconds, _ANSWERING_S * self.slowdown)
 
     @property
     def left(self) -> float:
@@ -208,7 +208,7 @@ class Budget:
     @property
     def left_afterwards(self) -> float:
         """The seconds that are left after the race, without those that the answer takes."""
-        return self._end - ANSWERING_S * self.slowdown - self._clock()
+        return self._end - _ANSWERING_S * self.slowdown - self._clock()
 
     def learn(self, began: float, foreseen: float) -> None:
         """Learn from what ``began`` then, and should have taken so many seconds until now, how slow the machine is."""
@@ -242,7 +242,7 @@ class _Racing:
             close = [cell for cell in (found.best, found.fastest, *found.tied) if cell is not None]
             # What is named gets as many passes as rates need, and so does what may be faster than that.
             close += [cell for cell in cells if cell.key in found.contenders and self._may_win(cell)]
-            few = dict.fromkeys(cell.key for cell in close if cell.repeats < SETTLED)
+            few = dict.fromkeys(cell.key for cell in close if cell.repeats < _SETTLED)
             wanted = tuple(few) if race.decided else race.alive
             if not wanted or not self._another_pass(wanted, cells):
                 return self._choice(cells, found.told, last=True)
@@ -276,12 +276,12 @@ class _Racing:
         loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
         if not loops:
             return None
-        patience = max(LEAST_TIMING, TIMING_SHARE * self.budget.seconds)
-        loop = replace(loops[0], timing=TIMING_S, envs_per_worker=1, patience=patience)
+        patience = max(_LEAST_TIMING, _TIMING_SHARE * self.budget.seconds)
+        loop = replace(loops[0], timing=_TIMING_S, envs_per_worker=1, patience=patience)
         began = self._world.clock()
         for timed in self._asked(self._plan.spec, loop, Timed):
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns
-            self.budget.learn(began, USUAL_START + TIMING_S + resets * NANO)
+            self.budget.learn(began, USUAL_START + _TIMING_S + resets * _NANO)
             return timed
         return None
 
@@ -307,7 +307,7 @@ class _Racing:
 
     def latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:
         """Return how long each of these waits for a batch, as far as there is time: what acts does so at once."""
-        acting = replace(self._plan.spec, policy=AT_ONCE, rounds=1, warmup=WARMUP_S, duration=LATENCY_S)
+        acting = replace(self._plan.spec, policy=_AT_ONCE, rounds=1, warmup=_WARMUP_S, duration=_LATENCY_S)
         planned = {cell.key.without_repeat: cell for cell in self._plan.cells}
         found = {}
         for number, summary in enumerate(cells):
@@ -342,12 +342,12 @@ class _Racing:
         )
         (cell,) = planning.plan_here(spec, self._world)[0].cells
         cost = self._costs().of(replace(cell, replicas=()))
-        if not cell.replicas or cell.skip is not None or PROBES * cost > self.budget.left_afterwards:
+        if not cell.replicas or cell.skip is not None or _PROBES * cost > self.budget.left_afterwards:
             return None
         rates = {}
-        for number in range(PROBES):
-            windows = self._asked(spec, replace(cell, repeat=number, patience=LEAST_TIMING + cost), Window)
-            rates[number] = [cell.task.frame_skip * (one.rows - one.resets) / (one.ns * NANO) for one in windows]
+        for number in range(_PROBES):
+            windows = self._asked(spec, replace(cell, repeat=number, patience=_LEAST_TIMING + cost), Window)
+            rates[number] = [cell.task.frame_skip * (one.rows - one.resets) / (one.ns * _NANO) for one in windows]
         return ratio(Sample.of(rates), chosen.sample)
 
     def _try_each(self) -> None:
@@ -362,13 +362,13 @@ class _Racing:
             self.passed_over |= refused
             tried = [cell for cell in tried if cell.key.place not in refused]
             each = [costs.of(cell) for cell in tried]
-            room = self.budget.left - (1 - FIRST_PASS) * self.budget.seconds
+            room = self.budget.left - (1 - _FIRST_PASS) * self.budget.seconds
             if not costs.measured:
-                room = FIRST_GROUP * self.budget.seconds
-            chosen = fitting(each, room, self.budget.seconds, TOGETHER)
+                room = _FIRST_GROUP * self.budget.seconds
+            chosen = fitting(each, room, self.budget.seconds, _TOGETHER)
             share = PATIENT_SHARE
             if tried and not costs.measured and (self.steps is None or not chosen):
-                chosen, share = [_smallest(tried)], PATIENT_AT_FIRST  # whatever it takes: there has to be an answer
+                chosen, share = [_smallest(tried)], _PATIENT_AT_FIRST  # whatever it takes: there has to be an answer
             if not chosen:
                 break
             self._measure([tried[number] for number in chosen], share)
@@ -395,16 +395,16 @@ class _Racing:
         """
         unknown = {cell.label: cell for cell in reversed(cells) if cell.verdict == "unverified"}
         asked = [cell for label, cell in reversed(unknown.items()) if label not in self._compared]
-        room, each = COMPARING * self.budget.left, FEWEST_STEPS * self._seconds_to_compare_a_step
-        if room < LEAST_COMPARING:
+        room, each = COMPARING * self.budget.left, _FEWEST_STEPS * self._seconds_to_compare_a_step
+        if room < _LEAST_COMPARING:
             return False
-        asked = asked[: max(1, min(MOST_COMPARED, int(room / max(each, LEAST_COMPARING))))]
+        asked = asked[: max(1, min(_MOST_COMPARED, int(room / max(each, _LEAST_COMPARING))))]
         for cell in asked:
             seconds = room / len(asked)
             self._compared.add(cell.label)
-            steps = max(FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / self._seconds_to_compare_a_step)))
+            steps = max(_FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / self._seconds_to_compare_a_step)))
             spec = replace(
-                self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(FEW_ENVS,), timeout=seconds
+                self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(_FEW_ENVS,), timeout=seconds
             )
             proving.learn(spec, self.knowledge, self._world, steps=steps, episode=self._cut_to(steps))
         return bool(asked)
@@ -420,10 +420,10 @@ class _Racing:
     def _seconds_to_compare_a_step(self) -> float:
         """About how long a comparison takes for each step that it is asked for."""
         if self.steps is None:
-            return LEAST_COMPARING / FEWEST_STEPS
+            return _LEAST_COMPARING / _FEWEST_STEPS
         times = self.steps
         each = times.step_p50_ns + times.reset_p50_ns * times.resets / times.steps
-        return STEPS_FOR_EACH * self.budget.slowdown * each * NANO
+        return _STEPS_FOR_EACH * self.budget.slowdown * each * _NANO
 
     def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:
         """Measure a pass of these cells in turn. A cell may always take this share of the budget before it is ended."""
@@ -459,8 +459,8 @@ def _smallest(cells: Sequence[Cell]) -> int:
 
 def _answer(path: Path, racing: _Racing, form: Format) -> int:
     found = racing.over()
-    shown = [cell for cell in (found.best, *(rival.cell for rival in found.rivals[:MOST_TIMED])) if cell is not None]
+    shown = [cell for cell in (found.best, *(rival.cell for rival in found.rivals[:_MOST_TIMED])) if cell is not None]
     latencies = racing.latencies(shown)
     pools = None if found.chosen is None else racing.pools(found.chosen)
     show(TunePage(str(path), racing.run, found, racing.wish, racing.steps, racing.passed_over, latencies, pools), form)
-    return DONE if found.decided else UNDECIDED
+    return _DONE if found.decided else _UNDECIDED

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
 
-DONE, DIFFERENT, INCONCLUSIVE = 0, 1, 3
-MAX_STEPS = 10_000_000
+_DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
+_MAX_STEPS = 10_000_000
 
 
 def verify(asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format) -> int:
@@ -39,7 +39,7 @@ def compared(asked: RunSpec, world: World, *, num_envs: int, steps: int) -> Veri
     Only the tasks, backends, seed and timeout of ``asked`` are used. Each backend steps ``num_envs`` environments,
     ``steps`` steps each, at least.
     """
-    check_count("--steps", steps, 1, MAX_STEPS)
+    check_count("--steps", steps, 1, _MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(choice.entry.reference_row for choice in asked.backends):
         rows = " and ".join(sorted({choice.name for choice in asked.backends}))
@@ -62,5 +62,5 @@ def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
     verdicts = {proof.verdict for _, proof in proofs}
     crashed = any(proof.failed and cell.skip is None for cell, proof in proofs)
     if crashed or "different" in verdicts:
-        return DIFFERENT
-    return INCONCLUSIVE if verdicts <= {"unverified"} else DONE
+        return _DIFFERENT
+    return _INCONCLUSIVE if verdicts <= {"unverified"} else _DONE

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
 
 
-NOTHING_SEEN = Done()
+_NOTHING_SEEN = Done()
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Outcome:
     layout: Layout | None = None
     startup_ns: int | None = None
     windows: tuple[Window, ...] = ()
-    done: Done = NOTHING_SEEN
+    done: Done = _NOTHING_SEEN
     log: str = ""
 
 

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from vebench.hosts.site import Site
     from vebench.interpreters.interrupts import Interrupts
 
-NANO = 1e-9
+_NANO = 1e-9
 # So many round trips are made to its clock, one after the other.
-TRIPS = 10
+_TRIPS = 10
 # By how much a clock may be wrong: a few milliseconds, or this share of a window.
 MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
 # After its last window, a backend may take this long to close before it is ended.
-CLOSE_S = 10.0
+_CLOSE_S = 10.0
 # A host ends a replica by itself so long after it should have been told to.
-GRACE_S = 30.0
+_GRACE_S = 30.0
 
 
 class Offset(NamedTuple):
@@ -97,18 +97,18 @@ class FarReplica:
         """Note its time, and start it once enough is known of its clock. Raises CellError if that is too little."""
         came_ns = time.perf_counter_ns()
         self._trips.append(Offset((came_ns - self._asked_ns + 1) // 2, there_ns - (self._asked_ns + came_ns) // 2))
-        if len(self._trips) < TRIPS:
+        if len(self._trips) < _TRIPS:
             self._ask()
             return
         self._asked, found = None, min(self._trips)
-        error = found.error_ns * NANO
+        error = found.error_ns * _NANO
         if error > max(MOST_ERROR_S, MOST_ERROR * self._request.settings.duration):
             raise CellError(
                 f"its clock is known to {error:.2g} s only, more than {MOST_ERROR:.0%} of a window: give a longer "
                 "--duration"
             )
         self._offset = found
-        self._site.start(self._request.as_json(), self._timeout + GRACE_S)
+        self._site.start(self._request.as_json(), self._timeout + _GRACE_S)
 
     def _heard(self, line: dict[str, Any]) -> Answer | None:
         """Return the answer that a line has for others, None if there is none. Raises CellError, LostHostError."""
@@ -134,7 +134,7 @@ class FarReplica:
         if isinstance(answer, Begins | Ends):
             return None
         if isinstance(answer, Done):
-            self._is_done, self._may_close_until = True, wakeful() + CLOSE_S
+            self._is_done, self._may_close_until = True, wakeful() + _CLOSE_S
             return replace(answer, hosts=(self._share(offset),))
         if isinstance(answer, ReplicaWindow):
             self._windows.append(answer.window)
@@ -180,7 +180,7 @@ class FarReplica:
         cpus = len(self._request.setup.cpus)
         return HostShare(
             self._site.name,
-            steps / (spent * NANO) if spent else 0.0,
+            steps / (spent * _NANO) if spent else 0.0,
             offset.ns,
             offset.error_ns,
             taken,

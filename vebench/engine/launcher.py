@@ -53,9 +53,9 @@ T = TypeVar("T", "Proving", "Recording", "Replaying")
 
 # After its last window, a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
-CLOSE_CHECK_S = 0.01
-WHERE_S = 1.0  # a cell that hangs may take this long to say where
-CHILD = "vebench.child.main"
+_CLOSE_CHECK_S = 0.01
+_WHERE_S = 1.0  # a cell that hangs may take this long to say where
+_CHILD = "vebench.child.main"
 
 
 class Starter(Protocol):
@@ -145,7 +145,7 @@ class Launcher:
                         "-X",
                         "faulthandler",
                         "-m",
-                        CHILD,
+                        _CHILD,
                         str(request),
                         str(answers),
                     ],
@@ -409,7 +409,7 @@ class RunningCell:
     def _how_far(self) -> str:
         """Return in words how far a process is that hangs. It says so itself, unless it hangs outside of Python."""
         _send(signal.SIGUSR2, partial(os.kill, self.process.pid))
-        until, rest = wakeful() + WHERE_S, self._rest
+        until, rest = wakeful() + _WHERE_S, self._rest
         while (left := until - wakeful()) > 0 and wakeful.wait([self.results], left):
             *lines, rest = (rest + os.read(self.results, 1 << 16)).split(b"\n")
             if not lines:  # it has ended
@@ -425,4 +425,4 @@ class RunningCell:
         while self.process.poll() is None and wakeful() < self._may_close_until:
             if self.interrupts.requested:
                 return
-            wakeful.wait([self.interrupts.fileno()], CLOSE_CHECK_S)
+            wakeful.wait([self.interrupts.fileno()], _CLOSE_CHECK_S)

@@ -21,13 +21,13 @@ OTHER_PACE = "its clock runs at another pace than the runner's"
 # words of its begin and end may differ in how late they come. These differences are independent of each other, so that
 # their sum grows with the square root of the number of windows. Added to them are what others took of the CPU, and
 # SPREADS times the spread of the differences (1.48 median absolute deviations, as much as a standard deviation).
-SHARE, SLACK_NS, SPREADS = 0.02, 150_000_000, 3 * 1.48
+SHARE, _SLACK_NS, _SPREADS = 0.02, 150_000_000, 3 * 1.48
 # A process that was stopped for less than half a second does not know it. The median over ENOUGH windows ignores one
 # that this has hit. Of fewer windows, each must take longer than it explains.
-ENOUGH, SLACK_OF_FEW_NS = 3, 700_000_000
+_ENOUGH, _SLACK_OF_FEW_NS = 3, 700_000_000
 # A cell cannot have lived, or measured, for longer than since it was started. Clocks differ by less than this share,
 # and this process may have noted the start so late.
-CLOCKS_DIFFER, LATE_NS = 0.01, 100_000_000
+_CLOCKS_DIFFER, _LATE_NS = 0.01, 100_000_000
 
 
 class Pace:
@@ -67,7 +67,7 @@ class Pace:
     def _check_life(self, claimed: int) -> None:
         """Note that the cell says that it has lived or measured for so long."""
         lived = self._clock() - self._started
-        if claimed > (1 + CLOCKS_DIFFER) * lived + LATE_NS:
+        if claimed > (1 + _CLOCKS_DIFFER) * lived + _LATE_NS:
             self._fast = f"{OTHER_PACE}: it counts {claimed / 1e9:.2f} s, and has lived for {lived / 1e9:.2f} s"
 
     def _ended(self, window: Window) -> None:
@@ -89,10 +89,12 @@ def _beyond(windows: list[tuple[int, float, int]]) -> bool:
 
     ``windows``: for each, by how many nanoseconds it does, its share of what clocks may differ, and what others took.
     """
-    if len(windows) < ENOUGH:
+    if len(windows) < _ENOUGH:
         return bool(windows) and all(
-            over > share + (SLACK_OF_FEW_NS + taken) / sqrt(len(windows)) for over, share, taken in windows
+            over > share + (_SLACK_OF_FEW_NS + taken) / sqrt(len(windows)) for over, share, taken in windows
         )
     middle = median(over for over, _, _ in windows)
-    spread = SPREADS * median(abs(over - middle) for over, _, _ in windows)
-    return median(over - share - (SLACK_NS + taken + spread) / sqrt(len(windows)) for over, share, taken in windows) > 0
+    spread = _SPREADS * median(abs(over - middle) for over, _, _ in windows)
+    return (
+        median(over - share - (_SLACK_NS + taken + spread) / sqrt(len(windows)) for over, share, taken in windows) > 0
+    )

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
-LEAST_SEED, MOST_SEED = 1 << 17, 1 << 30
+_LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30
 SEED_BITS = 62  # a run file's whole numbers have 63
 # A replay may always take so many seconds: less would hardly be worth its start.
-LEAST_SECONDS = 2.0
+_LEAST_SECONDS = 2.0
 BROKEN_OFF = "interrupted before it was compared"
 # Of --timeout, a replay takes at most this share, because it must end by itself to tell how far it went.
-MOST_OF_TIMEOUT = 0.8
+_MOST_OF_TIMEOUT = 0.8
 
 
 def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
@@ -58,7 +58,7 @@ def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
 
 def _large_seed() -> int:
     """Return a seed that has more than 16 bits, and fits into 31 with the number of an environment."""
-    return LEAST_SEED + secrets.randbelow(MOST_SEED - LEAST_SEED)
+    return _LEAST_SEED + secrets.randbelow(_MOST_SEED - _LEAST_SEED)
 
 
 def seconds(outcome: Outcome, spec: RunSpec) -> float:
@@ -67,12 +67,12 @@ def seconds(outcome: Outcome, spec: RunSpec) -> float:
     It always takes half as long as the cell has stepped, if it is not over before. It goes on to ``n`` times that with
     a probability of one in ``n``: no batch is so late that it is never compared, and none costs more than a few others.
     """
-    most = MOST_OF_TIMEOUT * spec.timeout
+    most = _MOST_OF_TIMEOUT * spec.timeout
     if spec.proof == "full":
         return most
     stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
     chance = 1 - secrets.SystemRandom().random()  # above 0
-    return min(most, max(LEAST_SECONDS, stepped) / 2 / chance)
+    return min(most, max(_LEAST_SECONDS, stepped) / 2 / chance)
 
 
 def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Iterator[Event]:

@@ -26,7 +26,7 @@ LEAD_NS = 50_000_000
 # The same where they are told over a network.
 FAR_LEAD_NS = 500_000_000
 # The least share of the longest window in which all replicas must run.
-LEAST_COMMON = 0.5
+_LEAST_COMMON = 0.5
 
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ def common_window(windows: Sequence[ReplicaWindow]) -> Window:
     """
     begin = max(one.start_ns for one in windows)
     end = min(one.start_ns + one.window.ns for one in windows)
-    if end - begin < LEAST_COMMON * max(one.window.ns for one in windows):
+    if end - begin < _LEAST_COMMON * max(one.window.ns for one in windows):
         raise CellError("replicas hardly ran at the same time: a longer --duration would hold more batches")
     shares = [(end - begin) / one.window.ns for one in windows]
     return joined([one.window for one in windows], shares, end - begin)

@@ -41,13 +41,13 @@ Over = dict[tuple[str, str], str]
 GIVEN_UP = "no time was left: give a larger --budget"
 
 
-def never() -> bool:
+def _never() -> bool:
     """Say that there is time."""
     return False
 
 
 def run(
-    plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], bool] = never, gives_up: bool = False
+    plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], bool] = _never, gives_up: bool = False
 ) -> Generator[Event]:
     """Measure the plan's cells in order, and yield events.
 
@@ -75,7 +75,7 @@ def run(
                 for event in (
                     _alone(part[0], launch, over)
                     if number is None
-                    else _in_turn(part, launch, plan.spec.rounds, out_of_time if gives_up else never, over)
+                    else _in_turn(part, launch, plan.spec.rounds, out_of_time if gives_up else _never, over)
                 ):
                     if isinstance(event, CellFinished):
                         measured.append(event)

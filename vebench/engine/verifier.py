@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vebench.engine.conversation import Launch
     from vebench.plan.cells import Cell
 
-LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
+_LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def prove(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof 
 def _plain_loop(cell: Cell) -> Cell:
     """Return the comparison of the reference itself over a few steps, in place of that of a cell."""
     target = registry.find(registry.REFERENCE).target
-    proving = Proving(LOOP_STEPS) if cell.proving is None else replace(cell.proving, steps=LOOP_STEPS)
+    proving = Proving(_LOOP_STEPS) if cell.proving is None else replace(cell.proving, steps=_LOOP_STEPS)
     return replace(cell, backend=BackendChoice(registry.REFERENCE), target=target, python="", proving=proving)
 
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 # An actor is there in a second or two, unless its CPUs are claimed by others.
-STARTED_S = 30.0
+_STARTED_S = 30.0
 # To find out whose CPUs are claimed by others, once that has not come.
-ASKED_S = 5.0
-NAMESPACE = "vebench"
+_ASKED_S = 5.0
+_NAMESPACE = "vebench"
 # What Ray calls a node by itself; a group's bundles may ask for it since Ray 2.49.
-NODE = "ray.io/node-id"
-CHUNK = 1 << 20
-ENDED_S = 5.0
+_NODE = "ray.io/node-id"
+_CHUNK = 1 << 20
+_ENDED_S = 5.0
 
 
 class Far:
@@ -71,12 +71,12 @@ class Far:
 
     def hear(self) -> bytes:
         """Return what the program has said, as soon as there is something; nothing once it has ended."""
-        return b"" if self._process.stdout is None else os.read(self._process.stdout.fileno(), CHUNK)
+        return b"" if self._process.stdout is None else os.read(self._process.stdout.fileno(), _CHUNK)
 
     def last_words(self) -> str:
         """Return the last line that the program printed as an error."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(ENDED_S)
+            self._process.wait(_ENDED_S)
         self._printed.seek(0)
         return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
 
@@ -106,7 +106,7 @@ def cluster(address: str) -> Iterator[Any]:
     import ray  # noqa: PLC0415 - imported on use
 
     ray.init(
-        address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False
+        address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False
     )
     try:
         yield ray
@@ -178,13 +178,13 @@ def _claimed(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: 
     group = placement_group(
         [{"CPU": _cpus(node)} for node in nodes.values()],
         strategy="STRICT_SPREAD",
-        bundle_label_selector=[{NODE: node["NodeID"]} for node in nodes.values()],
+        bundle_label_selector=[{_NODE: node["NodeID"]} for node in nodes.values()],
     )
-    if not group.wait(STARTED_S):
+    if not group.wait(_STARTED_S):
         remove_placement_group(group)
         whose = " and ".join(_busy(ray, nodes)) or "some of them"
         raise ClaimedByOthersError(
-            f"Ray has not given all CPUs of the nodes for {STARTED_S:g} s: are those of {whose} claimed by others?"
+            f"Ray has not given all CPUs of the nodes for {_STARTED_S:g} s: are those of {whose} claimed by others?"
         )
     return group
 
@@ -199,7 +199,7 @@ def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noq
         .remote()
         for name, node in nodes.items()
     }
-    _, waiting = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ASKED_S)
+    _, waiting = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_ASKED_S)
     return [name for name, one in asked.items() if one in waiting]
 
 
@@ -214,14 +214,14 @@ def _consumer(ray: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - Ray's
     context, name = ray.get_runtime_context(), secrets.token_hex(8)
     here = OnNode(context.get_node_id(), soft=False)
     consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=here).remote()
-    where = {"address": context.gcs_address, "namespace": NAMESPACE, "name": name}
+    where = {"address": context.gcs_address, "namespace": _NAMESPACE, "name": name}
     return consumer, {WHERE: json.dumps(where)}
 
 
 def _carry_there(ray: Any, actor: Any, reading: int) -> None:  # noqa: ANN401 - Ray's
     """Carry what the runner says, until it hangs up; what comes once the node is lost goes nowhere."""
     with suppress(ray.exceptions.RayError, OSError):  # which the other way notices
-        while said := os.read(reading, CHUNK):
+        while said := os.read(reading, _CHUNK):
             ray.get(actor.say.remote(said))
         ray.get(actor.say.remote(b""))
     os.close(reading)
@@ -231,13 +231,13 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: A
     """Carry both ways once the actor is there. In the end the runner reads that it is over."""
     there = Thread(target=_carry_there, args=(ray, actor, reading), daemon=True)
     try:
-        ray.get(actor.there.remote(), timeout=STARTED_S)
+        ray.get(actor.there.remote(), timeout=_STARTED_S)
         there.start()
         while said := ray.get(actor.hear.remote()):
             _write(writing, said)
         _lost(writing, ray.get(actor.last_words.remote()) or "its program has ended there")
     except ray.exceptions.GetTimeoutError:
-        _lost(writing, f"Ray has started nothing there for {STARTED_S:g} s")
+        _lost(writing, f"Ray has started nothing there for {_STARTED_S:g} s")
     except ray.exceptions.RayError as error:
         _lost(writing, reason(error))
     except BrokenPipeError:  # the runner has gone

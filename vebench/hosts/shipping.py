@@ -17,13 +17,13 @@ from vebench.interpreters.scratch import CHILD_SIDE, PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LENGTH = 10  # digits before each part
+_LENGTH = 10  # digits before each part
 # Reads a part from standard input and runs it. It is a line of a shell on the way, and so it is short.
 FIRST = (
     "import os, sys\n"
     "sys.path[:]=filter(None, sys.path)\n"  # whatever folder a login is in: no module of it is meant
     "def part():\n"
-    f" n=int(take({LENGTH})); return take(n)\n"
+    f" n=int(take({_LENGTH})); return take(n)\n"
     "def take(n):\n"
     " b=b''\n"
     " while len(b)<n:\n"
@@ -63,7 +63,7 @@ def payload() -> bytes:
 
 
 def _part(content: bytes) -> bytes:
-    return str(len(content)).zfill(LENGTH).encode() + content
+    return str(len(content)).zfill(_LENGTH).encode() + content
 
 
 def _packed() -> bytes:

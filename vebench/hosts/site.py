@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
 
 # To be reached and to tell of itself. A thousand logins take a while.
-REACHED_S = 60.0
+_REACHED_S = 60.0
 # For an answer that needs no work there, and for the processes of a replica to be ended.
 ANSWER_S = 10.0
 # A connection may take this long to close by itself.
-CLOSE_S = 5.0
+_CLOSE_S = 5.0
 # The lines that a host may send, by the types of what they hold.
 KINDS: tuple[dict[str, type], ...] = (
     {"hello": dict},
@@ -46,7 +46,7 @@ KINDS: tuple[dict[str, type], ...] = (
     {"lost": str},
 )
 # What is kept of what a connecting program printed.
-MOST_TOLD = 4096
+_MOST_TOLD = 4096
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Site:
 
     @cached_property
     def _facts(self) -> Facts:
-        hello = self._wait("hello", REACHED_S)["hello"]
+        hello = self._wait("hello", _REACHED_S)["hello"]
         try:
             return msgspec.json.decode(json.dumps(hello), type=Facts)
         except (msgspec.MsgspecError, UnicodeError) as error:
@@ -212,7 +212,7 @@ class Site:
     def hang_up(self) -> None:
         """Let everything end there that was started, without waiting for it."""
         if not self._writing.closed:
-            self._ends_until = wakeful() + CLOSE_S
+            self._ends_until = wakeful() + _CLOSE_S
             with suppress(OSError):
                 self._writing.close()
 
@@ -310,9 +310,9 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
     """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
     require_ray(address)
     try:
-        asked = subprocess.run(ways.nodes_of_ray(address), capture_output=True, timeout=REACHED_S, check=False)
+        asked = subprocess.run(ways.nodes_of_ray(address), capture_output=True, timeout=_REACHED_S, check=False)
     except subprocess.TimeoutExpired:
-        raise UsageError(f"--hosts: Ray at {shown(address)}: no answer for {REACHED_S:g} s") from None
+        raise UsageError(f"--hosts: Ray at {shown(address)}: no answer for {_REACHED_S:g} s") from None
     if asked.returncode:
         why = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2][:300]
         raise UsageError(f"--hosts: Ray at {shown(address)}: {why}")
@@ -365,7 +365,7 @@ def _over_ray(hosts: Hosts, guarded: Guarded, interrupts: Interrupts | None) -> 
             )
             # What Ray prints goes to standard error: standard output is for data.
             started = _program(
-                "--hosts: Ray", words, guarded, CLOSE_S, stdin=subprocess.DEVNULL, stdout=2, pass_fds=theirs
+                "--hosts: Ray", words, guarded, _CLOSE_S, stdin=subprocess.DEVNULL, stdout=2, pass_fds=theirs
             )
             _, told = stack.enter_context(started)
         finally:
@@ -424,19 +424,19 @@ def _last_words(process: subprocess.Popen[bytes], name: str, printed: IO[bytes])
     with suppress(subprocess.TimeoutExpired):
         process.wait(1.0)
     size = os.fstat(printed.fileno()).st_size
-    told = os.pread(printed.fileno(), MOST_TOLD, max(0, size - MOST_TOLD)).decode(errors="replace")
+    told = os.pread(printed.fileno(), _MOST_TOLD, max(0, size - _MOST_TOLD)).decode(errors="replace")
     return told.strip().rpartition("\n")[2][:300] or f"{name} ended with status {process.poll()}"
 
 
 def _feed(sites: Sequence[Site], interrupts: Interrupts | None) -> None:
     """Send the payload to all, each as fast as it takes it."""
-    until = wakeful() + REACHED_S
+    until = wakeful() + _REACHED_S
     hungry = list(sites)
     while hungry := [site for site in hungry if site.feed()]:
         if interrupts is not None and interrupts.requested:
             raise KeyboardInterrupt
         if wakeful() > until:
             for site in hungry:
-                site.give_up(f"takes nothing for {REACHED_S:g} s")
+                site.give_up(f"takes nothing for {_REACHED_S:g} s")
             return
         time.sleep(0.005)  # what goes out is a few hundred kilobytes each

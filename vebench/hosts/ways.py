@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 RAY = "ray"
 # A host that does not answer must not hang a run, nor ask for a password in the middle of it. One that is lost is
 # noticed after half a minute.
-SSH = (
+_SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"),
 )
 # Inside an allocation: one task on one node, beside others there.
-SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet")
+_SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet")
 
 
 def _ssh(host: str, line: str) -> list[str]:
-    return [*SSH, "--", host, line]
+    return [*_SSH, "--", host, line]
 
 
 def _srun(host: str, line: str) -> list[str]:
-    return [*SRUN, f"--nodelist={host}", "sh", "-c", line]
+    return [*_SRUN, f"--nodelist={host}", "sh", "-c", line]
 
 
-WAYS: dict[str, Callable[[str, str], list[str]]] = {"ssh": _ssh, "srun": _srun}
+_WAYS: dict[str, Callable[[str, str], list[str]]] = {"ssh": _ssh, "srun": _srun}
 
 
 def words(via: str, host: str, line: str) -> list[str]:
-    """Return the words of the command. ``via`` is one of ``WAYS``, which the spec has been checked for."""
-    return WAYS[via](host, line)
+    """Return the words of the command. ``via`` is one of ``_WAYS``, which the spec has been checked for."""
+    return _WAYS[via](host, line)
 
 
 def over_ray(address: str, hosts: Sequence[tuple[str, int, int]], python: str, *, deliver: bool) -> list[str]:

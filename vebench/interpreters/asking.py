@@ -20,11 +20,11 @@ from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.scratch import python_path
 from vebench.machine import guardian
 
-PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
+_PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
 LONGEST_QUOTE = 300  # characters of the last line that it printed
 MOST_BYTES = 1 << 24  # of an answer: those that are honest are thousands
-LAST_PRINTED = 1 << 14  # bytes of what it printed that are kept
-CHECK_S = 0.1  # how often to look whether the interpreter has ended, if another process keeps its pipes open
+_LAST_PRINTED = 1 << 14  # bytes of what it printed that are kept
+_CHECK_S = 0.1  # how often to look whether the interpreter has ended, if another process keeps its pipes open
 
 Facts = TypeVar("Facts")
 
@@ -75,7 +75,7 @@ def _start(about: str, python: str, guarded: Guarded, request: dict[str, object]
     try:
         with asked.open("rb") as file:
             return subprocess.Popen(
-                [python, str(PROBE)],
+                [python, str(_PROBE)],
                 stdin=file,
                 stdout=pipe,
                 stderr=pipe,
@@ -99,7 +99,7 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
         ended = process.poll() is not None
         if time.monotonic() > deadline:
             raise subprocess.TimeoutExpired(process.args, 0)
-        readable, _, _ = select.select([*left], [], [], 0 if ended else CHECK_S)
+        readable, _, _ = select.select([*left], [], [], 0 if ended else _CHECK_S)
         if ended and not readable:  # what it has started keeps its pipes open
             break
         for pipe in readable:
@@ -107,7 +107,7 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
                 left[pipe] += chunk
             else:
                 del left[pipe]
-        del printed[:-LAST_PRINTED]
+        del printed[:-_LAST_PRINTED]
     if len(answer) <= MOST_BYTES:
         process.wait(max(0.0, deadline - time.monotonic()))
     return bytes(answer), bytes(printed)

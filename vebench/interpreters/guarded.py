@@ -26,7 +26,7 @@ from vebench.machine import guardian
 if TYPE_CHECKING:
     from types import TracebackType
 
-GUARDIANS = 2
+_GUARDIANS = 2
 PATIENCE_S = 1.0  # a killed guardian is gone at once, unless the system hangs
 LOCK = "lock"  # held by this process and its guardians; it has the token, and the name of the machine
 _TOKEN = re.compile("[0-9a-f]{16}")
@@ -52,7 +52,7 @@ class Guarded:
             self._open += [self.lifeline, writing]
             self._lock = _locked(self.scratch, self.token)
             self._open.append(self._lock)
-            self._guardians = [self._started() for _ in range(GUARDIANS)]
+            self._guardians = [self._started() for _ in range(_GUARDIANS)]
         except BaseException as error:
             self._close()
             guardian.remove(str(self.scratch))

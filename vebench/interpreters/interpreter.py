@@ -16,8 +16,8 @@ from vebench.child import probe
 from vebench.errors import UsageError, shown
 from vebench.interpreters.asking import ask
 
-OLDEST = (3, 10)  # the oldest Python that the measuring child supports
-TIMEOUT_S = 60.0
+_OLDEST = (3, 10)  # the oldest Python that the measuring child supports
+_TIMEOUT_S = 60.0
 
 Part = Annotated[int, Meta(ge=0, lt=1000)]
 
@@ -69,9 +69,9 @@ def examine(option: str, path: str) -> Interpreter:
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
-    facts = ask(about, python, request, TIMEOUT_S, Facts, examined=False)
-    if facts["version"] < OLDEST:
-        found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], OLDEST))
+    facts = ask(about, python, request, _TIMEOUT_S, Facts, examined=False)
+    if facts["version"] < _OLDEST:
+        found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], _OLDEST))
         raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")
     if "numpy" not in facts["modules"]:
         raise UsageError(f"{about}: has no numpy, which every cell needs")

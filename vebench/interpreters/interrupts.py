@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -27,7 +27,7 @@ class Interrupts:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
         # What the parent ignores on purpose stays ignored: nohup does SIGHUP, and a script's shell SIGINT for ``&``.
-        handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         if threading.current_thread() is not threading.main_thread():  # where Python handles all signals
             handled = []
         self._before = {number: signal.signal(number, self._handle) for number in handled}

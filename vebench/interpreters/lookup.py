@@ -26,7 +26,7 @@ class AdapterFacts(TypedDict, total=False):
 
 
 class EnvFacts(TypedDict, total=False):
-    """The facts of an environment: an error, or all of ``FOUND``."""
+    """The facts of an environment: an error, or all of ``_FOUND``."""
 
     id: str
     package: str
@@ -46,7 +46,7 @@ class Answer(TypedDict):
     registered: NotRequired[list[str]]
 
 
-FOUND = {"id", "package", "module", "frame_skip", "called", "problem"}
+_FOUND = {"id", "package", "module", "frame_skip", "called", "problem"}
 
 
 class FunctionsAnswer(TypedDict):
@@ -83,7 +83,7 @@ def look_up(
     }
     answer = ask(about, python, request, timeout, Answer)
     found = answer.get("envs", [])
-    whole = all("error" in facts or facts.keys() >= FOUND for facts in found)
+    whole = all("error" in facts or facts.keys() >= _FOUND for facts in found)
     if (len(found), len(answer["adapters"]), whole) != (len(envs), len(adapters), True):
         raise UsageError(f"{about}: Python gave a wrong answer: it has not what was asked for")
     return answer

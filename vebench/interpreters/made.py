@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vebench.backends.peers.installation import Installation
 
 MARK = "vebench.json"  # written last: a folder without it is unfinished
-LONGEST_MARK = 1 << 20
+_LONGEST_MARK = 1 << 20
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ def mark_of(folder: Path) -> Made | None:
     """Return what an interpreter was made from, None if it has not been made to the end."""
     try:
         with (folder / MARK).open("rb") as file:
-            return msgspec.json.decode(file.read(LONGEST_MARK), type=Made)
+            return msgspec.json.decode(file.read(_LONGEST_MARK), type=Made)
     except (OSError, ValueError):
         return None
 

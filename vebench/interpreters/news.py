@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 # While waiting for an answer, how often to check cells' processes and limits. A check takes less than a millisecond.
 CHECK_S = 0.5
 # A wait that is longer than asked for by this many seconds was a time in which this process did not run.
-LATE_S = 1.0
+_LATE_S = 1.0
 # If a wait is longer by this much, this process cannot say when something came.
-UNSURE_S = 0.1
+_UNSURE_S = 0.1
 
 
 class Wakeful:
@@ -42,8 +42,8 @@ class Wakeful:
         found = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
         late = self._clock() - before - seconds
         self.waits += 1
-        self.lapses += late > UNSURE_S
-        if late > LATE_S:
+        self.lapses += late > _UNSURE_S
+        if late > _LATE_S:
             self._stopped += late
         return found
 

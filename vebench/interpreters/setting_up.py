@@ -37,7 +37,7 @@ class NotHadError(Exception):
     """An interpreter could not be made. The text says why, in one line."""
 
 
-def versions_for(installation: Installation) -> dict[str, str]:
+def _versions_for(installation: Installation) -> dict[str, str]:
     """Return the versions of the simulators and their packages that an interpreter gets: those that are here."""
     packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
     names = tuple(name for package in packages for name in (package.name, *package.variants))
@@ -47,7 +47,7 @@ def versions_for(installation: Installation) -> dict[str, str]:
 def is_made(installation: Installation) -> bool:
     """Return whether the interpreter is there, as it would be made now."""
     mark = mark_of(folder_of(installation.name))
-    return mark is not None and mark.made_from == digest(installation, versions_for(installation))
+    return mark is not None and mark.made_from == digest(installation, _versions_for(installation))
 
 
 def make(installation: Installation, say: Callable[[str], None]) -> Path:
@@ -58,7 +58,7 @@ def make(installation: Installation, say: Callable[[str], None]) -> Path:
     NotHadError if it cannot be made, StorageError if there is no place for it.
     """
     chosen = _fitting(installation)
-    versions = versions_for(installation)
+    versions = _versions_for(installation)
     folder = folder_of(installation.name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -16,11 +16,11 @@ from vebench.machine.sysfs import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-DEFAULT_PERIOD_US = 100_000
-SYSTEMS = ("cgroup", "cgroup2", "cpuset")  # the last is older than control groups: cpuset(7)
+_DEFAULT_PERIOD_US = 100_000
+_SYSTEMS = ("cgroup", "cgroup2", "cpuset")  # the last is older than control groups: cpuset(7)
 # The usual mount points, for trees that do not list their mounts.
-CUSTOMARY = ("sys/fs/cgroup/unified", "sys/fs/cgroup")
-CUSTOMARY_V1 = ("sys/fs/cgroup/{0}", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
+_CUSTOMARY = ("sys/fs/cgroup/unified", "sys/fs/cgroup")
+_CUSTOMARY_V1 = ("sys/fs/cgroup/{0}", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ def is_folder(path: Path) -> bool:
 
 def _quota_v2(folder: Path) -> float | None:
     limit, _, period = text_of(folder / "cpu.max").partition(" ")
-    return _cpus(limit, period.strip() or str(DEFAULT_PERIOD_US))
+    return _cpus(limit, period.strip() or str(_DEFAULT_PERIOD_US))
 
 
 def _quota_v1(folder: Path) -> float | None:
-    return _cpus(text_of(folder / "cpu.cfs_quota_us"), text_of(folder / "cpu.cfs_period_us") or str(DEFAULT_PERIOD_US))
+    return _cpus(text_of(folder / "cpu.cfs_quota_us"), text_of(folder / "cpu.cfs_period_us") or str(_DEFAULT_PERIOD_US))
 
 
 def _cpus(limit: str, period: str) -> float | None:
@@ -110,22 +110,22 @@ def _mounts(controller: str, root: Path) -> Iterator[Mount]:
     mounts = list(_from_mountinfo(root)) or list(_from_mounts(root))
     yield from (mount for mount in mounts if mount.version != 1 or controller in mount.controllers)
     if not mounts:
-        yield from (Mount(root / place, "/", frozenset(), 2) for place in CUSTOMARY)
-        places = dict.fromkeys(place.format(controller) for place in CUSTOMARY_V1)
+        yield from (Mount(root / place, "/", frozenset(), 2) for place in _CUSTOMARY)
+        places = dict.fromkeys(place.format(controller) for place in _CUSTOMARY_V1)
         yield from (Mount(root / place, "/", frozenset({controller}), 1) for place in places)
 
 
 def _from_mountinfo(root: Path) -> Iterator[Mount]:
     for line in text_of(root / "proc/self/mountinfo").splitlines():
         own, _, system = (part.split() for part in line.partition(" - "))
-        if len(own) > 4 and len(system) > 2 and system[0] in SYSTEMS:  # noqa: PLR2004 - fields by position
+        if len(own) > 4 and len(system) > 2 and system[0] in _SYSTEMS:  # noqa: PLR2004 - fields by position
             yield _mount(root, own[4], own[3], system[0], system[2])
 
 
 def _from_mounts(root: Path) -> Iterator[Mount]:
     for line in (text_of(root / "proc/self/mounts") or text_of(root / "proc/mounts")).splitlines():
         fields = line.split()
-        if len(fields) > 3 and fields[2] in SYSTEMS:  # noqa: PLR2004 - fields by position
+        if len(fields) > 3 and fields[2] in _SYSTEMS:  # noqa: PLR2004 - fields by position
             yield _mount(root, fields[1], "/", fields[2], fields[3])
 
 

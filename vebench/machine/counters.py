@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PROC = Path("/proc")
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 # Fields of a cpuN line in /proc/stat, proc(5); field 0 is the label. User and nice already include guest time.
-BUSY = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
-STEAL = 8
+_BUSY = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
+_STEAL = 8
 
 
 def process_tree(root: int) -> list[int]:
@@ -69,12 +69,12 @@ def proportional_memory(pids: list[int]) -> int | None:
 
 def steal_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, in whole ticks."""
-    return _stat_ns(cpus, (STEAL,))
+    return _stat_ns(cpus, (_STEAL,))
 
 
 def busy_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that these CPUs have worked since boot, for any process, in nanoseconds, in whole ticks."""
-    return _stat_ns(cpus, BUSY)
+    return _stat_ns(cpus, _BUSY)
 
 
 def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
@@ -123,15 +123,15 @@ def _sum_known(values: Iterable[int | None]) -> int | None:
 
 def involuntary_switches(pids: list[int]) -> int | None:
     """Return the involuntary context switches of these processes, summed over their threads."""
-    return summed_over_threads(pids, "status", r"^nonvoluntary_ctxt_switches:\s+(\d+)")
+    return _summed_over_threads(pids, "status", r"^nonvoluntary_ctxt_switches:\s+(\d+)")
 
 
 def migrations(pids: list[int]) -> int | None:
     """Return the moves to another CPU, summed over the threads of these processes; None if the kernel has no count."""
-    return summed_over_threads(pids, "sched", r"^se\.nr_migrations\s+:\s+(\d+)")
+    return _summed_over_threads(pids, "sched", r"^se\.nr_migrations\s+:\s+(\d+)")
 
 
-def summed_over_threads(pids: list[int], name: str, pattern: str) -> int | None:
+def _summed_over_threads(pids: list[int], name: str, pattern: str) -> int | None:
     """Return the sum, over all threads of these processes, of the number that ``pattern`` finds in the file ``name``.
 
     ``pattern`` is a regular expression with one group, matched line by line. None if no thread has such a number.

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MEBIBYTE = 1 << 20
 # What /proc/cpuinfo calls a CPU: x86, POWER, RISC-V, s390.
-MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
-CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
-CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
-HYPERVISOR_MARKS = ("sys/hypervisor/type", "proc/device-tree/hypervisor/compatible")
-HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtual Machine|Amazon EC2|Google Compute")
+_MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
+_CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
+_CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
+_HYPERVISOR_MARKS = ("sys/hypervisor/type", "proc/device-tree/hypervisor/compatible")
+_HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtual Machine|Amazon EC2|Google Compute")
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _kernel(root: Path) -> str:
 
 
 def _cpu_model(root: Path) -> str | None:
-    for key in MODEL_KEYS:
+    for key in _MODEL_KEYS:
         if model := _cpu_info(key, root):
             return model
     implementer, part = (_cpu_info(f"CPU {name}", root) for name in ("implementer", "part"))
@@ -154,10 +154,10 @@ def _cpu_lines(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _virtual(root: Path) -> bool | None:
-    if any(text_of(root / mark) for mark in HYPERVISOR_MARKS):
+    if any(text_of(root / mark) for mark in _HYPERVISOR_MARKS):
         return True
     dmi = [text_of(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
-    if any(HYPERVISOR_VENDORS.search(text) for text in dmi):
+    if any(_HYPERVISOR_VENDORS.search(text) for text in dmi):
         return True
     flags = _cpu_info("flags", root)
     if flags is not None:
@@ -169,7 +169,7 @@ def _in_container(root: Path) -> bool | None:
     groups = text_of(root / "proc/self/cgroup")
     if not groups:
         return None
-    marked = any(os.access(root / mark, os.F_OK) for mark in CONTAINER_MARKS) or CONTAINER_GROUPS.search(groups)
+    marked = any(os.access(root / mark, os.F_OK) for mark in _CONTAINER_MARKS) or _CONTAINER_GROUPS.search(groups)
     return bool(marked) or (root == LIVE and "container" in os.environ)
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 LIVE = Path("/")
 # Version 2, version 1, and version 1 mounted without prefixes.
-CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus")
-CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems", "mems")
+_CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus")
+_CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems", "mems")
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
     cpus = [affinity or parse_list(status.get("Cpus_allowed_list", ""))]
     nodes = [parse_list(status.get("Mems_allowed_list", ""))]
     if affinity is None:
-        cpus.append(_cpuset(root, CPUSET_CPUS))
-        nodes.append(_cpuset(root, CPUSET_NODES))
+        cpus.append(_cpuset(root, _CPUSET_CPUS))
+        nodes.append(_cpuset(root, _CPUSET_NODES))
     allowed = set(topology.online)
     for named in cpus:
         # A set without any CPU that is online is out of date or damaged.

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
 CPU_FOLDER = Path("sys/devices/system/cpu")
-NODE_FOLDER = Path("sys/devices/system/node")
-KIBIBYTE = 1024
+_NODE_FOLDER = Path("sys/devices/system/node")
+_KIBIBYTE = 1024
 # Hybrid x86 has one device of performance counters for each kind of core; the fastest kind is last.
-HYBRID_KINDS = ("cpu_lowpower", "cpu_atom", "cpu_core")
+_HYBRID_KINDS = ("cpu_lowpower", "cpu_atom", "cpu_core")
 # Until Linux 5.3, cores and packages had the second names; the masks are even older.
-CORE_FILES = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
-PACKAGE_FILES = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
-NO_LABEL = -1
+_CORE_FILES = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
+_PACKAGE_FILES = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
+_NO_LABEL = -1
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
         return None
     return Topology(
         online=online,
-        cores=_partition(online, lambda cpu: _siblings(folder / f"cpu{cpu}" / "topology", CORE_FILES, cpu)),
+        cores=_partition(online, lambda cpu: _siblings(folder / f"cpu{cpu}" / "topology", _CORE_FILES, cpu)),
         packages=_packages(folder, online),
-        nodes=_nodes(root / NODE_FOLDER, online),
+        nodes=_nodes(root / _NODE_FOLDER, online),
         caches=_caches(folder, online),
         kinds=_kinds(root, online),
     )
@@ -144,7 +144,7 @@ def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
     for cpu in online:
         topology = folder / f"cpu{cpu}" / "topology"
         package = number_in(topology / "physical_package_id")
-        if package == NO_LABEL:
+        if package == _NO_LABEL:
             unlabelled.append(cpu)
         elif package is not None:
             labels[cpu] = (*(number_in(topology / name) for name in ("drawer_id", "book_id")), package)
@@ -159,11 +159,11 @@ def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
 
 def _unlabelled(folder: Path, cpus: Cpus) -> dict[str, Cpus]:
     """Return the packages of CPUs without a label: one if there are no files of siblings, numbered if several."""
-    siblings = {cpu: _siblings(folder / f"cpu{cpu}" / "topology", PACKAGE_FILES, cpu) for cpu in cpus}
+    siblings = {cpu: _siblings(folder / f"cpu{cpu}" / "topology", _PACKAGE_FILES, cpu) for cpu in cpus}
     groups = _partition(cpus, lambda cpu: siblings[cpu] or cpus)
     if len(groups) == 1:
-        return {str(NO_LABEL): groups[0]}
-    return {f"{NO_LABEL}.{number}": group for number, group in enumerate(groups)}
+        return {str(_NO_LABEL): groups[0]}
+    return {f"{_NO_LABEL}.{number}": group for number, group in enumerate(groups)}
 
 
 def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
@@ -188,7 +188,7 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
 
 def _size(text: str) -> int | None:
     match = re.fullmatch(r"(\d{1,12})([KMG]?)", text, re.ASCII)
-    return int(match[1]) * KIBIBYTE ** " KMG".index(match[2] or " ") if match else None
+    return int(match[1]) * _KIBIBYTE ** " KMG".index(match[2] or " ") if match else None
 
 
 def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
@@ -217,7 +217,7 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
 
 def _node_memory(node: Path) -> int | None:
     match = re.search(r"MemTotal:\s+(\d{1,15}) kB", text_of(node / "meminfo"), re.ASCII)
-    return int(match[1]) * KIBIBYTE if match else None
+    return int(match[1]) * _KIBIBYTE if match else None
 
 
 def _distances(folder: Path, node: int, ids: list[int], kept: Collection[int]) -> dict[int, int]:
@@ -235,8 +235,8 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
     RISC-V, else from base frequencies. The highest frequency is not used: cores of one kind differ in it.
     """
-    hybrid = [(name, parse_list(text_of(root / "sys/devices" / name / "cpus"))) for name in HYBRID_KINDS]
-    ranks = {cpu: HYBRID_KINDS.index(name) for name, cpus in hybrid for cpu in cpus}
+    hybrid = [(name, parse_list(text_of(root / "sys/devices" / name / "cpus"))) for name in _HYBRID_KINDS]
+    ranks = {cpu: _HYBRID_KINDS.index(name) for name, cpus in hybrid for cpu in cpus}
     folder = root / CPU_FOLDER
     sources: tuple[Callable[[], Mapping[int, int]], ...] = (
         lambda: ranks,

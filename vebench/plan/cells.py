@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from vebench.plan.known_work import Knowledge, Known
     from vebench.plan.spec import RunSpec
 
-MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
+_MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
 # Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
 # if it goes on later, with more memory for example.
-NOTHING_BESIDE = "no backend that was asked for can run here"
+_NOTHING_BESIDE = "no backend that was asked for can run here"
 
 
 @dataclass(frozen=True)
@@ -208,14 +208,16 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     With ``spec.base``, what rates are compared with is among them. ``memory_available`` is in bytes, None if unknown.
     ``has`` returns whether a module can be imported where cells will run; ``interpreters`` are those of backends that
     have one of their own, by label. ``hosts`` are the placements on the hosts that cells run on, by name, none if that
-    is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``MAX_CELLS`` cells.
+    is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``_MAX_CELLS`` cells.
     """
     check(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
     count = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.repeats
-    if count > MAX_CELLS:
+    if count > _MAX_CELLS:
         swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
-        raise UsageError(f"{count} cells are too many, at most {MAX_CELLS}: give fewer {swept}, --backend or --repeats")
+        raise UsageError(
+            f"{count} cells are too many, at most {_MAX_CELLS}: give fewer {swept}, --backend or --repeats"
+        )
     if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
         raise UsageError(f"--policy {spec.policy.label}: needs torch: {how}")
@@ -308,12 +310,12 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: W
         for cell in _cells(alone, task, reference, where):
             size = (task, cell.envs_per_worker)
             if size in asked and cell.key not in planned:
-                yield cell if size in runnable else replace(cell, skip=cell.skip or NOTHING_BESIDE)
+                yield cell if size in runnable else replace(cell, skip=cell.skip or _NOTHING_BESIDE)
         if where.hosts or not any(cell.task == task for cell in contestants):
             continue
         for cell in _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where):
             if cell.key not in planned:
-                yield cell if any(one == task for one, _ in runnable) else replace(cell, skip=NOTHING_BESIDE)
+                yield cell if any(one == task for one, _ in runnable) else replace(cell, skip=_NOTHING_BESIDE)
 
 
 def _everything(task: Task) -> list[BackendChoice]:

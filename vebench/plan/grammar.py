@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
 
-SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-DURATIONS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-ALL_PEERS = "all-peers"
-COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_DURATIONS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_ALL_PEERS = "all-peers"
+_COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
 MISSING_ENV = "--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more"
 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
@@ -93,8 +93,8 @@ def parse_hosts(text: str) -> Hosts:
         via=details.get("via", "ray" if all_of_ray else "ssh"),
         address=details.get("address", "auto"),
         python=details.get("python", ""),
-        deliver=parse_flag("--hosts: deliver", details.get("deliver", "false")),
-        unlike=parse_flag("--hosts: unlike", details.get("unlike", "false")),
+        deliver=_parse_flag("--hosts: deliver", details.get("deliver", "false")),
+        unlike=_parse_flag("--hosts: unlike", details.get("unlike", "false")),
     )
 
 
@@ -120,7 +120,7 @@ def _hosts(part: str) -> list[str]:
 def parse_pin(text: str) -> Pinning:
     """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises UsageError."""
     cpus, details = _detailed("--pin", text, ("smt", "reserve", "mem"))
-    reserve = parse_whole("--pin: reserve", details.get("reserve", "0"), most=MAX_WORKERS)
+    reserve = _parse_whole("--pin: reserve", details.get("reserve", "0"), most=MAX_WORKERS)
     return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
 
 
@@ -134,10 +134,10 @@ def parse_policy(text: str) -> named.PolicyChoice:
 
 def parse_replicas(text: str) -> int | Literal["node"]:
     """Return a number of replicas, or ``node``. Raises UsageError for anything else."""
-    return PER_NODE if text == PER_NODE else parse_whole("--replicas", text, 1, MAX_REPLICAS, f", or {PER_NODE}")
+    return PER_NODE if text == PER_NODE else _parse_whole("--replicas", text, 1, MAX_REPLICAS, f", or {PER_NODE}")
 
 
-def parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS, otherwise: str = "") -> int:
+def _parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS, otherwise: str = "") -> int:
     """Return the whole number in ``text``. Raises UsageError unless it is from ``least`` to ``most``."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
     if not least <= number <= most:
@@ -145,7 +145,7 @@ def parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS,
     return number
 
 
-def parse_flag(option: str, text: str) -> bool:
+def _parse_flag(option: str, text: str) -> bool:
     """Return what ``true`` or ``false`` says. Raises UsageError for anything else."""
     value = bracketed.value_of(text)
     if not isinstance(value, bool):
@@ -185,7 +185,7 @@ def _counts(option: str, texts: Sequence[str], most: int) -> tuple[int, ...]:
     try:
         return tuple(sorted({count for term in text.split(",") for count in _expand(term.strip(), most)}))
     except ValueError as error:
-        raise UsageError(f"{option} {shown(text)}: {error}; {COUNTS_GRAMMAR}") from None
+        raise UsageError(f"{option} {shown(text)}: {error}; {_COUNTS_GRAMMAR}") from None
 
 
 def _expand(term: str, most: int) -> Iterator[int]:
@@ -233,9 +233,9 @@ def parse_duration(option: str, text: str) -> float:
     """Return the seconds in ``90``, ``250ms``, ``90s``, ``2m`` or ``1.5h``. Raises UsageError for anything else."""
     number = text.strip().rstrip("umsh")
     unit = text.strip()[len(number) :]
-    if not _REAL.fullmatch(number) or not math.isfinite(float(number)) or unit not in DURATIONS:
+    if not _REAL.fullmatch(number) or not math.isfinite(float(number)) or unit not in _DURATIONS:
         raise UsageError(f"{option} {shown(text)}: write a time such as 250ms, 90s, 2m or 1h")
-    return float(number) * DURATIONS[unit]
+    return float(number) * _DURATIONS[unit]
 
 
 def parse_budget(option: str, text: str) -> float:
@@ -245,16 +245,16 @@ def parse_budget(option: str, text: str) -> float:
     return seconds
 
 
-def parse_memory(option: str, text: str) -> int:
+def _parse_memory(option: str, text: str) -> int:
     """Return the bytes in ``8G``, ``512M`` or ``1.5GiB``: units are binary. Raises UsageError for anything else."""
     size = text.strip().upper().removesuffix("B").removesuffix("I")
-    number, unit = (size[:-1], size[-1:]) if size[-1:] in SIZES else (size, "")
-    if not unit or not _REAL.fullmatch(number) or not 0 < float(number) * SIZES[unit] <= MOST_MEMORY:
+    number, unit = (size[:-1], size[-1:]) if size[-1:] in _SIZES else (size, "")
+    if not unit or not _REAL.fullmatch(number) or not 0 < float(number) * _SIZES[unit] <= MOST_MEMORY:
         raise UsageError(f"{option} {shown(text)}: write a size such as 512M or 8G")
-    return max(1, int(float(number) * SIZES[unit]))
+    return max(1, int(float(number) * _SIZES[unit]))
 
 
-def parse_learner(option: str, text: str) -> LearnerStep:
+def _parse_learner(option: str, text: str) -> LearnerStep:
     """Return the time in ``4ms``, for each batch, or in ``300ms/2048``, for each 2,048 steps. Raises UsageError."""
     time, slash, steps = text.strip().partition("/")
     wanted = "write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps"
@@ -299,7 +299,7 @@ def _choices(text: str) -> Iterator[BackendChoice]:
         match = _BACKEND.match(text, position)
         if match is None:
             raise UsageError(f"--backend {shown(text)}: brackets do not match; write NAME[KEY=VALUE,...]")
-        if match[1].strip() == ALL_PEERS and match[2] is None:
+        if match[1].strip() == _ALL_PEERS and match[2] is None:
             yield from (BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer)
         else:
             yield _choice(text, match[1].strip(), match[2])
@@ -361,16 +361,16 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "backends": parse_backends,
     "envs_per_worker": parse_envs_per_worker,
     "until": partial(parse_share, "--until"),
-    "base": partial(parse_flag, "base"),
-    "interleave": partial(parse_flag, "interleave"),
-    "seed": partial(parse_whole, "seed", most=MAX_SEED),
+    "base": partial(_parse_flag, "base"),
+    "interleave": partial(_parse_flag, "interleave"),
+    "seed": partial(_parse_whole, "seed", most=MAX_SEED),
     "pin": parse_pin,
     "replicas": parse_replicas,
     "hosts": parse_hosts,
-    "memory": partial(parse_memory, "memory"),
+    "memory": partial(_parse_memory, "memory"),
     "warmup": partial(parse_duration, "warmup"),
     "timeout": partial(parse_duration, "timeout"),
     "proof": str,
     "policy": parse_policy,
-    "learner": partial(parse_learner, "--learner"),
+    "learner": partial(_parse_learner, "--learner"),
 }

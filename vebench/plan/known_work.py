@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
-REAL_ACTIONS = "float32"  # since they are drawn as numbers that it has: verdicts of before are on others
+_REAL_ACTIONS = "float32"  # since they are drawn as numbers that it has: verdicts of before are on others
 MOST_KEPT = 1 << 25  # bytes of the user's file: a hundred times as much as all verdicts on all our tasks and backends
 
 
@@ -94,7 +94,7 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
     if SUITES[task.suite].real_actions is not None:
-        counted["real actions"] = REAL_ACTIONS
+        counted["real actions"] = _REAL_ACTIONS
     if backend.python:
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 
-INTERPRETER = 96 * MIB
+_INTERPRETER = 96 * MIB
 # A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
-ROW = 32 * KIB
+_ROW = 32 * KIB
 
 
 def estimate(suite: str, entry: BackendEntry, shape: Shape, options: Options) -> int:
     """Return the most memory that a cell of this shape should take, in bytes, estimated before it is built."""
-    environment = SUITES[suite].environment_bytes if entry.builds_environments else ROW
+    environment = SUITES[suite].environment_bytes if entry.builds_environments else _ROW
     workers = (shape.processes - 1) * entry.process_bytes(options)
-    return INTERPRETER + entry.import_bytes + workers + shape.num_envs * environment
+    return _INTERPRETER + entry.import_bytes + workers + shape.num_envs * environment
 
 
 def too_much(needed: int, least: int, available: int | None) -> str | None:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice, RunSpec
 
 # Reference rows come last, wherever they are in the registry, and third parties' backends before them.
-RANKS = {entry.name: (entry.reference_row, rank) for rank, entry in enumerate(ENTRIES)}
-THIRD_PARTY = (False, len(RANKS))
+_RANKS = {entry.name: (entry.reference_row, rank) for rank, entry in enumerate(ENTRIES)}
+_THIRD_PARTY = (False, len(_RANKS))
 
 
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
@@ -24,4 +24,4 @@ def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[objec
     asked = [short_name(name) for name in spec.envs]
     task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)
     chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
-    return task, env, RANKS.get(backend.name, THIRD_PARTY), chosen, backend.label
+    return task, env, _RANKS.get(backend.name, _THIRD_PARTY), chosen, backend.label

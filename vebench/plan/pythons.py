@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
     from vebench.plan.spec import BackendChoice
 
-TABLE = "pythons"
-EXAMPLE = '[pythons]\npy312 = "/usr/bin/python3.12"'
+_TABLE = "pythons"
+_EXAMPLE = '[pythons]\npy312 = "/usr/bin/python3.12"'
 
 
-def config_file() -> Path:
+def _config_file() -> Path:
     """Return the path of the user's configuration. The file may not exist."""
     return config_folder() / "config.toml"
 
 
 def table() -> dict[str, str]:
     """Return the Pythons in the user's configuration, by name. Raises UsageError if it cannot be read."""
-    path = config_file()
+    path = _config_file()
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    pythons = read.get(TABLE, {})
+    pythons = read.get(_TABLE, {})
     if not isinstance(pythons, dict) or not all(isinstance(python, str) for python in pythons.values()):
-        raise UsageError(f"{path}: [{TABLE}] maps names to the paths of Pythons, as text")
+        raise UsageError(f"{path}: [{_TABLE}] maps names to the paths of Pythons, as text")
     return pythons
 
 
@@ -75,7 +75,7 @@ def _named(choice: BackendChoice, pythons: Mapping[str, str]) -> str:
     near = did_you_mean(name, [*pythons, *known])
     raise UsageError(
         f"--backend {shown(choice.label)}: no Python is called {shown(name)}{near}: name one by a path with a slash, "
-        f"such as ./venv/bin/python, or in [{TABLE}] of {config_file()}"
+        f"such as ./venv/bin/python, or in [{_TABLE}] of {_config_file()}"
     )
 
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice
 
 # Environments of a worker that are tried if no batch is asked for.
-USUAL_ENVS = (1, 4, 16)
+_USUAL_ENVS = (1, 4, 16)
 # More environments in one process than that are slower to build than anybody waits for.
-MOST_ENVS = 1 << 12
+_MOST_ENVS = 1 << 12
 
 
 class Setting(NamedTuple):
@@ -63,8 +63,8 @@ def _others(choice: BackendChoice) -> list[BackendChoice]:
 def _of(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
     entry = choice.entry
     for workers in (1,) if _in_caller(entry) else counts:
-        for envs in USUAL_ENVS if batch is None else (batch // workers,):
-            if envs and (batch is None or workers * envs == batch) and envs <= MOST_ENVS:
+        for envs in _USUAL_ENVS if batch is None else (batch // workers,):
+            if envs and (batch is None or workers * envs == batch) and envs <= _MOST_ENVS:
                 yield Setting(choice, workers, envs)
 
 

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
-MAX_ROUNDS = 1 << 16
+_MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
-VIAS = ("ssh", "srun", "ray")
+_VIAS = ("ssh", "srun", "ray")
 # Nothing that ssh would take for an option, and nothing that a shell would.
-HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
 MOST_MEMORY = 1 << 60
 PER_NODE: Literal["node"] = "node"
 MOST_LEARNER_STEPS = 1 << 40
-PROOFS = ("auto", "full", "off")
+_PROOFS = ("auto", "full", "off")
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 MAX_SEED = 2_000_000_000
-MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
+_MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
 # A month: longer waits overflow in system calls.
-MAX_SECONDS = 31 * 86400.0
-MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
+_MAX_SECONDS = 31 * 86400.0
+_MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
 # Seconds for the start of a cell in the timeout that an error suggests.
-STARTUP_ALLOWANCE = 30.0
+_STARTUP_ALLOWANCE = 30.0
 # What ``vebench run`` and ``vebench.measure`` do unless something else is asked for. Several processes of few windows,
 # since processes differ more than windows do: docs/method.md has how this was chosen.
 PLAN_OF_RUN: Mapping[str, Any] = MappingProxyType(
@@ -107,7 +107,7 @@ class Pinning:
         return bracketed.written(self.cpus, {key: value for key, value in details.items() if value != usual[key]})
 
 
-COMPACT = Pinning()
+_COMPACT = Pinning()
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class RunSpec:
     base: bool = False
     interleave: bool = False
     seed: int = 0
-    pin: Pinning = COMPACT
+    pin: Pinning = _COMPACT
     replicas: int | Literal["node"] = 1
     hosts: Hosts | None = None
     memory: int | None = None
@@ -197,7 +197,7 @@ class RunSpec:
     @property
     def longest_warmup(self) -> float:
         """The longest warm-up if the rate does not settle. The extra time is at most half of what --timeout leaves."""
-        return self.warmup + min((MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
+        return self.warmup + min((_MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
 def check(spec: RunSpec) -> None:
@@ -206,14 +206,14 @@ def check(spec: RunSpec) -> None:
         raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")
     _check_counts("--workers", spec.workers, MAX_WORKERS)
     _check_counts("--envs-per-worker", spec.envs_per_worker, MAX_ENVS_PER_WORKER)
-    check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
+    check_count("--rounds", spec.rounds, 1, _MAX_ROUNDS)
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
     check_pinning(spec.pin)
     if spec.memory is not None and not 1 <= spec.memory <= MOST_MEMORY:
         raise UsageError(f"memory {spec.memory}: must be between 1 byte and {MOST_MEMORY} bytes")
-    if spec.proof not in PROOFS:
-        raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(PROOFS)}")
+    if spec.proof not in _PROOFS:
+        raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(_PROOFS)}")
     _check_policy(spec)
     _check_replicas(spec)
     if spec.hosts is not None:
@@ -226,7 +226,7 @@ def check(spec: RunSpec) -> None:
     if spec.warmup != 0:
         check_seconds("--warmup", spec.warmup, "0 or ")
     if spec.timeout <= spec.cell_seconds:
-        enough = math.ceil(spec.cell_seconds + STARTUP_ALLOWANCE)
+        enough = math.ceil(spec.cell_seconds + _STARTUP_ALLOWANCE)
         raise UsageError(
             f"--timeout {spec.timeout:g}: warm-up and windows alone take {spec.cell_seconds:g} s; {enough} is enough"
         )
@@ -276,12 +276,12 @@ def _check_hosts(spec: RunSpec, hosts: Hosts) -> None:
     }
     if wrong := [option for option, given in of_one.items() if given]:
         raise UsageError(f"{wrong[0]}: is for one machine: leave it out with --hosts")
-    if hosts.via not in VIAS:
-        raise UsageError(f"--hosts: via={shown(hosts.via)}: must be one of {', '.join(VIAS)}")
+    if hosts.via not in _VIAS:
+        raise UsageError(f"--hosts: via={shown(hosts.via)}: must be one of {', '.join(_VIAS)}")
     if hosts.deliver and hosts.via != "ray":
         raise UsageError("--hosts: deliver goes through Ray's object store: give via=ray")
     for number, name in enumerate(hosts.names):
-        if not HOST_NAME.fullmatch(name):
+        if not _HOST_NAME.fullmatch(name):
             raise UsageError(f"--hosts {shown(name)}: is no name of a host")
         if name in hosts.names[:number]:
             raise UsageError(f"--hosts {shown(name)}: is named twice, but a host has one replica of a cell")
@@ -311,7 +311,7 @@ def check_count(option: str, value: int, least: int, most: int) -> None:
 def check_seconds(option: str, value: float, otherwise: str = "") -> None:
     """Raise UsageError, with the option's name, unless ``value`` is a possible time; ``otherwise`` is also allowed."""
     # Any comparison with NaN is false.
-    if not MIN_SECONDS <= value <= MAX_SECONDS:
+    if not _MIN_SECONDS <= value <= _MAX_SECONDS:
         raise UsageError(
-            f"{option} {value:g}: must be {otherwise}a number of seconds above 0, at most {MAX_SECONDS:.0f}"
+            f"{option} {value:g}: must be {otherwise}a number of seconds above 0, at most {_MAX_SECONDS:.0f}"
         )

@@ -39,22 +39,22 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Plan
 
-PYTHON = platform.python_version()
+_PYTHON = platform.python_version()
 # Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
-DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
+_DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
 # The same, but only if both runs know the fact: not every system or container tells.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
 # Facts that a run file has as they were read.
-AS_READ = (
+_AS_READ = (
     *("system", "kernel", "machine", "cpu_model", "cpus_online", "cpus_allowed", "memory_bytes", "container"),
     *("virtual", "smt", "governor", "boost", "thp", "microcode", "isolated"),
 )
 # A run file does not say at which level the last one is; only that it is the last.
-LAST_LEVEL = 3
+_LAST_LEVEL = 3
 
 # The backends by whom alone a package is used.
-USED_BY = {
+_USED_BY = {
     name: {user.name for user in ENTRIES if package in user.packages}
     for entry in ENTRIES
     if entry.installation is not None
@@ -82,7 +82,7 @@ def gather(  # noqa: PLR0913 - a header contains all of these
     return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,
-        host=host_record(host, placement, PYTHON if interpreter is None else interpreter.version),
+        host=host_record(host, placement, _PYTHON if interpreter is None else interpreter.version),
         packages=packages_here() if interpreter is None else interpreter.packages,
         command=command,
         started=now.isoformat(timespec="seconds"),
@@ -106,11 +106,11 @@ def gather(  # noqa: PLR0913 - a header contains all of these
     )
 
 
-def host_record(host: Host, placement: Placement, python: str = PYTHON) -> HostRecord:
+def host_record(host: Host, placement: Placement, python: str = _PYTHON) -> HostRecord:
     """Return the facts about ``host`` for a run file, with the version of the Python there."""
     quota = host.allowance.quota
     return HostRecord(
-        **{name: getattr(host, name) for name in AS_READ},
+        **{name: getattr(host, name) for name in _AS_READ},
         usable_cpus=placement.usable,
         python=python,
         pinning=placement.pinned and pinning.SUPPORTED,
@@ -147,7 +147,7 @@ def topology_of(record: TopologyRecord) -> Topology:
         cores=cores,
         packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
         nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
-        caches=tuple(Cache(LAST_LEVEL, None, parse_list(cpus)) for cpus in record.last_level),
+        caches=tuple(Cache(_LAST_LEVEL, None, parse_list(cpus)) for cpus in record.last_level),
         kinds=tuple(map(parse_list, record.kinds)),
     )
 
@@ -225,7 +225,7 @@ def _hosts(run: RunRecord) -> dict[str, str]:
 
 
 def _machine(run: RunRecord) -> dict[str, str]:
-    facts = {name: getattr(run.host, name) for name in (*DECISIVE, *DECISIVE_IF_KNOWN)}
+    facts = {name: getattr(run.host, name) for name in (*_DECISIVE, *DECISIVE_IF_KNOWN)}
     facts |= {"cores": run.host.topology.cores, "nodes": len(run.host.topology.nodes)}
     return {name: str(value) for name, value in facts.items() if value is not None}
 
@@ -240,7 +240,7 @@ def _software(run: RunRecord) -> dict[str, str]:
 
 def _matters(package: str, run: RunRecord) -> bool:
     """Return whether the run's cells may depend on a package: another project's is used by its own backends only."""
-    users = USED_BY.get(package)
+    users = _USED_BY.get(package)
     return users is None or any(choice.name in users and not choice.python for choice in run.spec.backends)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SUFFIX = ".log"
 
 
-def path_beside(run_file: Path) -> Path:
+def _path_beside(run_file: Path) -> Path:
     """Return the path of a run's log."""
     return run_file.with_name(run_file.name + SUFFIX)
 
@@ -23,7 +23,7 @@ def keep(run_file: Path, cell: CellKey, printed: str) -> None:
 
     A log is a help, not a result: if it cannot be written, the run goes on without it.
     """
-    _append(path_beside(run_file), f"{cell.env}, {cell.backend}, {cell.size}, repeat {cell.repeat}", printed)
+    _append(_path_beside(run_file), f"{cell.env}, {cell.backend}, {cell.size}, repeat {cell.repeat}", printed)
 
 
 def keep_of_comparison(path: Path, heading: str, printed: str) -> bool:

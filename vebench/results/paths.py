@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
 LOG_OF_COMPARISONS = DEFAULT_FOLDER / f"verify{logs.SUFFIX}"
-NAME_LENGTH = 60  # of the tasks in a default name, in characters: short enough for every file system
+_NAME_LENGTH = 60  # of the tasks in a default name, in characters: short enough for every file system
 
 
 def default_path(now: datetime, envs: Iterable[str]) -> Path:
     """Return the path of a run without ``-o``, named by UTC time and tasks. It is never a file that exists."""
-    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:NAME_LENGTH].strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:_NAME_LENGTH].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
     path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
     attempt = 1

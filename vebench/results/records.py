@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
 
 SCHEMA = 2
-REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
+_REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
 INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -276,7 +276,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
     )
 
 
-def with_proof(cell: CellRecord, proof: CellProof) -> CellRecord:
+def _with_proof(cell: CellRecord, proof: CellProof) -> CellRecord:
     """Return ``cell`` with its proof."""
     return replace(cell, proof=_on_one_line(proof))
 
@@ -310,5 +310,5 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
             {name: value for name, value in window.items() if value is not None or name not in OF_LOOP}
             for window in body["windows"]
         ]
-    names = sorted(body, key=lambda name: (name != "type", name in REPORTED))
+    names = sorted(body, key=lambda name: (name != "type", name in _REPORTED))
     return msgspec.json.encode({name: body[name] for name in names})

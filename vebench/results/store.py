@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RUN_BEGINS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,')
-LONGEST_BEGINNING = 64
+_RUN_BEGINS = re.compile(rb'\{\s*"type"\s*:\s*"run"\s*,')
+_LONGEST_BEGINNING = 64
 FIRST = {"run": RunRecord}
-OTHERS: dict[str, type[CellRecord | ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
-APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_OTHERS: dict[str, type[CellRecord | ProofRecord]] = {"cell": CellRecord, "proof": ProofRecord}
+_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RunWriter:
@@ -70,7 +70,7 @@ class RunWriter:
         try:
             if path.parent == DEFAULT_FOLDER:
                 path.parent.mkdir(exist_ok=True)
-            descriptor = os.open(path, APPENDING | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             raise UsageError(
                 f"{path} exists and would be overwritten: name another file with -o, "
@@ -96,7 +96,7 @@ class RunWriter:
         Raises RunFileError if it is not a valid run file, UsageError if it cannot be written.
         """
         try:
-            descriptor = os.open(path, APPENDING)
+            descriptor = os.open(path, _APPENDING)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         try:
@@ -157,7 +157,7 @@ class RunWriter:
         lines = b"".join(map(sealed, (encode(self.header), *map(encode, cells), *proofs)))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, APPENDING | os.O_CREAT | (os.O_EXCL if size else 0), 0o666)
+            descriptor = os.open(path, _APPENDING | os.O_CREAT | (os.O_EXCL if size else 0), 0o666)
             os.close(self._fd)
             self._fd, self._size = descriptor, len(lines)
             _lock(descriptor, path)
@@ -171,7 +171,7 @@ class RunWriter:
 
     def _cannot_write(self, error: OSError) -> StorageError:
         whole = "its 1 cell is whole" if len(self._cells) == 1 else f"its {len(self._cells)} cells are whole"
-        remedy = "free some space" if error.errno in NO_SPACE else "fix that"
+        remedy = "free some space" if error.errno in _NO_SPACE else "fix that"
         return StorageError(
             f"cannot write {self.path}: {error.strerror}; {whole}: "
             f"{remedy}, then {self.header.resume_command(str(self.path))}"
@@ -221,7 +221,7 @@ def holds_run(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return RUN_BEGINS.match(file.read(LONGEST_BEGINNING)) is not None
+            return _RUN_BEGINS.match(file.read(_LONGEST_BEGINNING)) is not None
     except (OSError, ValueError):
         return False
 
@@ -235,7 +235,7 @@ def sealed(line: bytes) -> bytes:
 def _parse(data: bytes, name: str) -> tuple[Run, int]:
     """Return the run in ``data``, and the length of its complete lines in bytes."""
     *lines, cut_off = data.split(b"\n")
-    if not RUN_BEGINS.match(data):
+    if not _RUN_BEGINS.match(data):
         what = "not a run file of vebench: the first line of one describes the run" if data else "empty: not a run file"
         raise RunFileError(f"{name}, line 1: {what}")
     if not lines:
@@ -245,7 +245,7 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
     try:
         header = _decoded(lines[0], FIRST)
         for number, line in enumerate(lines[1:], start=2):  # noqa: B007 - an error names it
-            found = _decoded(line, OTHERS)
+            found = _decoded(line, _OTHERS)
             if isinstance(found, CellRecord):
                 cells[found.key] = found
             elif found.key in cells:

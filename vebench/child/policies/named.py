@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TAPE = "tape"
-PRECISIONS = ("fp32", "bf16")
-DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
-MOST_LAYERS, MOST_WIDTH, MOST_THREADS = 256, 1 << 16, 1 << 12
-MOST_SLEEP_S = 60.0
+_PRECISIONS = ("fp32", "bf16")
+_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
+_MOST_LAYERS, _MOST_WIDTH, _MOST_THREADS = 256, 1 << 16, 1 << 12
+_MOST_SLEEP_S = 60.0
 GRAMMAR = (
     "write tape, mlp:64x64 (layers of a perceptron), nature-cnn, transformer:2x128 (LAYERSxWIDTH), sleep:0.5ms "
     "or MODULE:FUNCTION, with details in brackets, such as mlp:64x64[device=cuda]"
@@ -29,7 +29,7 @@ _WIDTHS = re.compile(r"\d{1,6}(x\d{1,6})*", re.ASCII)
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 Kind = Literal["tape", "mlp", "nature-cnn", "transformer", "sleep", "function"]
-NETWORKS: tuple[Kind, ...] = ("mlp", "nature-cnn", "transformer")
+_NETWORKS: tuple[Kind, ...] = ("mlp", "nature-cnn", "transformer")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PolicyChoice:
     @property
     def is_network(self) -> bool:
         """Whether it is a network of ours, which needs torch."""
-        return self.kind in NETWORKS
+        return self.kind in _NETWORKS
 
     @property
     def name(self) -> str:
@@ -100,10 +100,10 @@ class PolicyChoice:
 TAPED = PolicyChoice()
 # What each detail has to be. Whether there are such CPUs is known where cells are placed.
 _DETAILS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "device": (lambda value: DEVICE.fullmatch(str(value)), "cpu, cuda or cuda:N"),
-    "precision": (lambda value: value in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
+    "device": (lambda value: _DEVICE.fullmatch(str(value)), "cpu, cuda or cuda:N"),
+    "precision": (lambda value: value in _PRECISIONS, f"one of {', '.join(_PRECISIONS)}"),
     "compile": (lambda value: isinstance(value, bool), "true or false"),
-    "threads": (lambda value: type(value) is int and 1 <= value <= MOST_THREADS, f"from 1 to {MOST_THREADS}"),
+    "threads": (lambda value: type(value) is int and 1 <= value <= _MOST_THREADS, f"from 1 to {_MOST_THREADS}"),
     "cpus": (str, "a list of CPUs"),
 }
 
@@ -137,8 +137,8 @@ def _named(text: str) -> PolicyChoice:
     if text == "nature-cnn":
         return PolicyChoice("nature-cnn")
     if kind == "sleep":
-        if parse_time(rest) > MOST_SLEEP_S:
-            raise ValueError(f"at most {MOST_SLEEP_S:g}s")
+        if parse_time(rest) > _MOST_SLEEP_S:
+            raise ValueError(f"at most {_MOST_SLEEP_S:g}s")
         return PolicyChoice("sleep", pause=rest)
     if kind in ("mlp", "transformer"):
         if not _WIDTHS.fullmatch(rest):
@@ -151,11 +151,11 @@ def _named(text: str) -> PolicyChoice:
 
 def _network(kind: str, sizes: tuple[int, ...]) -> PolicyChoice:
     if kind == "mlp":
-        if len(sizes) > MOST_LAYERS or not 1 <= min(sizes) <= max(sizes) <= MOST_WIDTH:
-            raise ValueError(f"at most {MOST_LAYERS} layers, each from 1 to {MOST_WIDTH} wide")
+        if len(sizes) > _MOST_LAYERS or not 1 <= min(sizes) <= max(sizes) <= _MOST_WIDTH:
+            raise ValueError(f"at most {_MOST_LAYERS} layers, each from 1 to {_MOST_WIDTH} wide")
         return PolicyChoice("mlp", sizes)
-    if len(sizes) != 2 or not 1 <= sizes[0] <= MOST_LAYERS or not 8 <= sizes[1] <= MOST_WIDTH or sizes[1] % 8:  # noqa: PLR2004 - layers and width
-        raise ValueError(f"transformer:LAYERSxWIDTH has 1 to {MOST_LAYERS} layers, and a width that 8 divides")
+    if len(sizes) != 2 or not 1 <= sizes[0] <= _MOST_LAYERS or not 8 <= sizes[1] <= _MOST_WIDTH or sizes[1] % 8:  # noqa: PLR2004 - layers and width
+        raise ValueError(f"transformer:LAYERSxWIDTH has 1 to {_MOST_LAYERS} layers, and a width that 8 divides")
     return PolicyChoice("transformer", sizes)
 
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from vebench.backends.trees import Tree
     from vebench.child.policies.named import PolicyChoice
 
-MOST_TOKENS = 64
-PICTURE_AXES = 3
+_MOST_TOKENS = 64
+_PICTURE_AXES = 3
 # Kernel, stride and channels of each layer (Mnih et al., Human-level control through deep reinforcement learning,
 # Nature 518, 2015), and the width of the layer after them.
-NATURE_LAYERS = ((8, 4, 32), (4, 2, 64), (3, 1, 64))
-NATURE_WIDTH = 512
+_NATURE_LAYERS = ((8, 4, 32), (4, 2, 64), (3, 1, 64))
+_NATURE_WIDTH = 512
 
 
 class Network:
@@ -114,7 +114,7 @@ class _Tokens(nn.Module):
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        self._chunk = math.ceil(size / MOST_TOKENS)
+        self._chunk = math.ceil(size / _MOST_TOKENS)
         self._count = math.ceil(size / self._chunk)
         self._padding = self._count * self._chunk - size
         self._embed = nn.Linear(self._chunk, width)
@@ -152,15 +152,15 @@ def _body(policy: PolicyChoice, shape: tuple[int, ...]) -> tuple[nn.Module, int]
 
 def _nature(shape: tuple[int, ...]) -> tuple[nn.Module, int]:
     least = 36  # for which the last layer has one place
-    if len(shape) != PICTURE_AXES or min(shape[1:]) < least:
+    if len(shape) != _PICTURE_AXES or min(shape[1:]) < least:
         raise ValueError(
             f"policy nature-cnn takes stacked pictures, (stack, height, width) of {least} or more, "
             f"not observations of shape {shape}: use mlp:64x64"
         )
     channels, height, width = shape
     parts: list[nn.Module] = []
-    for kernel, stride, following in NATURE_LAYERS:
+    for kernel, stride, following in _NATURE_LAYERS:
         parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
         channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-    parts += [nn.Flatten(), nn.Linear(channels * height * width, NATURE_WIDTH), nn.ReLU()]
-    return nn.Sequential(*parts), NATURE_WIDTH
+    parts += [nn.Flatten(), nn.Linear(channels * height * width, _NATURE_WIDTH), nn.ReLU()]
+    return nn.Sequential(*parts), _NATURE_WIDTH

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from vebench.child.record.recording import Record
 
 NAMING_S = 10.0  # how long a name is sought
-AFTER = 24  # steps after the first row that differs that a name has to explain, too
-FRAME_SKIPS = range(1, 9)
-SEED_BITS = (16, 8)
+_AFTER = 24  # steps after the first row that differs that a name has to explain, too
+_FRAME_SKIPS = range(1, 9)
+_SEED_BITS = (16, 8)
 
 # What a fault makes of the reference's row, given the row of the step before.
-ALTERED: dict[str, Callable[[Row, Row], Row]] = {
+_ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     "observations are one step stale": lambda now, before: now._replace(observation=before.observation),
     "whole rows are one step late": lambda _now, before: before,
     "rewards are one step stale": lambda now, before: now._replace(reward=before.reward),
@@ -47,7 +47,7 @@ ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     ),
 }
 # What differs where all rows agree, by the field of the mismatch.
-MISCOUNTED = {
+_MISCOUNTED = {
     "frames": "simulates {found} frames of {expected} claimed",
     "claimed frames": "claims {found} frames in a step where the reference simulates {expected}",
     "ends": "reports {found} ends where there were {expected}",
@@ -68,8 +68,8 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     until = time.monotonic() + NAMING_S
     _look_on(judge, records, judge.mismatch, until)
     case = Case(judge, judge.mismatch, until)
-    if case.mismatch.field in MISCOUNTED:
-        return MISCOUNTED[case.mismatch.field].format(found=case.mismatch.found, expected=case.mismatch.expected)
+    if case.mismatch.field in _MISCOUNTED:
+        return _MISCOUNTED[case.mismatch.field].format(found=case.mismatch.found, expected=case.mismatch.expected)
     altered = [(name, predict) for name, predict in _altered(case) if case.explained(predict)]
     if names := [name for name, predict in altered if case.held_before(predict)]:
         return " or ".join(names)
@@ -87,9 +87,9 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
 
 
 def _look_on(judge: Judge, records: Iterator[Record], mismatch: Mismatch, until: float) -> None:
-    """Let the judge take the ``AFTER`` steps that follow a difference, but none of another history."""
+    """Let the judge take the ``_AFTER`` steps that follow a difference, but none of another history."""
     try:
-        while judge.followed[mismatch.env_id].step < mismatch.step + AFTER and time.monotonic() < until:
+        while judge.followed[mismatch.env_id].step < mismatch.step + _AFTER and time.monotonic() < until:
             record = next(records, None)
             if record is None or isinstance(record, (Began, Ended)):
                 return
@@ -163,7 +163,7 @@ class Case:
 
 def _altered(case: Case) -> Iterator[tuple[str, Callable[[int], Row | None]]]:
     """Yield the faults that change rows, each with its prediction of the row of a step."""
-    for name, change in ALTERED.items():
+    for name, change in _ALTERED.items():
 
         def changed(step: int, change: Callable[[Row, Row], Row] = change) -> Row | None:
             now, before = case.expected(step), case.expected(step - 1)
@@ -237,7 +237,7 @@ def _stepped_otherwise(case: Case) -> Iterator[tuple[str, Iterator[Row]]]:
             yield name, case.stepped(instead)
             yield f"from step {case.step} on {name}", case.stepped([*actions[:since], *instead[since:]])
     if SUITES[task.suite].frames is not None and case.step:
-        for frames in FRAME_SKIPS:
+        for frames in _FRAME_SKIPS:
             other = replace(task, frame_skip=frames)
             yield f"frame skip {frames} instead of {task.frame_skip}", case.stepped(actions, task=other)
 
@@ -247,7 +247,7 @@ def _seeds(case: Case) -> dict[int, str]:
     seed, given = case.judge.seeds[-1], case.judge.about.constructor_seed
     ignored = "the reset ignores its seed: rows are those of seed"
     seeds = {
-        ((seed + case.env_id) % (1 << bits)) - case.env_id: f"only {bits} bits of the seed count" for bits in SEED_BITS
+        ((seed + case.env_id) % (1 << bits)) - case.env_id: f"only {bits} bits of the seed count" for bits in _SEED_BITS
     }
     seeds |= {
         seed

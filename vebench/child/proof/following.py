@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # What a declared difference may excuse: rows after a reset. More could hide any other fault.
 MOST_EXCUSED = 16
-KEPT = 4096  # the last steps of each environment
+_KEPT = 4096  # the last steps of each environment
 
 
 class FaultError(Exception):
@@ -146,7 +146,7 @@ class Followed:
         self.steps_since = 0  # transitions since then
         self.ages: Counter[int] = Counter()  # steps by the rows since the first of their episode
         self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
-        self.expected: deque[Row] = deque(maxlen=KEPT)
+        self.expected: deque[Row] = deque(maxlen=_KEPT)
         self.found: dict[int, Row] = {}
         self._frames: int | None = None  # of the reference, after its last row
         self._places = array("q")  # batch and place of each row
@@ -214,4 +214,4 @@ class Followed:
     def keep(self, found: Row) -> None:
         """Keep a row of the backend's, digested."""
         self.found[self.step] = found
-        self.found.pop(self.step - KEPT, None)
+        self.found.pop(self.step - _KEPT, None)

@@ -83,7 +83,7 @@ class Judge:
             self._about = record
             self._tally = Tally(tuple(Difference(*each) for each in record.differences), self._most_share)
             self._frames = Frames(self.task, record)
-            space = declared_space(record, self.task, self.references.actions)
+            space = _declared_space(record, self.task, self.references.actions)
             self._tape = action_tape(space, record.tape_seed, record.batch_size)
         elif isinstance(record, Broken) or record.fault:
             raise FaultError(record.fault)
@@ -178,7 +178,7 @@ class Judge:
         return all(alike(one, digested(other)) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
 
 
-def declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
+def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
     """Return the space of actions that the backend reports, which is the task's. Raises FaultError if it is not.
 
     A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
@@ -337,12 +337,12 @@ class Tally:
 def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
     """Return the text of the declared difference that excuses this field of this row, None if there is none."""
     for difference in declared:
-        if difference.field == field and covers(difference, expected, since_reset):
+        if difference.field == field and _covers(difference, expected, since_reset):
             return difference.text
     return None
 
 
-def covers(difference: Difference, expected: Row, since_reset: int) -> bool:
+def _covers(difference: Difference, expected: Row, since_reset: int) -> bool:
     """Return whether a declared difference excuses this row. A difference declared for every row excuses none."""
     if difference.rows == "end":
         return expected.ended

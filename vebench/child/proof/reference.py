@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
     from vebench.backends.trees import Tree
 
-KEPT_ROWS = 4  # the last rows of each environment
+_KEPT_ROWS = 4  # the last rows of each environment
 
 
 class Checked:
@@ -155,7 +155,7 @@ class Reference:
 
     def _keep(self) -> Row:
         self.rows.append(row_of(self._rows, 0))
-        if len(self.rows) > KEPT_ROWS:
+        if len(self.rows) > _KEPT_ROWS:
             del self.rows[0]
         return self.rows[-1]
 

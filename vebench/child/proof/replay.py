@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# So many neighbours are looked at together for what came right after a reset. After BEGINNINGS_NS only the rows of the
-# resets themselves are, after RESETS_NS of no more environments.
-TOGETHER, BEGINNINGS_NS, RESETS_NS = 8, 500_000_000, 2_000_000_000
+# So many neighbours are looked at together for what came right after a reset. After _BEGINNINGS_NS only the rows of the
+# resets themselves are, after _RESETS_NS of no more environments.
+_TOGETHER, _BEGINNINGS_NS, _RESETS_NS = 8, 500_000_000, 2_000_000_000
 # Of --timeout, a search for a name among all environments may end at this share, and what is known be told in time.
-MOST_OF_TIMEOUT = 0.8
-WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
-NOTHING_COMPARED = "nothing that it returned could be compared"
-BROKE_OFF = "its rows broke off"
-NOT_REPEATABLE = (
+_MOST_OF_TIMEOUT = 0.8
+_WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
+_NOTHING_COMPARED = "nothing that it returned could be compared"
+_BROKE_OFF = "its rows broke off"
+_NOT_REPEATABLE = (
     "the environment gives other results each time, or beside others, with the same seed and the same actions"
 )
 
@@ -80,7 +80,7 @@ class Outline(NamedTuple):
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
     """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
     task = request.setup.task
-    named_until = clock() + int((MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9)
+    named_until = clock() + int((_MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9)
     try:
         outline = _outline(job.path, job.rows)
         verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
@@ -129,7 +129,7 @@ def _compared(
 def _of_cell(found: Sequence[Judged], begun: Sequence[Judged], outline: Outline, about: About) -> CellProof:
     """Return what was found of all environments, and what of the first batches, ``begun``."""
     seen = [one.proof for one in (*found, *begun) if one.proof.rows or one.proof.reason or one.proof.fault]
-    worst = min(seen, key=lambda proof: WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
+    worst = min(seen, key=lambda proof: _WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
     if worst.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
         worst = Proof("different", fault=outline.fault)
     nothing = worst.verdict != "different" and not any(one.proof.rows for one in found)
@@ -144,7 +144,7 @@ def _of_cell(found: Sequence[Judged], begun: Sequence[Judged], outline: Outline,
         allowed=tuple(dict.fromkeys(text for one in found for text in one.proof.allowed)),
         mismatch=worst.mismatch,
         fault=worst.fault,
-        reason=worst.reason or (NOTHING_COMPARED if nothing else None),
+        reason=worst.reason or (_NOTHING_COMPARED if nothing else None),
         invalid=next((one.proof.invalid for one in (*found, *begun) if one.proof.invalid), None),
     )
 
@@ -173,7 +173,7 @@ def prove(request: Request, proving: Proving, job: Replaying) -> Proof:
         told = (so_far.fault, f"then it failed: {failed}" if failed else None)
         return replace(so_far, fault="; ".join(filter(None, told)) or None)
     if not so_far.reason and (failed or whole < len(trials)):
-        return replace(so_far, verdict="unverified", reason=f"{failed or BROKE_OFF}, {place}", failed=True)
+        return replace(so_far, verdict="unverified", reason=f"{failed or _BROKE_OFF}, {place}", failed=True)
     if so_far.verdict != "equivalent" or so_far.excused <= MOST_SHARE * so_far.rows:
         return so_far
     share = f"{so_far.excused / so_far.rows:.0%}"
@@ -209,7 +209,7 @@ def _place(outline: Outline, trial: Trial) -> str:
 
 def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
     """Return proofs of one backend as one, with the worst verdict and what belongs to that."""
-    worst = min(proofs, key=lambda proof: WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
+    worst = min(proofs, key=lambda proof: _WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
     counted = [proof for proof in proofs if proof.simulated is not None and proof.claimed is not None]
     return replace(
         worst,
@@ -290,14 +290,14 @@ def _begun(
     found: list[Judged] = []
     began = clock()
     Reference(task, 0).close()
-    if TOGETHER * (clock() - began) > BEGINNINGS_NS:  # one that can stand for all must do
+    if _TOGETHER * (clock() - began) > _BEGINNINGS_NS:  # one that can stand for all must do
         groups = tuple((env_id,) for env_ids in groups for env_id in env_ids)
 
     def is_wanted(rows: Rows) -> bool:
-        return not rows.number or clock() <= began + BEGINNINGS_NS
+        return not rows.number or clock() <= began + _BEGINNINGS_NS
 
     for env_ids in groups:
-        if found and (found[-1].proof.verdict == "different" or clock() > began + RESETS_NS):
+        if found and (found[-1].proof.verdict == "different" or clock() > began + _RESETS_NS):
             break
         found.append(judged(path, task, resets, env_ids, is_wanted=is_wanted, most_share=1.0))
     return found
@@ -334,7 +334,7 @@ def judged(  # noqa: PLR0913 - what is compared, and how
         if judge.mismatch is None:
             return found
         if not judge.repeatable():
-            return found._replace(proof=Proof("unverified", reason=NOT_REPEATABLE))
+            return found._replace(proof=Proof("unverified", reason=_NOT_REPEATABLE))
         if naming:
             chance = judge.about.chance
             told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
@@ -372,7 +372,7 @@ def _named(found: list[Judged], env_ids: tuple[int, ...], judged: Callable[[tupl
         return found
     first = min(wrong, key=lambda one: (one.reset, one.batch))
     mismatch = first.proof.mismatch
-    others = [env_id for env_id in env_ids if mismatch is not None and env_id != mismatch.env_id][: TOGETHER - 1]
+    others = [env_id for env_id in env_ids if mismatch is not None and env_id != mismatch.env_id][: _TOGETHER - 1]
     with contextlib.suppress(CutOffError):
         again = judged(tuple(sorted((*others, *(() if mismatch is None else (mismatch.env_id,))))))
         if again.proof.mismatch is not None:
@@ -389,7 +389,7 @@ def _shares(env_ids: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def _groups(env_ids: tuple[int, ...]) -> list[tuple[tuple[int, ...], ...]]:
     """Return neighbours in groups, in an order that nobody can foresee, in shares: one for each CPU that is free."""
-    groups = [env_ids[first : first + TOGETHER] for first in range(0, len(env_ids), TOGETHER)]
+    groups = [env_ids[first : first + _TOGETHER] for first in range(0, len(env_ids), _TOGETHER)]
     random.SystemRandom().shuffle(groups)
     count = min(len(groups), _free_cpus())
     return [tuple(groups[number::count]) for number in range(count)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Batch
     from vebench.backends.trees import Tree
 
-DIGEST = 16  # bytes of the digest of one leaf
+_DIGEST = 16  # bytes of the digest of one leaf
 FIELDS = ("observations", "rewards", "terminated", "truncated")
 
 
@@ -116,6 +116,6 @@ def digest(observation: ArrayTree) -> NDArray[np.uint8]:
 
 
 def _digest(name: str, leaf: NDArray[np.generic]) -> NDArray[np.uint8]:
-    whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=DIGEST)
+    whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=_DIGEST)
     whole.update(leaf.tobytes())
     return np.frombuffer(whole.digest(), np.uint8)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, VectorBackend
 
 # Batches of a window whose arrays are held until it is over, to see whether they change, and the bytes that they have.
-HELD, HELD_BYTES = 4, 16 << 20
-NOTHING = np.empty(0, np.int64)
+_HELD, _HELD_BYTES = 4, 16 << 20
+_NOTHING = np.empty(0, np.int64)
 ROWS_CHANGED = f"rows {CHANGED}, though no reuse of buffers is declared"
 
 Arrays = tuple[Any, ...]  # those of a batch
@@ -69,15 +69,15 @@ class Copies:
             truncated.copy(),
             places,
             shown,
-            NOTHING if ends is None else self._frames(env_ids),
-            NOTHING if ends is None else ends.copy(),
+            _NOTHING if ends is None else self._frames(env_ids),
+            _NOTHING if ends is None else ends.copy(),
         )
         before, self._last = self._last, (rows, arrays)
         if not self._info.reuses_buffers:
             if before is not None and before[0].number == number - 1 and _differ(*before):
                 self.breaks(number - 1, ROWS_CHANGED)
             count = len(self._held)
-            if held and before is None and count < HELD and nbytes(arrays) * (count + 1) <= HELD_BYTES:
+            if held and before is None and count < _HELD and nbytes(arrays) * (count + 1) <= _HELD_BYTES:
                 self._held.append((rows, arrays))
         self.nbytes += nbytes(shown) + 4 * rewards.nbytes
         return rows
@@ -119,7 +119,7 @@ class Copies:
         """Return the frames of each environment's episode so far, -1 where it is not known, empty if nothing is."""
         counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
         if counted is None:
-            return NOTHING
+            return _NOTHING
         frames = np.full(self._info.num_envs, -1, np.int64)
         frames[env_ids] = counted[env_ids]
         return frames

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 128 << 20  # of the ids that are kept
 CHUNK = 1 << 17  # batches of a window whose ids are put together, and whose ends are counted, before it is over
 # At the end of a cell, environments are waited for that are silent, and have been for this share of all batches.
-SILENT_SHARE = 0.25
+_SILENT_SHARE = 0.25
 
 
 class Ids:
@@ -145,5 +145,5 @@ class Ids:
             last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
             batches += len(part)
         since = batches - 1 - last
-        found = np.flatnonzero(silent(batches, last, rows) & (since > SILENT_SHARE * batches))
+        found = np.flatnonzero(silent(batches, last, rows) & (since > _SILENT_SHARE * batches))
         return dict(zip(found.tolist(), since[found].tolist(), strict=True))

@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from vebench.child.record.recording import About, Record
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
-# windows that these would be more than MOST_MOMENTS has them in the first ones.
-MOMENTS_PER_SECOND, MOST_MOMENTS = 8, 256
+# windows that these would be more than _MOST_MOMENTS has them in the first ones.
+MOMENTS_PER_SECOND, _MOST_MOMENTS = 8, 256
 # Every so many moments are to begin with an end.
-ENDS_EVERY = 3
+_ENDS_EVERY = 3
 # Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again. In
-# full, MOST_SHOWN, as far as the copies fit.
-SHOWN, FEW, NOT_MANY, MOST_SHOWN = 4, 2, 16, 16
+# full, _MOST_SHOWN, as far as the copies fit.
+SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
 # The first batches after the reset are kept with the observations of all environments, as far as these fit.
-FIRST, FIRST_BYTES = 10, 16 << 20
+FIRST, _FIRST_BYTES = 10, 16 << 20
 # Copies of batches take at most so much memory, in full or not, and so do the actions of a policy. What comes after
 # these could not be made again.
-MOST_BYTES, MOST_FULL_BYTES, MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
+MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
 # Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
 CONSECUTIVE = 3
 
@@ -82,12 +82,12 @@ class Recorder:
         # Moments: how many are left, and readings until the next.
         self._left, self._every, self._gap, self._moments = 0, 1, 1, 0
         self.for_end = False
-        self._most_bytes = MOST_FULL_BYTES if full else MOST_BYTES
+        self._most_bytes = _MOST_FULL_BYTES if full else MOST_BYTES
         count, few = backend.info.num_envs, _few(backend.info.num_envs, row_bytes, full=full)
         order = Random(chooser).sample(range(count), count)  # noqa: S311 - likewise
         self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
         self._is_shown = _mask(count, self.shown)
-        fit = FIRST_BYTES // (FIRST + 2) // row_bytes if plain else 0
+        fit = _FIRST_BYTES // (FIRST + 2) // row_bytes if plain else 0
         self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
         self._kept: list[Rows] = []
         self._first: list[Rows] = []
@@ -119,12 +119,12 @@ class Recorder:
     @property
     def _is_over(self) -> bool:
         """Whether nothing is kept any more."""
-        is_full = self._copies.nbytes > self._most_bytes or self._action_bytes > MOST_ACTION_BYTES
+        is_full = self._copies.nbytes > self._most_bytes or self._action_bytes > _MOST_ACTION_BYTES
         return is_full or self._ids.is_full or self._copies.broken is not None
 
     def expect(self, moments: int) -> None:
         """Begin a part of the measurement that is to have about so many moments; with 0, one that has none."""
-        moments = min(moments, max(0, MOST_MOMENTS - self._moments))
+        moments = min(moments, max(0, _MOST_MOMENTS - self._moments))
         self._left = 2 * moments  # by chance there may be more than expected
         self._every = max(1, self._readings // max(1, moments))
         self._gap = self._random.randint(1, 2 * self._every)
@@ -155,7 +155,7 @@ class Recorder:
         self._gap = self._random.randint(1, 2 * self._every)
         self._left -= 1
         self._moments += 1
-        self.for_end = self.for_end or not self._moments % ENDS_EVERY
+        self.for_end = self.for_end or not self._moments % _ENDS_EVERY
         return True
 
     def place(self, batches: int) -> int:
@@ -299,9 +299,9 @@ class Recorder:
 
 def _few(count: int, row_bytes: int, *, full: bool) -> int:
     """Return how many of ``count`` environments are shown."""
-    few = SHOWN if count >= NOT_MANY else FEW
+    few = SHOWN if count >= _NOT_MANY else _FEW
     if full:
-        few = max(few, min(MOST_SHOWN, MOST_FULL_BYTES // (MOST_MOMENTS * CONSECUTIVE * row_bytes)))
+        few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * CONSECUTIVE * row_bytes)))
     return min(count, few)
 
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree
 
 # What a record may take: its line of JSON holds a few names and counts, its arrays the rows of one batch.
-MOST_LINE, MOST_BYTES = 1 << 20, 1 << 32
-PACKED_FROM = 1 << 12  # bytes of an array from which on it is compressed: stacks of pictures shrink to a tenth
+_MOST_LINE, MOST_BYTES = 1 << 20, 1 << 32
+_PACKED_FROM = 1 << 12  # bytes of an array from which on it is compressed: stacks of pictures shrink to a tenth
 # Fields that may be a dict or tuple of arrays, nested or not.
-TREES = frozenset({"observations", "actions"})
+_TREES = frozenset({"observations", "actions"})
 # Flags, integers and floating-point numbers; anything else would not be plain data.
 PLAIN = "biuf"
 NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
@@ -157,7 +157,7 @@ class CutOffError(Exception):
 def write(file: IO[bytes], record: Record) -> None:
     """Append a record to a file, in one call. Raises OSError if it cannot be written."""
     values = {item.name: getattr(record, item.name) for item in fields(record)}
-    held = {name: value for name, value in values.items() if name in TREES or isinstance(value, np.ndarray)}
+    held = {name: value for name, value in values.items() if name in _TREES or isinstance(value, np.ndarray)}
     body = {name: value for name, value in values.items() if name not in held}
     arrays = [(name, array) for name, tree in held.items() for array in trees.leaves(tree)]
     parts = [_packed(array) for _, array in arrays]
@@ -169,13 +169,13 @@ def write(file: IO[bytes], record: Record) -> None:
 
 def _packed(array: NDArray[np.generic]) -> bytes:
     data = array.tobytes()
-    return zlib.compress(data, 1) if len(data) >= PACKED_FROM else data
+    return zlib.compress(data, 1) if len(data) >= _PACKED_FROM else data
 
 
 def read(file: IO[bytes]) -> Iterator[Record]:
     """Yield the records up to ``Ended``. Raises CutOffError for anything that ``write`` would not have written."""
     while True:
-        line = file.readline(MOST_LINE)
+        line = file.readline(_MOST_LINE)
         if not line.endswith(b"\n"):
             raise CutOffError("the recording is cut off")
         try:
@@ -200,7 +200,7 @@ def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], length
     if dtype.kind not in PLAIN or min(shape, default=0) < 0 or not 0 <= length <= MOST_BYTES or size > MOST_BYTES:
         raise ValueError(f"an array of {dtype} and shape {shape}")
     data = file.read(length)
-    if len(data) == length and size >= PACKED_FROM:
+    if len(data) == length and size >= _PACKED_FROM:
         data = zlib.decompressobj().decompress(data, size)
     if len(data) < size:
         raise CutOffError("the recording is cut off")

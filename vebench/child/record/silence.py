@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 # An environment is silent that has not answered for so many batches, plus so many times as many as it used to need for
 # an answer. If it does not answer for so many seconds of stepping either, it is left behind.
-SILENT, TIMES_SILENT = 1000, 50
+SILENT, _TIMES_SILENT = 1000, 50
 PATIENCE_S = 20.0
 # Of the time between two batches no more than this counts: whoever takes them may have paused.
 MOST_BETWEEN_S = 0.1
-LOOK_EVERY = 256  # batches
+_LOOK_EVERY = 256  # batches
 
 
 def silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -33,7 +33,7 @@ def silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> ND
     ``(num_envs,)``.
     """
     usual = (last + 1) / np.maximum(1, rows)
-    found: NDArray[np.bool_] = batches - 1 - last > SILENT + TIMES_SILENT * usual
+    found: NDArray[np.bool_] = batches - 1 - last > SILENT + _TIMES_SILENT * usual
     return found
 
 
@@ -62,7 +62,7 @@ class Silence:
         self._last[env_ids] = self._batches
         self._last_spent[env_ids] = self._spent
         self._batches += 1
-        if self._batches % LOOK_EVERY:
+        if self._batches % _LOOK_EVERY:
             return None
         lost = silent(self._batches, self._last, self._rows) & (self._spent - self._last_spent > PATIENCE_S)
         if not lost.any():

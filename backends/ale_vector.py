@@ -83,7 +83,7 @@ class AleVectorAsync:
             use_fire_reset=False,
         )
         if self._setup.pinned:
-            pinning.place(sorted(pinning.own_threads() - before), self._setup.cpus)
+            pinning.pin_threads(sorted(pinning.own_threads() - before), self._setup.cpus)
         return vector
 
     def reset(self, seed: int) -> None:

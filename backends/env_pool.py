@@ -119,7 +119,7 @@ class _Pool:
         )
         if self._setup.pinned:
             # The pool's last threads are those that step environments.
-            pinning.place(sorted(pinning.own_threads() - before)[-self._threads :], self._setup.cpus)
+            pinning.pin_threads(sorted(pinning.own_threads() - before)[-self._threads :], self._setup.cpus)
         return pool
 
     def reset(self, seed: int) -> None:

@@ -35,7 +35,7 @@ from vebench.hosts.site import Site
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
 
 COUNTS = (1, 10, 100, 1000)
 WINDOWS, WINDOW_S, PAUSE_S = 4, 5.0, 0.25  # as the schedule of a child has them

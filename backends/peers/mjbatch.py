@@ -81,7 +81,7 @@ class _Simulations:
         before = pinning.own_threads()
         self._batch = Simulations(self._origin.model, setup.batch_size, num_threads=threads)
         if setup.pinned:  # the caller's thread is the first, and has the first CPU left to it
-            pinning.place(sorted(pinning.own_threads() - before), setup.cpus[1:])
+            pinning.pin_threads(sorted(pinning.own_threads() - before), setup.cpus[1:])
         self._state, self._control = self._batch.bind("state"), self._batch.bind("ctrl")
         self._rows: Any = rows  # one array of observations, since its tasks have no others
         self._age = np.zeros(setup.batch_size, np.int64)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
 from vebench.backends.shared_memory.memory_layout import MemoryLayout
-from vebench.machine import cgroups, pinning
+from vebench.machine import pinning
+from vebench.machine.sysfs import cpu_quota
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ class Division:
 def usable_cpus() -> int:
     """Return how many CPUs this process may use; fewer if the quota of a container gives it the time of fewer."""
     allowed = len(pinning.allowed() or ()) or os.cpu_count() or 1
-    quota = cgroups.quota()
+    quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 
 

@@ -13,8 +13,7 @@ from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
-from vebench.plan.cells import is_proven, seconds
-from vebench.plan.ordering import report_order
+from vebench.plan.cells import is_proven, report_order, seconds
 from vebench.reports import figures
 from vebench.reports.document import Document, Table, TableRow, Text
 

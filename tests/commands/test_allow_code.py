@@ -19,7 +19,7 @@ from support.places import ADAPTERS
 from support.records import make_cell, make_header, write_run
 
 from vebench.backends.registry import ENTRIES
-from vebench.interpreters.lookup import PLUGINS
+from vebench.interpreters.interpreter import PLUGINS
 from vebench.plan.grammar import parse_envs, parse_policy
 from vebench.plan.spec import RunSpec
 from vebench.plan.trust import not_ours

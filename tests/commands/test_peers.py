@@ -16,7 +16,7 @@ from vebench.backends import registry
 from vebench.backends.peers.installation import Installation, Step
 from vebench.backends.peers.table import COLLECTORS
 from vebench.commands import peers as command
-from vebench.interpreters import setting_up
+from vebench.interpreters import made
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import folder_of, python_of
 
@@ -76,8 +76,8 @@ def test_an_interpreter_gets_the_simulators_in_the_versions_that_are_here_and_th
 ) -> None:
     done = vebench("peers", "setup", "one")
     assert done.status == 0, done
-    made, first, second = uv.calls
-    assert made.startswith("venv ")
+    venv, first, second = uv.calls
+    assert venv.startswith("venv ")
     assert f"gymnasium=={packages_here()['gymnasium']}" in first.split()
     assert f"imageio=={version('imageio')}" in first.split()
     assert first.endswith("one==1.0")
@@ -141,17 +141,17 @@ def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytes
     slow = let_be(monkeypatch, Installation("one", "One 1.0", (Step(("slow",)),)))
 
     def interrupt(_text: str) -> None:
-        monkeypatch.setattr(setting_up.subprocess, "Popen", interrupted_popen(uv))
+        monkeypatch.setattr(made.subprocess, "Popen", interrupted_popen(uv))
 
     with pytest.raises(KeyboardInterrupt):
-        setting_up.make(slow, interrupt)
+        made.make(slow, interrupt)
     assert not folder_of("one").exists()
     assert eventually(lambda: not processes_that_name(tmp_path / "tools"))
 
 
 def interrupted_popen(uv: Uv) -> type:
     """Return a class of processes that the user interrupts once they have begun."""
-    popen = setting_up.subprocess.Popen
+    popen = made.subprocess.Popen
 
     class Interrupted(popen):  # type: ignore[misc, valid-type]
         def wait(self, timeout: float | None = None) -> int:

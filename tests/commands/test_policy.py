@@ -12,8 +12,7 @@ from support.fakes import FakeStart, fake_world, steady
 from support.in_this_process import world_here
 
 from vebench.child.window import Window
-from vebench.machine.host import read_host
-from vebench.machine.limits import Allowance
+from vebench.machine.host import Allowance, read_host
 from vebench.machine.topology import flat
 from vebench.results import store
 

@@ -20,7 +20,7 @@ from vebench.hosts.site import LostHostError
 
 if TYPE_CHECKING:
     from vebench.hosts.site import Site
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
 
 SECOND = 1_000_000_000
 REQUEST = Request(

@@ -23,7 +23,7 @@ from vebench.engine.events import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.interrupts import Interrupts
+from vebench.interpreters.waiting import Interrupts
 from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -327,7 +327,7 @@ import os, signal, sys
 from vebench.backends.interface import Task
 from vebench.backends.entry import Shape
 from vebench.engine.events import WindowDone
-from vebench.interpreters.interrupts import Interrupts
+from vebench.interpreters.waiting import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan

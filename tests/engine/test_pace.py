@@ -11,7 +11,7 @@ import pytest
 from vebench.child.answers import Begins, Ends
 from vebench.child.window import Window
 from vebench.engine.pace import OTHER_PACE, Pace
-from vebench.interpreters.news import Wakeful
+from vebench.interpreters.waiting import Wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable

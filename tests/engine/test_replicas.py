@@ -21,11 +21,10 @@ from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
-from vebench.interpreters.news import Wakeful
+from vebench.interpreters.waiting import Wakeful
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
-from vebench.plan.cells import expand
-from vebench.plan.replicas import ReplicaCpus, divided, shared_out
+from vebench.plan.cells import ReplicaCpus, divided, expand, shared_out
 from vebench.plan.spec import PER_NODE, BackendChoice, Pinning, RunSpec, check
 from vebench.plan.tasks import BY_NAME
 from vebench.results.records import INTERRUPTED

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from vebench.child import relay
 from vebench.commands.planning import unlike
 from vebench.hosts.site import Facts, LostHostError, Site
-from vebench.machine.cgroups import Quota
+from vebench.machine.sysfs import Quota
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vebench.machine import cgroups, counters, host, pinning
+from vebench.machine import counters, host, pinning
 from vebench.machine.placement import format_cpu_list
+from vebench.machine.sysfs import Quota, control_groups, cpu_quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,18 +42,18 @@ def test_the_quota_is_the_least_of_the_own_cgroup_and_its_ancestors(tree: Callab
             "sys/fs/cgroup/user/job/cpu.max": "max 100000\n",
         }
     )
-    assert cgroups.quota(root) == cgroups.Quota(1.5, "/sys/fs/cgroup/user/cpu.max")
+    assert cpu_quota(root) == Quota(1.5, "/sys/fs/cgroup/user/cpu.max")
 
 
 def test_in_a_container_the_mount_is_the_own_cgroup(tree: Callable[[dict[str, str]], Path]) -> None:
     root = tree({"proc/self/cgroup": "0::/docker/abc\n", "sys/fs/cgroup/cpu.max": "50000 100000"})
-    assert cgroups.quota(root) == cgroups.Quota(0.5, "/sys/fs/cgroup/cpu.max")
+    assert cpu_quota(root) == Quota(0.5, "/sys/fs/cgroup/cpu.max")
 
 
 @pytest.mark.parametrize("text", ["max 100000", "", "nonsense", "-1 5"])
 def test_without_a_limit_there_is_no_quota(tree: Callable[[dict[str, str]], Path], text: str) -> None:
     root = tree({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": text})
-    assert cgroups.quota(root) is None
+    assert cpu_quota(root) is None
 
 
 def test_the_memory_left_is_the_systems_or_the_containers_if_that_is_less(
@@ -81,14 +82,14 @@ def test_files_read_in_a_container_take_no_memory_that_a_process_could_not_have(
 def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path]) -> None:
     stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
     root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})
-    groups = cgroups.groups("cpu", root)
+    groups = control_groups("cpu", root)
     assert (counters.throttles(groups), counters.throttled_ns(groups)) == (2, 1_234_000)
 
 
 def test_without_cgroups_nothing_is_said_of_throttling(tmp_path: Path) -> None:
-    groups = cgroups.groups("cpu", tmp_path)
+    groups = control_groups("cpu", tmp_path)
     assert (counters.throttles(groups), counters.throttled_ns(groups)) == (None, None)
-    assert cgroups.quota(tmp_path) is None
+    assert cpu_quota(tmp_path) is None
     assert host.memory_available(tmp_path) is None
 
 
@@ -155,7 +156,7 @@ def test_throttling_of_version_1_is_read_in_nanoseconds_and_ancestors_are_counte
             "sys/fs/cgroup/cpu/job/cpu.stat": "nr_periods 9\nnr_throttled 1\nthrottled_time 50\n",
         }
     )
-    groups = cgroups.groups("cpu", root)
+    groups = control_groups("cpu", root)
     assert (counters.throttles(groups), counters.throttled_ns(groups)) == (4, 750)
 
 

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.machine import cgroups
-from vebench.machine.limits import read_allowance
+from vebench.machine.host import read_allowance
 from vebench.machine.placement import format_cpu_list
-from vebench.machine.sysfs import parse_list, parse_mask
+from vebench.machine.sysfs import Quota, cpu_quota, parse_list, parse_mask
 from vebench.machine.topology import Cache, read_topology
 
 if TYPE_CHECKING:
@@ -340,8 +339,8 @@ V2 = "41 31 0:38 {shows} /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 CPU_V1 = "sys/fs/cgroup/cpu,cpuacct"
 
 
-def quota(tree: Tree) -> cgroups.Quota | None:
-    return cgroups.quota(tree.root)
+def quota(tree: Tree) -> Quota | None:
+    return cpu_quota(tree.root)
 
 
 def test_a_quota_of_version_1_is_the_least_of_the_group_and_its_ancestors(grow: Grow) -> None:
@@ -353,7 +352,7 @@ def test_a_quota_of_version_1_is_the_least_of_the_group_and_its_ancestors(grow: 
     tree.file(f"{CPU_V1}/cpu.cfs_quota_us", -1).file(f"{CPU_V1}/cpu.cfs_period_us", 100000)
     tree.file(f"{CPU_V1}/a/cpu.cfs_quota_us", 150000).file(f"{CPU_V1}/a/cpu.cfs_period_us", 100000)
     tree.file(f"{CPU_V1}/a/b/cpu.cfs_quota_us", 200000).file(f"{CPU_V1}/a/b/cpu.cfs_period_us", 50000)
-    assert quota(tree) == cgroups.Quota(1.5, f"/{CPU_V1}/a/cpu.cfs_quota_us")
+    assert quota(tree) == Quota(1.5, f"/{CPU_V1}/a/cpu.cfs_quota_us")
 
 
 def test_with_both_versions_mounted_the_one_that_has_a_quota_counts(grow: Grow) -> None:
@@ -361,14 +360,14 @@ def test_with_both_versions_mounted_the_one_that_has_a_quota_counts(grow: Grow) 
     tree = grow("0-7").file("proc/self/cgroup", "5:cpu,cpuacct:/\n0::/job").file("proc/self/mountinfo", mounts)
     tree.file(f"{CPU_V1}/cpu.cfs_quota_us", -1)
     tree.file("sys/fs/cgroup/unified/job/cpu.max", "250000 100000")
-    assert quota(tree) == cgroups.Quota(2.5, "/sys/fs/cgroup/unified/job/cpu.max")
+    assert quota(tree) == Quota(2.5, "/sys/fs/cgroup/unified/job/cpu.max")
 
 
 @pytest.mark.parametrize(("shows", "path"), [("/docker/abc", "/docker/abc"), ("/", "/docker/abc"), ("/", "/../x")])
 def test_in_a_container_the_mount_is_the_own_group_whatever_its_path_says(grow: Grow, shows: str, path: str) -> None:
     tree = grow("0-7").file("proc/self/cgroup", f"5:cpu,cpuacct:{path}")
     tree.file("proc/self/mountinfo", V1.format(shows=shows)).file(f"{CPU_V1}/cpu.cfs_quota_us", 50000)
-    assert quota(tree) == cgroups.Quota(0.5, f"/{CPU_V1}/cpu.cfs_quota_us")
+    assert quota(tree) == Quota(0.5, f"/{CPU_V1}/cpu.cfs_quota_us")
 
 
 def test_a_group_below_what_the_mount_shows_is_found(grow: Grow) -> None:
@@ -378,4 +377,4 @@ def test_a_group_below_what_the_mount_shows_is_found(grow: Grow) -> None:
         .file("proc/self/mountinfo", V2.format(shows="/docker/abc"))
     )
     tree.file("sys/fs/cgroup/unified/inner/cpu.max", "100000")
-    assert quota(tree) == cgroups.Quota(1.0, "/sys/fs/cgroup/unified/inner/cpu.max")
+    assert quota(tree) == Quota(1.0, "/sys/fs/cgroup/unified/inner/cpu.max")

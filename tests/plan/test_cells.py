@@ -12,9 +12,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement
-from vebench.plan import memory
-from vebench.plan.cells import Cell, Plan, expand, seconds, without
-from vebench.plan.memory import GIB, MIB
+from vebench.plan.cells import GIB, MIB, Cell, Plan, expand, format_bytes, memory_needed, seconds, without
 from vebench.plan.spec import BackendChoice, RunSpec, check
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -242,9 +240,7 @@ def test_the_estimate_is_above_what_was_measured_and_not_twice_as_much(
     task = {"atari": PONG, "classic": CART_POLE, "mujoco": Task("Humanoid-v5", "mujoco", 5)}[suite]
     name, spawn, _ = backend.partition("[spawn]")
     options = {"context": "spawn"} if spawn else {}
-    estimate = memory.estimate(
-        task.suite, registry.BY_NAME[name], one(BackendChoice(name, options), envs).shape, options
-    )
+    estimate = memory_needed(task.suite, registry.BY_NAME[name], one(BackendChoice(name, options), envs).shape, options)
     assert measured <= estimate / MIB <= max(2 * measured, 100)
 
 
@@ -257,7 +253,7 @@ def test_rows_without_environments_take_next_to_nothing() -> None:
     [(0, "0 MiB"), (512 * MIB, "512 MiB"), (int(1.8 * GIB), "1.8 GiB"), (21 * GIB, "21 GiB")],
 )
 def test_bytes_are_shown_in_the_unit_that_suits_them(count: int, text: str) -> None:
-    assert memory.format_bytes(count) == text
+    assert format_bytes(count) == text
 
 
 def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:

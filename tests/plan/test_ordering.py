@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vebench.plan.ordering import report_order
+from vebench.plan.cells import report_order
 from vebench.plan.spec import BackendChoice, RunSpec
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from vebench.backends.interface import Task
 from vebench.machine.placement import place
-from vebench.plan.cells import Cell, CellKey, Plan, expand
-from vebench.plan.passes import next_pass
+from vebench.plan.cells import Cell, CellKey, Plan, expand, next_pass
 from vebench.plan.spec import MAX_REPEATS, BackendChoice, RunSpec
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vebench.backends.interface import Task
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
     from vebench.plan.cells import Cell
     from vebench.plan.spec import BackendChoice, RunSpec
 

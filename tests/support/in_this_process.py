@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from vebench.child.answers import Answer
     from vebench.commands.world import World
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 

@@ -14,8 +14,7 @@ from vebench.backends.environments.timed_names import MODULE
 from vebench.backends.interface import Task
 from vebench.backends.registry import BY_NAME
 from vebench.child.window import Window
-from vebench.machine.host import read_host
-from vebench.machine.limits import Allowance
+from vebench.machine.host import Allowance, read_host
 from vebench.machine.topology import flat
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.plan.ordering import report_order
+from vebench.plan.cells import report_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,8 +21,8 @@ from vebench.child.record.batches import BrokenInterfaceError, malformed, plain_
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.warmup import warm_up
 from vebench.child.window import Watched
-from vebench.machine import cgroups, counters, memory_policy, pinning
-from vebench.machine.sysfs import parse_list
+from vebench.machine import counters, pinning
+from vebench.machine.sysfs import control_groups, parse_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +88,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     )
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
-    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), cgroups.groups("cpu"))
+    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
     around = Around(loop, recorder, _moments(settings), ahead, answer)
     around.ended()
@@ -117,7 +117,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         Done(
             peak_rss_bytes=max(filter(None, (memory, memory_now)), default=None),
             seats=tuple(map(tuple, seats)),
-            memory_by_node=_by_name(memory_policy.bytes_by_node(processes)),
+            memory_by_node=_by_name(pinning.bytes_by_node(processes)),
             warmup_ns=warmup.ns,
             settled=warmup.settled,
         )
@@ -259,7 +259,7 @@ def layout(info: BackendInfo, binding: Binding) -> Layout:
         differences=tuple(difference.text for difference in info.differences),
         affinity=binding.affinity,
         engines=info.engines,
-        memory_policy=memory_policy.read_back(),
+        memory_policy=pinning.memory_policy(),
         unbound=binding.unbound,
         own_classes=info.own_classes,
     )

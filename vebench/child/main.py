@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from vebench.child import lifeline
 from vebench.child.loading import load, one_line
 from vebench.child.request import Request
-from vebench.machine import memory_policy, pinning
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ def main(request_file: str, answers: int) -> int:
     setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
-    unbound = memory_policy.apply(request.settings.memory, request.nodes)
+    unbound = pinning.set_memory_policy(request.settings.memory, request.nodes)
     # Last in the path, because the user's folder must not shadow a library.
     sys.path.append(request.folder)
     # These imports load large libraries, so the process must be pinned before.

@@ -21,7 +21,7 @@ from vebench.commands import choosing, gating, planning
 from vebench.commands.deciding import until_decided
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
-from vebench.plan.passes import next_pass
+from vebench.plan.cells import next_pass
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
 from vebench.reports.pages.check import CheckPage

@@ -15,9 +15,7 @@ from vebench.commands import gating, planning
 from vebench.commands.deciding import until_decided
 from vebench.commands.session import session
 from vebench.errors import NotComparableError, UsageError, shown
-from vebench.plan.cells import Plan
-from vebench.plan.interleaving import in_groups
-from vebench.plan.passes import next_pass
+from vebench.plan.cells import Plan, in_groups, next_pass
 from vebench.plan.spec import BackendChoice
 from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths

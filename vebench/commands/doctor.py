@@ -11,8 +11,7 @@ from vebench.backends.registry import missing_packages, standings
 from vebench.errors import UsageError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import counters
-from vebench.machine.host import memory_available, read_host
-from vebench.machine.limits import LIVE
+from vebench.machine.host import LIVE, memory_available, read_host
 from vebench.machine.placement import order_of, place
 from vebench.plan.spec import check_pinning
 from vebench.reports.output import show

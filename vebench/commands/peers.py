@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.registry import INSTALLATIONS
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
-from vebench.interpreters import setting_up
-from vebench.interpreters.made import python_of
-from vebench.interpreters.setting_up import NotHadError
+from vebench.interpreters import made
+from vebench.interpreters.made import NotHadError, python_of
 from vebench.reports import console
 from vebench.reports.output import show
 from vebench.reports.pages.peers import PeersPage
@@ -65,11 +64,11 @@ def _chosen(names: Sequence[str]) -> tuple[Installation, ...]:
 def _set_up(chosen: Sequence[Installation]) -> int:
     status = _DONE
     for one in chosen:
-        if setting_up.is_made(one):
+        if made.is_made(one):
             console.note(f"{one.name}: is there already: {python_of(one.name)}")
             continue
         try:
-            path = setting_up.make(one, console.note)
+            path = made.make(one, console.note)
         except NotHadError as error:
             console.note(f"{one.name}: could not be had: {error}")
             status = _NOT_HAD

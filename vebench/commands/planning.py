@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
-from vebench.plan.cells import expand, informed, placement_of, without
+from vebench.plan.cells import expand, informed, interleaved, placement_of, without
 from vebench.plan.grammar import check_choices, check_envs
-from vebench.plan.interleaving import interleaved
 from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check
 from vebench.plan.tasks import check_policy

@@ -14,10 +14,10 @@ from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of, lay_out
 from vebench.engine import verifier
 from vebench.engine.verifier import Printed
-from vebench.interpreters.interrupts import Interrupts
+from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work
+from vebench.plan.cells import report_order
 from vebench.plan.known_work import SAME, Knowledge, Known
-from vebench.plan.ordering import report_order
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live_proofs import proof_screen

@@ -14,8 +14,8 @@ from vebench.engine import runner
 from vebench.engine.events import CellFinished, ProofDone
 from vebench.engine.replayer import BROKEN_OFF
 from vebench.errors import InterruptedRunError
-from vebench.interpreters.interrupts import Interrupts
-from vebench.plan.passes import next_pass
+from vebench.interpreters.waiting import Interrupts
+from vebench.plan.cells import next_pass
 from vebench.reports import console
 from vebench.reports.live import screen
 from vebench.results import logs

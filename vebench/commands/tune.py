@@ -25,11 +25,9 @@ from vebench.commands import knowing, planning, proving
 from vebench.commands.session import session
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError, shown
-from vebench.interpreters.interrupts import Interrupts
-from vebench.plan.cells import placement_of, without
+from vebench.interpreters.waiting import Interrupts
+from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
-from vebench.plan.interleaving import in_groups
-from vebench.plan.passes import next_pass
 from vebench.plan.settings import asynchronous, settings
 from vebench.plan.spec import PER_NODE, BackendChoice, check, check_count
 from vebench.reports.output import show

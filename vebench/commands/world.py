@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vebench.engine.conversation import Launch
     from vebench.hosts.site import Facts
     from vebench.interpreters.interpreter import Interpreter
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
     from vebench.machine.host import Host
     from vebench.plan.spec import BackendChoice, RunSpec
 

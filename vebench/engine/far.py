@@ -13,7 +13,7 @@ from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.messages import decode
 from vebench.engine.pace import Pace
 from vebench.hosts.site import ANSWER_S, LostHostError
-from vebench.interpreters.news import wakeful
+from vebench.interpreters.waiting import wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.child.request import Request
     from vebench.child.window import Window
     from vebench.hosts.site import Site
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
 
 _NANO = 1e-9
 # So many round trips are made to its clock, one after the other.

@@ -29,8 +29,8 @@ from vebench.engine.pace import Pace
 from vebench.engine.replicas import FAR_LEAD_NS, LEAD_NS, Replicas
 from vebench.hosts.site import reached
 from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.news import readable, wakeful
 from vebench.interpreters.scratch import python_path, restore_scratch
+from vebench.interpreters.waiting import readable, wakeful
 from vebench.machine import guardian, pinning
 from vebench.machine.outside import EXIT_S, Log, how_it_ended, short_of_memory
 from vebench.plan.trust import not_ours
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from vebench.engine.conversation import Conversation
     from vebench.engine.replicas import RunningReplica
     from vebench.hosts.site import Site
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
 

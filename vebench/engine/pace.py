@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vebench.child.answers import Begins, Done, Ends, Ready, ReplicaWindow
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError
-from vebench.interpreters.news import Wakeful, wakeful
+from vebench.interpreters.waiting import Wakeful, wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window, joined
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.interpreters.news import CHECK_S, wakeful
+from vebench.interpreters.waiting import CHECK_S, wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

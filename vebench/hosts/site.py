@@ -20,7 +20,7 @@ from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.hosts import shipping, ways
 from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.news import readable, wakeful
+from vebench.interpreters.waiting import readable, wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
 from vebench.machine.outside import EXIT_S
 from vebench.plan.spec import Hosts
@@ -28,7 +28,7 @@ from vebench.plan.spec import Hosts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from vebench.interpreters.interrupts import Interrupts
+    from vebench.interpreters.waiting import Interrupts
     from vebench.plan.spec import RunSpec
 
 # To be reached and to tell of itself. A thousand logins take a while.

@@ -6,25 +6,40 @@ import os
 import platform
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.errors import UsageError, shown
-from vebench.machine import cgroups, pinning
-from vebench.machine.limits import LIVE, Allowance, read_allowance
-from vebench.machine.sysfs import parse_list, text_of
+from vebench.machine import pinning
+from vebench.machine.sysfs import Cpus, Quota, control_groups, cpu_quota, is_folder, parse_list, text_of
 from vebench.machine.topology import CPU_FOLDER, Topology, flat, read_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+LIVE = Path("/")
 MEBIBYTE = 1 << 20
+# Version 2, version 1, and version 1 mounted without prefixes.
+_CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus")
+_CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems", "mems")
 # What /proc/cpuinfo calls a CPU: x86, POWER, RISC-V, s390.
 _MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 _CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
 _HYPERVISOR_MARKS = ("sys/hypervisor/type", "proc/device-tree/hypervisor/compatible")
 _HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtual Machine|Amazon EC2|Google Compute")
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The CPUs (online, ascending) and memory nodes that may be used, and the CPU quota, None if there is none.
+
+    ``nodes`` is None if unknown.
+    """
+
+    cpus: Cpus
+    nodes: Cpus | None
+    quota: Quota | None
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ def read_host(root: Path = LIVE) -> Host:
     here = root == LIVE
     topology = read_topology(root)
     if topology is None and not here:
-        what = "names no CPU" if cgroups.is_folder(root / CPU_FOLDER) else f"has no folder {CPU_FOLDER}"
+        what = "names no CPU" if is_folder(root / CPU_FOLDER) else f"has no folder {CPU_FOLDER}"
         raise UsageError(f"{shown(str(root))} {what}: give the root of a copy of another machine's /sys and /proc")
     if topology is None:
         topology = flat(pinning.allowed() or range(os.cpu_count() or 1))
@@ -99,10 +114,43 @@ def read_host(root: Path = LIVE) -> Host:
     )
 
 
+def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
+    """Return what this process may use or, in a copied tree, what the process that copied it could use.
+
+    On this machine, the kernel reports the affinity, which already respects the cpuset. In the tree of another machine,
+    affinity (``proc/self/status``) and cpuset are read if present, and the affinity of this process is not used.
+    """
+    lines = text_of(root / "proc/self/status").splitlines()
+    status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    affinity = pinning.allowed() if root == LIVE else None
+    cpus = [affinity or parse_list(status.get("Cpus_allowed_list", ""))]
+    nodes = [parse_list(status.get("Mems_allowed_list", ""))]
+    if affinity is None:
+        cpus.append(_cpuset(root, _CPUSET_CPUS))
+        nodes.append(_cpuset(root, _CPUSET_NODES))
+    allowed = set(topology.online)
+    for named in cpus:
+        # A set without any CPU that is online is out of date or damaged.
+        allowed = allowed & set(named) or allowed
+    known = [set(named) for named in nodes if named]
+    here = {node.id for node in topology.nodes}
+    allowed_nodes = tuple(sorted(here.intersection(*known))) if known else None
+    return Allowance(tuple(sorted(allowed)), allowed_nodes, cpu_quota(root))
+
+
+def _cpuset(root: Path, names: tuple[str, ...]) -> Cpus:
+    """Return the numbers in the file of the nearest control group that has one, empty if there is none."""
+    for folder in control_groups("cpuset", root):
+        for name in names:
+            if numbers := parse_list(text_of(folder / name)):
+                return numbers
+    return ()
+
+
 def memory_available(root: Path = LIVE) -> int | None:
     """Return the bytes that new processes can use without swapping, in the system or, if that is less, the cgroup."""
     candidates = [_meminfo("MemAvailable", root)]
-    for folder in cgroups.groups("memory", root):
+    for folder in control_groups("memory", root):
         limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
         if limit is not None and used is not None:

@@ -1,17 +1,25 @@
-"""Restrict a process to the CPUs that its cell owns, and read back what the kernel reports.
+"""Hold a process to the CPUs and memory nodes of its cell, and read back what the kernel reports.
 
-The measuring child loads this before any large library.
+The measuring child loads this before any large library. Memory policies are set by system calls with three numbers, for
+which no library is needed (libnuma would set the same policy). The calls need no privilege, but some containers forbid
+them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
+import re
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+PROC = Path("/proc")
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
 # Each library gets one thread in each worker; otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
@@ -25,6 +33,20 @@ ONE_THREAD_EACH = {
     "NUMEXPR_NUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
+
+# From the kernel's tables of system calls: get_mempolicy, set_mempolicy.
+_GENERIC = (236, 237)
+_CALLS = {"x86_64": (239, 238), "aarch64": _GENERIC, "riscv64": _GENERIC, "ppc64le": (260, 261), "s390x": (269, 270)}
+_NUMBERS = _CALLS.get(platform.machine()) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
+# linux/mempolicy.h
+_DEFAULT, _PREFERRED, _BIND, _INTERLEAVE, _LOCAL, _PREFERRED_MANY = range(6)
+_NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")
+_MODES = {"local": (_LOCAL,), "bind": (_BIND,), "preferred": (_PREFERRED_MANY, _PREFERRED)}
+_MODE_BITS = 0xFFF  # higher bits are flags
+_WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
+_MOST_NODES = 1024  # the most that a kernel can be built for (CONFIG_NODES_SHIFT)
+# File names of shared memory: anonymous, memfd_create(2), POSIX, System V.
+_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")  # noqa: S108 - only compared, never written to
 
 
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
@@ -57,7 +79,78 @@ def own_threads() -> set[int]:
     return {int(thread.name) for thread in tasks.iterdir()} if tasks.exists() else set()
 
 
-def place(threads: Sequence[int], cpus: Sequence[int]) -> None:
+def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:
     """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
     for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
         os.sched_setaffinity(thread, {cpu})
+
+
+def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
+    """Set the memory policy of this process and of all that it will start. Returns None, or why it was not set.
+
+    ``local``: memory comes from the node of the CPU that touches it first. ``bind``: only from ``nodes``.
+    ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15 support one node only, and get the
+    first. If the policy cannot be set, nothing changes: memory then comes from the node whose CPU touches it first,
+    which usually suits a pinned process.
+    """
+    if policy != "local" and not nodes:
+        return "no memory node is known for these CPUs"
+    if _NUMBERS is None:
+        return "not on this system"
+    reason = ""
+    for mode in _MODES[policy]:
+        wanted = [] if mode == _LOCAL else nodes[:1] if mode == _PREFERRED else nodes
+        words = (ctypes.c_ulong * (_MOST_NODES // _WORD))()
+        for node in wanted:
+            words[node // _WORD] |= 1 << (node % _WORD)
+        # The kernel uses one bit less than the given count.
+        mask, bits = (words, _MOST_NODES + 1) if wanted else (None, 0)
+        if not _libc().syscall(_NUMBERS[1], ctypes.c_int(mode), mask, ctypes.c_ulong(bits)):
+            return None
+        reason = os.strerror(ctypes.get_errno())
+    return reason
+
+
+def memory_policy() -> str | None:
+    """Return the policy of this thread in the style of ``numa_maps``, such as ``bind:0``; None if it cannot be read."""
+    if _NUMBERS is None:
+        return None
+    mode, words = ctypes.c_int(), (ctypes.c_ulong * (_MOST_NODES // _WORD))()
+    none, bits = ctypes.c_ulong(0), ctypes.c_ulong(_MOST_NODES + 1)
+    if _libc().syscall(_NUMBERS[0], ctypes.byref(mode), words, bits, None, none):
+        return None
+    number = mode.value & _MODE_BITS
+    if number >= len(_NAMES):
+        return f"mode {number}"
+    nodes = [index for index in range(_MOST_NODES) if words[index // _WORD] >> (index % _WORD) & 1]
+    return _NAMES[number] + (f":{','.join(map(str, nodes))}" if nodes else "")
+
+
+def _libc() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.syscall.restype = ctypes.c_long
+    return library
+
+
+def bytes_by_node(pids: list[int]) -> dict[int, int] | None:
+    """Return how many bytes of their own these processes have on each node, None if the kernel does not report it.
+
+    Counts pages without a file, and shared memory, but not the code of libraries, which may have been loaded long ago
+    on another node. Memory that several processes share counts once in each of them.
+    Format: Documentation/filesystems/proc.rst, ``numa_maps``.
+    """
+    found: Counter[int] = Counter()
+    known = False
+    for pid in pids:
+        try:
+            lines = (PROC / str(pid) / "numa_maps").read_text(errors="replace").splitlines()
+        except OSError:  # it has ended, or there is no such file here
+            continue
+        known = True
+        for line in lines:
+            behind = re.search(r" file=(\S+)", line)
+            if behind is None or " anon=" in line or behind[1].startswith(_SHARED_MEMORY):
+                size = re.search(r" kernelpagesize_kB=(\d+)", line)
+                page = int(size[1]) * 1024 if size else os.sysconf("SC_PAGE_SIZE")
+                found.update({int(node): int(pages) * page for node, pages in re.findall(r" N(\d+)=(\d+)", line)})
+    return dict(sorted(found.items())) if known else None

@@ -7,7 +7,6 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from vebench.errors import UsageError
-from vebench.machine import policies
 from vebench.machine.sysfs import MAX_CPU
 from vebench.machine.topology import Topology, flat
 
@@ -16,7 +15,12 @@ if TYPE_CHECKING:
 
     from vebench.machine.sysfs import Cpus
 
-T = TypeVar("T")
+# What a user can choose: for the CPUs that cells run on, for second threads of cores, and for memory.
+PIN_POLICIES = ("compact", "scatter", "none")
+SMT_POLICIES = ("last", "off", "close")
+MEMORY_POLICIES = ("local", "bind", "preferred")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def place(  # noqa: PLR0913 - a placement depends on all of these
     if pin == "none":
         order = tuple(sorted(allowed))
         count = len(order_of(machine, allowed, "compact", smt))
-    elif pin in policies.PIN:
+    elif pin in PIN_POLICIES:
         order = order_of(machine, allowed, pin, smt)
         count = len(order)
     else:
@@ -183,15 +187,15 @@ def _scatter(cores: list[Core]) -> list[Core]:
     return _in_turn(_in_turn(packages))
 
 
-def _in_turn(groups: Iterable[Sequence[T]]) -> list[T]:
+def _in_turn(groups: Iterable[Sequence[_T]]) -> list[_T]:
     """Return the first of each group, then the second of each, and so on."""
     gap = object()
     return [item for turn in zip_longest(*groups, fillvalue=gap) for item in turn if item is not gap]  # type: ignore[misc] # the gap is none of them
 
 
-def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
     """Return the items that share a key together, in the order in which keys first appear."""
-    groups: dict[Hashable, list[T]] = {}
+    groups: dict[Hashable, list[_T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.values())
@@ -222,7 +226,7 @@ def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
         )
     if not allowed - kept:
         raise UsageError(f"{option} {text}: no CPU is left for workers (allowed: {format_cpu_list(allowed)})")
-    if pin not in policies.PIN and (both := sorted(kept.intersection(parse_cpu_list(pin)))):
+    if pin not in PIN_POLICIES and (both := sorted(kept.intersection(parse_cpu_list(pin)))):
         raise UsageError(f"{option} {text}: --pin {pin} gives CPU {format_cpu_list(both)} to workers, too")
     return allowed - kept
 
@@ -248,7 +252,7 @@ def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not (first.isdecimal() and (last.isdecimal() if dash else True)):
-            policy = f"not a policy ({', '.join(policies.PIN)}) and " if option == "--pin" else ""
+            policy = f"not a policy ({', '.join(PIN_POLICIES)}) and " if option == "--pin" else ""
             raise UsageError(f"{option} {text}: {policy}not a list of CPUs such as 0-3,8")
         start, end = int(first), int(last or first)
         if end < start or end > MAX_CPU:

@@ -1,19 +1,51 @@
-"""Files of sysfs, procfs and control groups: their text, and the sets of numbers in them.
+"""Files of sysfs, procfs and control groups: their text, the sets of numbers in them, and this process' own groups.
 
-A file that is missing or damaged reads as an empty one.
+A file that is missing or damaged reads as an empty one. Formats: cgroups(7), proc_pid_mountinfo(5), and in the kernel's
+tree Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 Cpus = tuple[int, ...]
 
 MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
+_DEFAULT_PERIOD_US = "100000"
+_POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)
+# Mounted control groups, in ``mountinfo`` and in ``mounts``. The file system cpuset is older than they are: cpuset(7).
+_SYSTEM = r"(?P<system>cgroup2?|cpuset)"
+_IN_MOUNTINFO = re.compile(
+    rf"^(?:\S+ ){{3}}(?P<shows>\S+) (?P<folder>\S+) (?:\S+ )*?- {_SYSTEM} \S+ (?P<options>\S+)", re.MULTILINE
+)
+_IN_MOUNTS = re.compile(rf"^\S+ (?P<folder>\S+) {_SYSTEM} (?P<options>\S+)", re.MULTILINE)
+# The usual mount points, for trees that do not list their mounts.
+_CUSTOMARY = ("sys/fs/cgroup/unified", "sys/fs/cgroup")
+_CUSTOMARY_V1 = ("sys/fs/cgroup/{0}", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
+
+
+@dataclass(frozen=True)
+class Quota:
+    """The CPU time that a control group may use at any one time, in CPUs, and the file that sets this limit."""
+
+    cpus: float
+    source: str
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """A visible hierarchy: its folder, the group that this folder shows, and its controllers (version 1)."""
+
+    folder: Path
+    shows: str
+    controllers: frozenset[str]
+    version: int
 
 
 def text_of(path: Path) -> str:
@@ -68,3 +100,90 @@ def entries(folder: Path, prefix: str) -> list[int]:
         return []
     matches = (re.fullmatch(rf"{prefix}(\d{{1,6}})", name, re.ASCII) for name in names)
     return sorted(int(match[1]) for match in matches if match)
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether the path is a folder that this process can access."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def control_groups(controller: str, root: Path = Path("/")) -> tuple[Path, ...]:
+    """Return the folders of this process' control groups that may govern ``controller``, each before its ancestors.
+
+    If both versions are mounted, the folders of both are returned: a file that does not exist governs nothing.
+    """
+    found: dict[Path, None] = {}
+    for version, path in _memberships(controller, root):
+        for mount in _mounts(controller, root):
+            if mount.version == version and is_folder(mount.folder):
+                own = _inside(mount, path)
+                found.update(dict.fromkeys(one for one in (own, *own.parents) if one.is_relative_to(mount.folder)))
+                break
+    return tuple(found)
+
+
+def cpu_quota(root: Path = Path("/")) -> Quota | None:
+    """Return the smallest CPU quota of this process' control groups and their ancestors, None if there is none."""
+    found = []
+    for folder in control_groups("cpu", root):
+        limit, _, period = text_of(folder / "cpu.max").partition(" ")
+        v1 = text_of(folder / "cpu.cfs_quota_us"), text_of(folder / "cpu.cfs_period_us")
+        for name, most, per in (("cpu.max", limit, period.strip()), ("cpu.cfs_quota_us", *v1)):
+            per_us = per or _DEFAULT_PERIOD_US
+            if _POSITIVE.fullmatch(most) and _POSITIVE.fullmatch(per_us):  # not "max" or "-1"
+                found.append(Quota(int(most) / int(per_us), f"/{(folder / name).relative_to(root)}"))
+    return min(found, key=lambda one: one.cpus, default=None)
+
+
+def _memberships(controller: str, root: Path) -> Iterator[tuple[int, str]]:
+    """Yield (version, path) of the groups that this process is in, from ``/proc/self/cgroup``."""
+    lines = text_of(root / "proc/self/cgroup").splitlines()
+    for line in lines:
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if hierarchy == "0" and not controllers:
+            yield 2, path
+        elif controller in controllers.split(","):
+            yield 1, path
+    if not lines and controller == "cpuset" and (path := text_of(root / "proc/self/cpuset")):
+        yield from ((1, path), (2, path))
+
+
+def _mounts(controller: str, root: Path) -> Iterator[_Mount]:
+    """Yield the hierarchies that may hold ``controller``: the mounted ones or, if unknown, the usual mount points."""
+    listed = [*_IN_MOUNTINFO.finditer(text_of(root / "proc/self/mountinfo"))] or [
+        *_IN_MOUNTS.finditer(text_of(root / "proc/self/mounts") or text_of(root / "proc/mounts"))
+    ]
+    for match in listed:
+        fields = match.groupdict(default="")
+        # Blanks in paths are written as octal numbers.
+        folder, shows = (
+            re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields.get(name, ""))
+            for name in ("folder", "shows")
+        )
+        controllers = frozenset({fields["system"], *fields["options"].split(",")})
+        if fields["system"] == "cgroup2" or controller in controllers:
+            version = 2 if fields["system"] == "cgroup2" else 1
+            yield _Mount(root / folder.lstrip("/"), shows, controllers, version)
+    if not listed:
+        yield from (_Mount(root / place, "", frozenset(), 2) for place in _CUSTOMARY)
+        places = dict.fromkeys(place.format(controller) for place in _CUSTOMARY_V1)
+        yield from (_Mount(root / place, "", frozenset({controller}), 1) for place in places)
+
+
+def _inside(mount: _Mount, path: str) -> Path:
+    """Return the folder of the group ``path``, or the mount's own folder if that is hidden.
+
+    In a container, the path is often the host's path, while the mount shows this process' group or one of its
+    ancestors.
+    """
+    shown = mount.shows.rstrip("/")
+    below = path[len(shown) :] if path == shown or path.startswith(f"{shown}/") else path
+    parts = [part for part in below.split("/") if part]
+    if ".." in parts:  # outside the part that this namespace can see
+        return mount.folder
+    folder = mount.folder.joinpath(*parts)
+    return folder if is_folder(folder) else mount.folder

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, count, product
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.backends import registry
 from vebench.backends.entry import Shape
+from vebench.backends.environments.suites import KIB, MIB, SUITES, short_name
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
-from vebench.plan import memory
 from vebench.plan.pythons import engines_in
-from vebench.plan.replicas import ReplicaCpus, divided
-from vebench.plan.spec import BackendChoice, check
+from vebench.plan.spec import MAX_REPEATS, PER_NODE, BackendChoice, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.backends.entry import BackendEntry
+    from vebench.backends.entry import BackendEntry, Options
     from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.interface import Task
     from vebench.child.request import Mode, Proving, Recording, Replaying
@@ -35,6 +34,15 @@ _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typin
 # Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
 # if it goes on later, with more memory for example.
 _NOTHING_BESIDE = "no backend that was asked for can run here"
+MOST_PROCESSES = 256  # alive at the same time in a group, though those of only one cell work
+GIB = 1 << 30
+
+_INTERPRETER = 96 * MIB
+# A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
+_ROW = 32 * KIB
+# Reference rows are listed last, wherever they are in the registry, and third parties' backends before them.
+_RANKS = {entry.name: (entry.reference_row, rank) for rank, entry in enumerate(registry.ENTRIES)}
+_THIRD_PARTY = (False, len(_RANKS))
 
 
 @dataclass(frozen=True)
@@ -329,7 +337,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
     entry = choice.entry
     own = where.interpreters.get(choice.label)
     why_not = entry.why_not(task, where.has if own is None else own.has)
-    least = memory.estimate(task.suite, entry, entry.shape_of(1, 1, 1, choice.options), choice.options)
+    least = memory_needed(task.suite, entry, entry.shape_of(1, 1, 1, choice.options), choice.options)
     if own is not None and where.hosts:
         why_not = f"{choice.label} runs in an interpreter of this machine, which --hosts do not have"
     for workers, envs_per_worker in product(spec.workers, spec.envs_per_worker):
@@ -339,10 +347,8 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
             shape = _together([replica.shape for replica in replicas])
             # Each host has a memory of its own.
             largest = max((replica.shape for replica in replicas), key=lambda one: one.num_envs)
-            needed = memory.estimate(task.suite, entry, largest if where.hosts else shape, choice.options)
-            skip = (
-                why_not or memory.too_much(needed, least, where.memory_available) or memory.above(needed, spec.memory)
-            )
+            needed = memory_needed(task.suite, entry, largest if where.hosts else shape, choice.options)
+            skip = why_not or _too_much(needed, least, where.memory_available) or _above(needed, spec.memory)
             yield Cell(
                 task,
                 choice,
@@ -372,10 +378,10 @@ def _shares(spec: RunSpec, workers: int, where: Where) -> Iterator[list[Share]]:
     if spec.hosts is None:
         yield [Share(one, where.placement) for one in divided(spec.replicas, workers, where.placement)]
         return
-    for count in spec.hosts.numbers:
+    for number in spec.hosts.numbers:
         yield [
             Share(ReplicaCpus(workers, where.hosts[name].owned(workers)), where.hosts[name], name)
-            for name in spec.hosts.names[:count]
+            for name in spec.hosts.names[:number]
         ]
 
 
@@ -412,3 +418,158 @@ def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
     if repeat == 0:
         order.sort(key=lambda cell: cell.key.backend != registry.REFERENCE or cell.workers > 1)
     return order
+
+
+class ReplicaCpus(NamedTuple):
+    """How many workers of a cell one replica gets, and which CPUs."""
+
+    workers: int
+    cpus: tuple[int, ...]
+
+
+def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> tuple[ReplicaCpus, ...]:
+    """Return what each replica of a cell with this number of workers gets: ``wanted`` replicas, or one for each node.
+
+    Each CPU of the cell belongs to exactly one replica, and each replica has at least one CPU and one worker; so there
+    may be fewer replicas than ``wanted``. Workers are divided in proportion to CPUs. A node is a memory node.
+    """
+    cpus = placement.owned(workers)
+    cpu_sets = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(wanted, workers, len(cpus)))
+    shares = shared_out(workers, [len(owned) for owned in cpu_sets])
+    return tuple(map(ReplicaCpus, shares, cpu_sets))
+
+
+def _by_node(cpus: tuple[int, ...], placement: Placement) -> list[tuple[int, ...]]:
+    """Return the CPUs grouped by their nearest memory node, in the order in which the nodes first appear."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for cpu in cpus:
+        groups.setdefault(placement.nodes((cpu,)), []).append(cpu)
+    return [tuple(group) for group in groups.values()]
+
+
+def _evenly(cpus: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
+    bounds = [index * len(cpus) // count for index in range(count + 1)]
+    return [cpus[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]  # noqa: RUF007 - no clearer
+
+
+def shared_out(workers: int, weights: Sequence[int]) -> list[int]:
+    """Return ``workers`` divided in proportion to ``weights``, to within one (largest remainders, Hamilton's method).
+
+    If the weights are numbers of CPUs, no share is smaller than its weight, because a cell owns at most as many CPUs as
+    it has workers.
+    """
+    total = sum(weights)
+    shares = [workers * weight // total for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda index: (-(workers * weights[index] % total), index))
+    for index in by_remainder[: workers - sum(shares)]:
+        shares[index] += 1
+    return shares
+
+
+def memory_needed(suite: str, entry: BackendEntry, shape: Shape, options: Options) -> int:
+    """Return the most memory that a cell of this shape should take, in bytes, estimated before it is built."""
+    environment = SUITES[suite].environment_bytes if entry.builds_environments else _ROW
+    workers = (shape.processes - 1) * entry.process_bytes(options)
+    return _INTERPRETER + entry.import_bytes + workers + shape.num_envs * environment
+
+
+def _too_much(needed: int, least: int, available: int | None) -> str | None:
+    """Return why a cell that needs ``needed`` bytes cannot run with ``available`` bytes, or None if it can.
+
+    ``least`` is what the cell would need with one worker and one environment. ``available`` is None if unknown.
+    """
+    if available is None or needed <= available:
+        return None
+    reason = f"needs about {format_bytes(needed)} of memory, {format_bytes(available)} are available"
+    return f"{reason}; fewer workers or --envs-per-worker would fit" if least <= available else reason
+
+
+def _above(needed: int, most: int | None) -> str | None:
+    """Return why a cell that needs ``needed`` bytes is not wanted if it may have ``most``, None if it is."""
+    if most is None or needed <= most:
+        return None
+    return f"needs about {format_bytes(needed)} of memory, more than the {format_bytes(most)} allowed"
+
+
+def format_bytes(count: int) -> str:
+    """Return a number of bytes in a suitable binary unit: ``512 MiB``, ``1.8 GiB``, ``21 GiB``."""
+    if count < GIB:
+        return f"{count / MIB:.0f} MiB"
+    return f"{count / GIB:.1f} GiB" if count < 10 * GIB else f"{count / GIB:.0f} GiB"
+
+
+def interleaved(plan: Plan, memory_available: int | None) -> Plan:
+    """Return the plan with its cells in groups that take turns: the cells of one pass on one task, if there is room.
+
+    If there is no room for all of them, they make several groups. Within a pass, tasks come one after another.
+    ``memory_available`` is in bytes, None if unknown.
+    """
+    by_pass: dict[tuple[int, str], list[Cell]] = {}
+    for cell in plan.cells:
+        by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
+    return replace(plan, cells=in_groups(by_pass.values(), memory_available))
+
+
+def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
+    """Return the cells of all ``groups``. The cells of a group take turns; a group that is too large is split.
+
+    Cells that cannot run and cells with replicas come first and are in no group: replicas run in step with each other.
+    """
+    numbers = count()
+    return tuple(cell for cells in groups for cell in _in_groups(cells, numbers, memory_available))
+
+
+def _in_groups(cells: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
+    yield from (cell for cell in cells if not _takes_turns(cell))
+    number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
+    for cell in filter(_takes_turns, cells):
+        needed = memory_needed(cell.task.suite, cell.entry, cell.shape, cell.backend.options)
+        if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
+            number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
+        yield replace(cell, group=number)
+        processes_left -= cell.shape.processes
+        bytes_left = None if bytes_left is None else bytes_left - needed
+
+
+def _takes_turns(cell: Cell) -> bool:
+    return cell.skip is None and not cell.replicas
+
+
+def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
+    """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order.
+
+    ``repeats`` maps every cell that can be measured again to the number of its next repeat. Other cells are left out,
+    and so are cells with ``MAX_REPEATS`` repeats. Keys are without repeats. If one cell of a group that takes turns is
+    wanted, the whole group is measured again.
+    """
+    repeatable = list(_repeatable(plan, repeats))
+    chosen = [cell for cell in repeatable if cell.key.without_repeat in wanted]
+    keys = {cell.key for cell in chosen}
+    groups = {cell.group for cell in chosen} - {None}
+    cells = [cell for cell in repeatable if cell.key in keys or cell.group in groups]
+    repeat = max((cell.repeat for cell in cells), default=0)
+    together: dict[object, list[Cell]] = {}
+    for cell in shuffled(cells, plan.spec.seed, repeat):
+        together.setdefault(cell.key if cell.group is None else cell.group, []).append(cell)
+    return replace(plan, cells=tuple(chain.from_iterable(together.values())))
+
+
+def _repeatable(plan: Plan, repeats: Mapping[CellKey, int]) -> Iterator[Cell]:
+    """Yield, with the number of its next repeat, each cell that can be measured again."""
+    once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
+    number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
+    for key, cell in once.items():
+        if key in repeats and number < MAX_REPEATS:
+            yield replace(cell, repeat=number)
+
+
+def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
+    """Return a sort key: tasks as ``spec`` names them, then backends as in the registry.
+
+    Third parties' backends follow the registry's, and reference rows come last. If a backend appears with several
+    choices of options, these follow the order in ``spec``.
+    """
+    asked = [short_name(name) for name in spec.envs]
+    task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)
+    chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
+    return task, env, _RANKS.get(backend.name, _THIRD_PARTY), chosen, backend.label

@@ -23,7 +23,7 @@ from vebench.backends.packages import BASE
 from vebench.backends.registry import BY_NAME, REFERENCE
 from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.user_folders import cache_folder
+from vebench.interpreters.made import cache_folder
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME as TASKS

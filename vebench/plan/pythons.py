@@ -14,7 +14,7 @@ from vebench.backends.packages import BASE, importable
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters import made
 from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.user_folders import config_folder
+from vebench.interpreters.made import config_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from vebench.backends import bracketed
 from vebench.backends.registry import find
 from vebench.child.policies.named import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, shown
-from vebench.machine import policies
+from vebench.machine.placement import MEMORY_POLICIES, PIN_POLICIES, SMT_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -235,11 +235,11 @@ def check(spec: RunSpec) -> None:
 def check_pinning(pin: Pinning) -> None:
     """Raise UsageError if there is no such pinning. Whether the machine has these CPUs is not looked at."""
     option = f"--pin {shown(pin.label)}"
-    if pin.smt not in policies.SMT:
-        raise UsageError(f"{option}: smt must be one of {', '.join(policies.SMT)}")
+    if pin.smt not in SMT_POLICIES:
+        raise UsageError(f"{option}: smt must be one of {', '.join(SMT_POLICIES)}")
     check_count("--pin: reserve", pin.reserve, 0, MAX_WORKERS)
-    if pin.memory not in policies.MEMORY:
-        raise UsageError(f"{option}: mem must be one of {', '.join(policies.MEMORY)}")
+    if pin.memory not in MEMORY_POLICIES:
+        raise UsageError(f"{option}: mem must be one of {', '.join(MEMORY_POLICIES)}")
     if pin.memory != "local" and not pin.pins:
         raise UsageError(f"{option}: without CPUs of its own, a cell has no memory nodes of its own")
 
@@ -272,7 +272,7 @@ def _check_hosts(spec: RunSpec, hosts: Hosts) -> None:
     of_one = {
         f"--replicas {spec.replicas}": spec.replicas != 1,
         f"--policy {shown(spec.policy.label)}": bool(spec.policy.cpus),
-        f"--pin {shown(spec.pin.cpus)}": spec.pin.cpus not in policies.PIN,
+        f"--pin {shown(spec.pin.cpus)}": spec.pin.cpus not in PIN_POLICIES,
     }
     if wrong := [option for option, given in of_one.items() if given]:
         raise UsageError(f"{wrong[0]}: is for one machine: leave it out with --hosts")

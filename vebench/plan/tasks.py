@@ -11,7 +11,7 @@ from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.interpreters.lookup import PLUGINS, look_up, look_up_function
+from vebench.interpreters.interpreter import PLUGINS, look_up, look_up_function
 from vebench.plan.grammar import MISSING_ENV
 
 if TYPE_CHECKING:

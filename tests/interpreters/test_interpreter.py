@@ -15,9 +15,7 @@ from support.commands import command_in
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.errors import StorageError, UsageError
-from vebench.interpreters.asking import ask
-from vebench.interpreters.interpreter import Facts, examine, packages_here
-from vebench.interpreters.lookup import look_up
+from vebench.interpreters.interpreter import Facts, ask, examine, look_up, packages_here
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vebench.machine import memory_policy
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 # Policies go to what a process starts and cannot be taken back by a test: each is tried in an interpreter of its own.
 TRIED = """
 import sys
-from vebench.machine import memory_policy
-error = memory_policy.apply(sys.argv[1], [int(node) for node in sys.argv[2:]])
-print(error or memory_policy.read_back())
+from vebench.machine import pinning
+error = pinning.set_memory_policy(sys.argv[1], [int(node) for node in sys.argv[2:]])
+print(error or pinning.memory_policy())
 """
 
 
@@ -31,7 +31,7 @@ def tried(policy: str, *nodes: int) -> str:
 @pytest.fixture
 def node() -> int:
     """Return a memory node of this machine."""
-    if memory_policy.read_back() is None:
+    if pinning.memory_policy() is None:
         pytest.skip("the kernel does not tell")
     with open("/sys/devices/system/node/has_memory") as file:  # noqa: PTH123 - a file of the kernel's
         return int(file.read().partition(",")[0].partition("-")[0])
@@ -50,11 +50,11 @@ def test_a_node_that_is_not_there_is_refused_with_the_reason(node: int) -> None:
 
 
 def test_to_bind_to_no_node_is_refused() -> None:
-    assert memory_policy.apply("bind", ()) == "no memory node is known for these CPUs"
+    assert pinning.set_memory_policy("bind", ()) == "no memory node is known for these CPUs"
 
 
 def test_pages_are_counted_by_node_without_those_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_policy, "PROC", tmp_path)
+    monkeypatch.setattr(pinning, "PROC", tmp_path)
     maps = {
         1: "7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4\n"
         "7f01 default file=/usr/lib/libc.so mapped=9 N0=9 kernelpagesize_kB=4\n"
@@ -65,12 +65,12 @@ def test_pages_are_counted_by_node_without_those_of_files(tmp_path: Path, monkey
     for pid, text in maps.items():
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "numa_maps").write_text(text)
-    assert memory_policy.bytes_by_node([1, 2, 3]) == {0: 7 * 4096, 1: 2 * 4096 + 2048 * 1024}
-    assert memory_policy.bytes_by_node([3]) is None
+    assert pinning.bytes_by_node([1, 2, 3]) == {0: 7 * 4096, 1: 2 * 4096 + 2048 * 1024}
+    assert pinning.bytes_by_node([3]) is None
 
 
 def test_this_process_has_memory_somewhere() -> None:
-    found = memory_policy.bytes_by_node([os.getpid()])
+    found = pinning.bytes_by_node([os.getpid()])
     if found is None:
         pytest.skip("the kernel does not tell")
     assert sum(found.values()) > 1 << 20

@@ -33,7 +33,7 @@ from vebench.child.answers import (
 from vebench.child.policies.named import TAPED, parse_policy
 from vebench.child.request import Proving, Recording, Replaying, Request, Settings
 from vebench.child.window import Window
-from vebench.engine.messages import decode
+from vebench.engine.conversation import decode
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 counts = st.integers(0, 2**63 - 1)

@@ -12,9 +12,8 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import Done, Failure, Layout, Ready, Warm
 from vebench.child.window import Window
-from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.conversation import CellError, InterruptedCellError, decode
 from vebench.engine.events import CellFinished, CellReady, CellStarted, CellWarm, RunStarted, WindowDone
-from vebench.engine.messages import decode
 from vebench.engine.runner import GIVEN_UP, run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec

@@ -24,8 +24,8 @@ from vebench.child import trials
 from vebench.child.proof import faults
 from vebench.child.record import silence
 from vebench.child.request import Request
+from vebench.engine.conversation import decode
 from vebench.engine.launcher import settings_of
-from vebench.engine.messages import decode
 from vebench.machine import counters
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of, lay_out
-from vebench.engine import verifier
-from vebench.engine.verifier import Printed
+from vebench.engine.proofs import Printed, verified
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work
 from vebench.plan.cells import report_order
@@ -103,7 +102,7 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
         proof_screen(console.for_progress(), world.clock, cells) as screen,
         Interrupts() as interrupts,
         world.start(spec, interrupts) as launch,
-        closing(verifier.prove(cells, launch)) as answers,
+        closing(verified(cells, launch)) as answers,
     ):
         drawn = f", drawn from --seed {spec.seed}" if in_full else ""
         screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")

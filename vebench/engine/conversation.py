@@ -1,8 +1,15 @@
-"""The runner's view of a running cell: the interface between the runner and operating-system processes."""
+"""The runner's view of a running cell: the interface between the runner and operating-system processes.
+
+Answers of a cell are checked when they are read, so that no absurd value gets into a run file.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from vebench.child.answers import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -10,6 +17,9 @@ if TYPE_CHECKING:
 
     from vebench.child.answers import Answer
     from vebench.plan.cells import Cell
+
+_LINE = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 
 
 class CellError(Exception):
@@ -44,3 +54,16 @@ class Launch(Protocol):
 
     def __call__(self, cell: Cell) -> AbstractContextManager[Conversation]:
         """Return the running cell. When the context is left, all its processes have ended."""
+
+
+def decode(text: bytes) -> Answer:
+    """Return the answer on a line. Raises ValueError if it is invalid."""
+    try:
+        line = _LINE.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if len(line) != 1 or not line.keys() <= _ANSWERS.keys():
+        raise ValueError(f"an answer must have one key, one of {', '.join(_ANSWERS)}")
+    ((name, body),) = line.items()
+    answer: Answer = _ANSWERS[name].decode(body)
+    return answer

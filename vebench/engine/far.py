@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vebench.child.answers import Begins, Done, Ends, HostShare, ReplicaWindow
 from vebench.child.window import too_much
-from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.messages import decode
+from vebench.engine.conversation import CellError, InterruptedCellError, decode
 from vebench.engine.pace import Pace
 from vebench.hosts.site import ANSWER_S, LostHostError
 from vebench.interpreters.waiting import wakeful

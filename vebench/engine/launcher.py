@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from vebench.backends.setup import Setup
 from vebench.child.answers import Begins, Done, Ends, Failure, Ready
 from vebench.child.request import Request, Settings
-from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.conversation import CellError, InterruptedCellError, decode
 from vebench.engine.far import started
-from vebench.engine.messages import decode
 from vebench.engine.pace import Pace
 from vebench.engine.replicas import FAR_LEAD_NS, LEAD_NS, Replicas
 from vebench.hosts.site import reached

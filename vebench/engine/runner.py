@@ -23,7 +23,7 @@ from vebench.engine.events import (
     RunStarted,
     WindowDone,
 )
-from vebench.engine.replayer import SEED_BITS, broken_off, recorded, replayed
+from vebench.engine.proofs import SEED_BITS, broken_off, recorded, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

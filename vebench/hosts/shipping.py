@@ -1,10 +1,11 @@
-"""What is sent to another host, so that it runs the same code as this one, whatever is installed there."""
+"""The ways to reach a host, and what is sent to it, so that it runs this code, whatever is installed there."""
 
 from __future__ import annotations
 
 import io
 import json
 import shlex
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +16,22 @@ from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.interpreters.scratch import CHILD_SIDE, PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+RAY = "ray"
+# A host that does not answer must not hang a run, nor ask for a password in the middle of it. One that is lost is
+# noticed after half a minute.
+_SSH = (
+    *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+    *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"),
+)
+# Inside an allocation: one task on one node, beside others there.
+_SRUN = ("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet")
+# A process of its own: Ray starts threads, and takes seconds to import.
+_OVER_RAY = (sys.executable, "-P", "-m", "vebench.hosts.over_ray")
 _LENGTH = 10  # digits before each part
 # Reads a part from standard input and runs it. It is a line of a shell on the way, and so it is short.
-FIRST = (
+_FIRST = (
     "import os, sys\n"
     "sys.path[:]=filter(None, sys.path)\n"  # whatever folder a login is in: no module of it is meant
     "def part():\n"
@@ -51,7 +63,7 @@ finally:
 
 def command(python: str) -> str:
     """Return the line of a shell that starts the relay in a Python of the other host."""
-    one_line = f"exec({FIRST!r})"  # some shells take no other in quotes
+    one_line = f"exec({_FIRST!r})"  # some shells take no other in quotes
     return f"exec {shlex.quote(python)} -c {shlex.quote(one_line)}"
 
 
@@ -87,3 +99,34 @@ def _files() -> Iterator[tuple[Path, str]]:
                     path,
                     f"vebench/{source.name}/{path.relative_to(source)}" if source.is_dir() else f"vebench/{path.name}",
                 )
+
+
+def _ssh(host: str, line: str) -> list[str]:
+    return [*_SSH, "--", host, line]
+
+
+def _srun(host: str, line: str) -> list[str]:
+    return [*_SRUN, f"--nodelist={host}", "sh", "-c", line]
+
+
+_WAYS: dict[str, Callable[[str, str], list[str]]] = {"ssh": _ssh, "srun": _srun}
+
+
+def words(via: str, host: str, line: str) -> list[str]:
+    """Return the words of the command. ``via`` is one of ``_WAYS``, which the spec has been checked for."""
+    return _WAYS[via](host, line)
+
+
+def over_ray(address: str, hosts: Sequence[tuple[str, int, int]], python: str, *, deliver: bool) -> list[str]:
+    """Return the words of the command that reaches all hosts of a Ray cluster.
+
+    ``hosts`` are their names, each with the descriptors that the command reads and writes; ``python`` is the one to
+    run there, Ray's own if empty. With ``deliver`` there is a consumer of what they measure.
+    """
+    named = [f"{name}={reading},{writing}" for name, reading, writing in hosts]
+    return [*_OVER_RAY, "deliver" if deliver else "connect", address, python, _FIRST, *named]
+
+
+def nodes_of_ray(address: str) -> list[str]:
+    """Return the words of the command that prints the names of a Ray cluster's nodes as JSON."""
+    return [*_OVER_RAY, "nodes", address]

@@ -18,7 +18,7 @@ import msgspec
 
 from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.errors import UsageError, shown
-from vebench.hosts import shipping, ways
+from vebench.hosts import shipping
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.waiting import readable, wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
@@ -282,7 +282,7 @@ def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = Non
     """
     hosts = spec.hosts or Hosts()
     with ExitStack() as stack:
-        if hosts.via == ways.RAY and hosts.names:
+        if hosts.via == shipping.RAY and hosts.names:
             require_ray(hosts.address)
             sites = stack.enter_context(_over_ray(hosts, guarded, interrupts))
         else:
@@ -310,7 +310,7 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
     """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
     require_ray(address)
     try:
-        asked = subprocess.run(ways.nodes_of_ray(address), capture_output=True, timeout=_REACHED_S, check=False)
+        asked = subprocess.run(shipping.nodes_of_ray(address), capture_output=True, timeout=_REACHED_S, check=False)
     except subprocess.TimeoutExpired:
         raise UsageError(f"--hosts: Ray at {shown(address)}: no answer for {_REACHED_S:g} s") from None
     if asked.returncode:
@@ -338,7 +338,7 @@ def examine(spec: RunSpec) -> dict[str, Facts]:
 
 @contextmanager
 def _connected(name: str, way: str, line: str, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[Site]:
-    words = ways.words(way, name, line)
+    words = shipping.words(way, name, line)
     with _program(f"--hosts: {way}", words, guarded, EXIT_S, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (
         process,
         told,
@@ -357,7 +357,7 @@ def _over_ray(hosts: Hosts, guarded: Guarded, interrupts: Interrupts | None) -> 
         theirs = [end for _, (reading, _), (_, writing) in pipes for end in (reading, writing)]
         ours = [(name, os.fdopen(w, "wb", 0), os.fdopen(r, "rb", 0)) for name, (_, w), (r, _) in pipes]
         try:
-            words = ways.over_ray(
+            words = shipping.over_ray(
                 hosts.address,
                 [(name, r, w) for name, (r, _), (_, w) in pipes],
                 hosts.python,

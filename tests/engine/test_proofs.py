@@ -11,7 +11,7 @@ from vebench.backends.interface import Task
 from vebench.child.answers import Comparing, Done, Failure, Proof
 from vebench.child.request import Proving
 from vebench.engine.conversation import CellError
-from vebench.engine.verifier import Printed, prove
+from vebench.engine.proofs import Printed, verified
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 
@@ -65,7 +65,7 @@ def proven(
 
     found = [
         f"{one.backend.name} {answer.verdict} {answer.reason or ''}".strip()
-        for one, answer in prove(tuple(cells), launch)
+        for one, answer in verified(tuple(cells), launch)
         if not isinstance(answer, (Comparing, Printed))
     ]
     return found, asked

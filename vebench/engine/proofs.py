@@ -1,20 +1,24 @@
-"""Gets the proofs of one backend after another. Like the runner, it neither prints nor stores anything.
+"""Has what backends returned compared with the reference, by processes that load no adapter.
 
-One process steps a backend and writes what it returns to files. Another, which does not load the adapter, compares.
+``replayed`` has what a measured cell has recorded compared, once nothing is measured any more; ``verified`` has
+backends stepped for ``vebench verify``. Like the runner, neither prints nor stores anything.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
-from vebench.child.answers import Comparing, Done, Failure, Proof
-from vebench.child.request import Proving, Replaying
+from vebench.child.answers import CellProof, Comparing, Done, Failure, Proof
+from vebench.child.request import Proving, Recording, Replaying
 from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.events import ProofDone, ProofStarted
+from vebench.plan.cells import is_proven
 from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
@@ -23,8 +27,17 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.child.answers import Answer
     from vebench.engine.conversation import Launch
+    from vebench.engine.events import Event, Outcome
     from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
 
+_LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30
+SEED_BITS = 62  # a run file's whole numbers have 63
+# A replay may always take so many seconds: less would hardly be worth its start.
+_LEAST_SECONDS = 2.0
+BROKEN_OFF = "interrupted before it was compared"
+# Of --timeout, a replay takes at most this share, because it must end by itself to tell how far it went.
+_MOST_OF_TIMEOUT = 0.8
 _LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
 
 
@@ -35,7 +48,70 @@ class Printed:
     text: str
 
 
-def prove(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
+def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
+    """Return ``cell`` with what it is to record, drawn anew from the system's source of chance, if it is proven.
+
+    With one ``chooser``, each repeat of a cell records other environments, as long as there are any. Adapters that are
+    not in our table are reset with another seed at the end: of what is in it we know that it heeds the seed.
+    """
+    if not is_proven(cell, spec):
+        return cell
+    seed = secrets.randbits(SEED_BITS)
+    recording = Recording(
+        f"{seed:x}.rows",
+        seed,
+        secrets.randbelow(len(cell.all_replicas)),
+        chooser=chooser,
+        turn=cell.repeat,
+        reset_seed=None if cell.backend.name in registry.BY_NAME else _large_seed(),
+        full=spec.proof == "full",
+    )
+    return replace(cell, recording=recording)
+
+
+def _large_seed() -> int:
+    """Return a seed that has more than 16 bits, and fits into 31 with the number of an environment."""
+    return _LEAST_SEED + secrets.randbelow(_MOST_SEED - _LEAST_SEED)
+
+
+def seconds(outcome: Outcome, spec: RunSpec) -> float:
+    """Return how long the replay of a cell may take.
+
+    It always takes half as long as the cell has stepped, if it is not over before. It goes on to ``n`` times that with
+    a probability of one in ``n``: no batch is so late that it is never compared, and none costs more than a few others.
+    """
+    most = _MOST_OF_TIMEOUT * spec.timeout
+    if spec.proof == "full":
+        return most
+    stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
+    chance = 1 - secrets.SystemRandom().random()  # above 0
+    return min(most, max(_LEAST_SECONDS, stepped) / 2 / chance)
+
+
+def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Iterator[Event]:
+    """Compare what a cell has recorded, if it has. Raises KeyboardInterrupt if the user interrupts."""
+    if cell.recording is None or outcome.status != "ok":
+        return
+    rows = () if cell.replicas else tuple(window.rows for window in outcome.windows)
+    job = Replaying(cell.recording.path, seconds(outcome, spec), rows)
+    yield ProofStarted(cell, job.seconds)
+    began = time.monotonic()
+    proof = CellProof("unverified", reason="it gave no answer")
+    for answer in _answers(replace(cell, recording=None, replaying=job, replicas=(), group=None), launch):
+        if isinstance(answer, CellProof):
+            proof = answer
+        elif isinstance(answer, Failure):
+            proof = CellProof("unverified", reason=answer.reason)
+    yield ProofDone(cell, replace(proof, seed=cell.recording.seed, seconds=round(time.monotonic() - began, 3)))
+
+
+def broken_off(cell: Cell, outcome: Outcome) -> Iterator[Event]:
+    """Report that what a cell has recorded, if it has, is not compared: it does not outlive the run."""
+    if cell.recording is not None and outcome.status == "ok":
+        yield ProofDone(cell, CellProof("unverified", reason=BROKEN_OFF, seed=cell.recording.seed))
+
+
+def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
     """Yield each cell with its proof, and before that how far it is.
 
     Right before the proof of a cell that failed comes what it printed. A cell that fails or cannot run is
@@ -97,15 +173,14 @@ def _proven(cell: Cell, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparin
 
 def _answers(cell: Cell, launch: Launch) -> Iterator[Answer | Printed]:
     """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last what it has printed."""
+    last = (Done, Failure) if cell.replaying is None else (Proof, CellProof, Failure)
     printed = ""
     try:
         with launch(cell) as conversation:
             try:
                 for answer in conversation.messages():
                     yield answer
-                    if isinstance(answer, (Done, Failure)) or (
-                        cell.replaying is not None and isinstance(answer, Proof)
-                    ):
+                    if isinstance(answer, last):
                         break
             finally:
                 printed = conversation.log()
